@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/landlock.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -19,11 +21,11 @@
 enum { HAS_TRUNCATE = 3 }; /* version of Landlock's interface */
 
 /* All that makes or changes a file or a directory. A rename to another directory is refused by itself. */
-static const uint64_t changes =
-	LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
-	LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
-	LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK |
-	LANDLOCK_ACCESS_FS_MAKE_SYM;
+static const uint64_t changes = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
+				LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
+				LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
+				LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
+				LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM;
 static const char *const devices[] = { "/dev/fuse", "/dev/null" }; /* opened by each thread; by who leaves a terminal */
 
 static int allow(int rules, const char *path, uint64_t access)
@@ -40,7 +42,8 @@ static int allow(int rules, const char *path, uint64_t access)
 	return (int)code;
 }
 
-static int restrict_writing(const char *const *writable, size_t n)
+/* in: NULL, or the directory in which directories may be made and removed, so renamed too. */
+static int restrict_writing(const char *const *writable, size_t n, const char *in)
 {
 	long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 	struct landlock_ruleset_attr attr = { .handled_access_fs = changes };
@@ -58,6 +61,8 @@ static int restrict_writing(const char *const *writable, size_t n)
 		code = allow(rules, writable[i], attr.handled_access_fs);
 	for (i = 0; !code && i < sizeof(devices) / sizeof(*devices); i++)
 		code = allow(rules, devices[i], LANDLOCK_ACCESS_FS_WRITE_FILE);
+	if (!code && in)
+		code = allow(rules, in, LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_REMOVE_DIR);
 	if (!code && syscall(SYS_landlock_restrict_self, rules, 0) < 0)
 		code = -errno;
 	close(rules);
@@ -86,9 +91,25 @@ int fs_confine(const char *const *writable, size_t n, struct unshard_error *err)
 	int code = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0;
 
 	if (!code)
-		code = restrict_writing(writable, n);
+		code = restrict_writing(writable, n, NULL);
 	if (!code)
 		code = drop_capabilities();
 	return code < 0 ? fs_fail(err, code, "the serving process cannot give up its privileges: %s", strerror(-code))
+			: 0;
+}
+
+int fs_confine_writing(const unshard *u, const char *directory, struct unshard_error *err)
+{
+	const char *const writable[] = { directory, unshard_cache_directory(u), unshard_store_directory(u) };
+	const char *name = strrchr(directory, '/');
+	char in[PATH_MAX];
+	int code = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0;
+
+	if (!name || snprintf(in, sizeof(in), "%.*s", (int)(name - directory), directory) >= (int)sizeof(in))
+		code = -EINVAL;
+	if (!code)
+		code = restrict_writing(writable, writable[2] ? 3 : 2, *in ? in : "/");
+	return code < 0 ? fs_fail(err, code, "this process cannot give up writing elsewhere than %s: %s", directory,
+				  strerror(-code))
 			: 0;
 }

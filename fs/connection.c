@@ -1,6 +1,4 @@
-/* libfuse serves one descriptor. Threads that share it wait for each other, so each reads and answers over a clone of
- * its own, by libfuse's custom input and output. The kernel wants the answer where it gave the request, and the
- * thread that read a request answers it: each thread keeps to one descriptor. */
+/* Threads that share a descriptor wait for each other, so each has a clone of its own, where there can be one. */
 #include "connection.h"
 
 #include <errno.h>
@@ -12,7 +10,6 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "fail.h"
@@ -33,6 +30,17 @@ int fs_passed_fd(const char *mountpoint)
 	errno = 0;
 	fd = strtol(number, &end, 10);
 	return *end || errno || fd > FS_LARGEST_FD ? -1 : (int)fd;
+}
+
+/* 0, or why this process may not have the device. */
+static int open_device(void)
+{
+	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
 }
 
 /* A read into one byte takes no request: the kernel refuses it with EINVAL where there is a connection, and with
@@ -57,15 +65,13 @@ static int check(int fd, const char *what, struct unshard_error *err)
 	return 0;
 }
 
-int fs_connection_passed(struct fs_connection *connection, const struct fs_options *o,
-			 struct unshard_error *err)
+int fs_connection_passed(struct fs_connection *connection, const struct fs_options *o, struct unshard_error *err)
 {
 	int fd = fs_passed_fd(o->mountpoint), code;
 	size_t i;
 
 	if (fd < 0)
-		return o->n_clones ? fs_fail(err, -EINVAL,
-					     "clones= belongs to a mount point /dev/fd/N, and %s is none",
+		return o->n_clones ? fs_fail(err, -EINVAL, "clones= belongs to a mount point /dev/fd/N, and %s is none",
 					     o->mountpoint)
 				   : 0;
 	code = check(fd, o->mountpoint, err);
@@ -77,49 +83,36 @@ int fs_connection_passed(struct fs_connection *connection, const struct fs_optio
 	return code;
 }
 
-int fs_connection_ask(struct fs_connection *connection, const char *path, const char *opts)
+/* By the descriptors that were passed on; else by libfuse; else, without the device, by fusermount3, in whose place
+ * containers have programs that ask a privileged one. */
+int fs_connection_make(struct fs_connection *connection, struct fuse_session *se, const char *path, const char *opts,
+		       int *device)
 {
-	int fd = fs_fusermount_mount(path, opts);
-
-	if (fd < 0)
-		return -1;
-	connection->fd[connection->n++] = fd;
-	return 0;
-}
-
-/* -- a thread's descriptor -- */
-
-static _Thread_local struct {
-	const struct fs *fs;
 	int fd;
-} joined;
 
-static int of_this_thread(const struct fs *fs)
-{
-	return joined.fs == fs ? joined.fd : fs->connection.fd[0];
-}
-
-static ssize_t receive(int fd, void *buf, size_t len, void *userdata)
-{
-	(void)fd;
-	return read(of_this_thread(userdata), buf, len);
-}
-
-static ssize_t answer(int fd, struct iovec *iov, int count, void *userdata)
-{
-	(void)fd;
-	return writev(of_this_thread(userdata), iov, count);
-}
-
-int fs_connection_use(struct fs_connection *connection, struct fuse_session *se)
-{
-	static const struct fuse_custom_io io = { .read = receive, .writev = answer };
-
-	if (!connection->n) {
-		connection->fd[connection->n++] = fuse_session_fd(se);
+	if (connection->n)
+		return fs_session_take(se, connection->fd[0]);
+	if (fuse_session_mount(se, path) == 0) {
 		connection->may_clone = true;
+		return 0;
 	}
-	return fuse_session_custom_io(se, &io, connection->fd[0]) < 0 ? -1 : 0;
+	*device = open_device();
+	fd = *device < 0 ? fs_fusermount_mount(path, opts) : -1;
+	return fd < 0 ? -1 : fs_session_take(se, fd);
+}
+
+int fs_connection_spread(struct fs *fs)
+{
+	struct fs_connection *c = &fs->connection;
+	size_t i;
+
+	c->at[0] = fs->se;
+	for (i = 1; i < c->n; i++) {
+		c->at[i] = fs_sessions_add(&fs->sessions, c->fd[i]);
+		if (!c->at[i])
+			return -1;
+	}
+	return 0;
 }
 
 /* -1 = it cannot be had. */
@@ -135,14 +128,15 @@ static int clone_of(int fd)
 	return clone;
 }
 
-int fs_connection_join(struct fs *fs)
+struct fuse_session *fs_connection_join(struct fs *fs)
 {
 	struct fs_connection *c = &fs->connection;
-	int clone = c->may_clone ? clone_of(c->fd[0]) : -1;
+	int clone = c->may_clone ? clone_of(fuse_session_fd(fs->se)) : -1;
+	struct fuse_session *own = clone >= 0 ? fs_sessions_add(&fs->sessions, clone) : NULL;
 
-	joined.fs = fs;
-	joined.fd = clone >= 0 ? clone : c->fd[atomic_fetch_add(&c->next, 1) % c->n];
-	return clone;
+	if (own)
+		return own;
+	return c->n ? c->at[atomic_fetch_add(&c->next, 1) % c->n] : fs->se;
 }
 
 /* Neither unmounted nor aborted (fs/fuse/dev.c, fuse_dev_poll). */
@@ -153,16 +147,7 @@ static bool is_connected(int fd)
 	return poll(&device, 1, 0) <= 0 || !(device.revents & POLLERR);
 }
 
-void fs_connection_unmount(struct fs_connection *connection)
+void fs_connection_unmount(struct fs *fs)
 {
-	fs_keeper_unmount(&connection->keeper, connection->n && is_connected(connection->fd[0]));
-}
-
-void fs_connection_close(struct fs_connection *connection)
-{
-	size_t i;
-
-	for (i = 1; i < connection->n; i++)
-		close(connection->fd[i]);
-	connection->n = 0;
+	fs_keeper_unmount(&fs->connection.keeper, is_connected(fuse_session_fd(fs->se)));
 }

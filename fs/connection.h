@@ -10,43 +10,34 @@
 #include "fs.h"
 #include "keeper.h"
 
-#ifndef FUSE_USE_VERSION
-#define FUSE_USE_VERSION 312
-#endif
-#include <fuse_lowlevel.h>
+#include "sessions.h"
 
-struct fs;
-
-/* Descriptors of one connection. Zeroed = libfuse makes the connection. */
+/* Zeroed = libfuse makes the connection, or fusermount3 does. */
 struct fs_connection {
-	int fd[1 + FS_MOST_CLONES]; /* the first is the session's */
+	int fd[1 + FS_MOST_CLONES]; /* passed on by a parent */
+	struct fuse_session *at[1 + FS_MOST_CLONES]; /* each of these descriptors, once they are served */
 	size_t n;
 	bool may_clone; /* this process opened the device: a thread can have a descriptor of its own */
-	atomic_uint next; /* of fd, for the next thread that has none of its own */
+	atomic_uint next; /* of `at`, for the next thread that has none of its own */
 	struct fs_keeper keeper; /* started once something is mounted */
 };
 
-/* The descriptors that `options` names. -EBADF with a sentence where one is no connection of FUSE's. They become
- * the connection's, and close when a program is run. Without any, n stays 0. */
-int fs_connection_passed(struct fs_connection *connection, const struct fs_options *options,
-			 struct unshard_error *err);
+/* The descriptors that `options` names. -EBADF with a sentence where one is no connection of FUSE's. They close when a
+ * program is run. Without any, n stays 0. */
+int fs_connection_passed(struct fs_connection *connection, const struct fs_options *options, struct unshard_error *err);
 
-/* Asks fusermount3 to mount at `path` with mount options `opts`, for the descriptor. 0, or -1 and what it has to
- * say is on stderr. */
-int fs_connection_ask(struct fs_connection *connection, const char *path, const char *opts);
+/* Gives `se` the first descriptor: mounts at `path` with mount options `opts`, unless a parent did. 0, or -1 and what
+ * there is to say is on stderr; *device is then a negative errno where this process may not open the device. */
+int fs_connection_make(struct fs_connection *connection, struct fuse_session *se, const char *path, const char *opts,
+		       int *device);
 
-/* From here on `se`, which libfuse has mounted if there are no descriptors, reads and answers requests over the
- * connection; the first descriptor is the session's, to close. The session's user data is a struct fs. 0 or -1. */
-int fs_connection_use(struct fs_connection *connection, struct fuse_session *se);
+/* Once the first request is answered: sessions at the other descriptors that were passed on. 0, or -1: no memory. */
+int fs_connection_spread(struct fs *fs);
 
-/* Gives the calling thread a descriptor, for all that it reads and answers; a thread that never asked has the first.
- * Returns one to be closed when the thread has ended, or -1. */
-int fs_connection_join(struct fs *fs);
+/* The session at which the calling thread reads and answers, of its own where that can be. */
+struct fuse_session *fs_connection_join(struct fs *fs);
 
-/* Before the session is destroyed: unmounts, unless somebody did. */
-void fs_connection_unmount(struct fs_connection *connection);
-
-/* Once the session is destroyed: closes the other descriptors. */
-void fs_connection_close(struct fs_connection *connection);
+/* Unmounts, unless somebody did. Requests that are being answered, and files that are open, go on. */
+void fs_connection_unmount(struct fs *fs);
 
 #endif

@@ -39,8 +39,7 @@ static int why_silent(pid_t child, struct unshard_error *err)
 		       WEXITSTATUS(status));
 }
 
-static int wait_for(int fd, pid_t child, const struct fs_options *options,
-		    struct unshard_error *err)
+static int wait_for(int fd, pid_t child, const struct fs_options *options, struct unshard_error *err)
 {
 	struct report report;
 	ssize_t n;
@@ -57,8 +56,7 @@ static int wait_for(int fd, pid_t child, const struct fs_options *options,
 	return 0;
 }
 
-int fs_daemon_start(struct fs_daemon *daemon, const struct fs_options *options,
-		    struct unshard_error *err)
+int fs_daemon_start(struct fs_daemon *daemon, const struct fs_options *options, struct unshard_error *err)
 {
 	int pipe_fd[2], code;
 	pid_t child;

@@ -12,8 +12,7 @@ struct fs_daemon {
 
 /* In the parent: waits, calls options->live, returns 0 or why there is no mount. In the process
  * that is to serve (this one, in the foreground): returns 0 at once with is_parent false. */
-int fs_daemon_start(struct fs_daemon *daemon, const struct fs_options *options,
-		    struct unshard_error *err);
+int fs_daemon_start(struct fs_daemon *daemon, const struct fs_options *options, struct unshard_error *err);
 
 /* The mount is live: tell the parent and leave the terminal. `hint` may be "". */
 void fs_daemon_live(struct fs_daemon *daemon, const struct fs_options *options, const char *hint);

@@ -5,7 +5,6 @@
 #include "unshard.h"
 
 /* Record code and sentence if err is empty; always returns code. err may be NULL. */
-__attribute__((format(printf, 3, 4), cold)) int fs_fail(struct unshard_error *err, int code,
-							const char *fmt, ...);
+__attribute__((format(printf, 3, 4), cold)) int fs_fail(struct unshard_error *err, int code, const char *fmt, ...);
 
 #endif

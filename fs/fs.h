@@ -46,6 +46,11 @@ struct fs_options {
  * gone. Both then close the session and end; what concerns people is reported in `live`. */
 int fs_serve(unshard *u, const struct fs_options *options, struct unshard_error *err);
 
+/* For a process that writes one new directory and nothing else (unshard_calls.writes): the calling thread, and all that
+ * it starts later, can change what is below `directory` and the session's own two directories, and rename `directory`
+ * where it is. Where the kernel has Landlock; elsewhere nothing changes. */
+int fs_confine_writing(const unshard *u, const char *directory, struct unshard_error *err);
+
 /* The N of "/dev/fd/N", up to FS_LARGEST_FD; -1 for what is not of that form. */
 int fs_passed_fd(const char *mountpoint);
 
@@ -55,8 +60,8 @@ bool fs_is_stale(const char *path);
 /* -- the mount table; never asks the mounted file system, so a dead mount blocks nothing -- */
 
 struct fs_mount {
-	uint64_t dev;      /* as st_dev has it */
-	char type[64];     /* "fuse.unshard" */
+	uint64_t dev; /* as st_dev has it */
+	char type[64]; /* "fuse.unshard" */
 	char source[4096]; /* what was mounted */
 };
 

@@ -17,8 +17,7 @@ void fs_handles_fini(struct fs_handles *handles)
 	pthread_mutex_destroy(&handles->lock);
 }
 
-struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node,
-				  unshard_file *file)
+struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node, unshard_file *file)
 {
 	struct fs_handle *handle = calloc(1, sizeof(*handle));
 

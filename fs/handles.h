@@ -26,8 +26,7 @@ void fs_handles_init(struct fs_handles *handles);
 void fs_handles_fini(struct fs_handles *handles);
 
 /* Owns `file` (NULL for a directory) from success on. NULL = out of memory. */
-struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node,
-				  unshard_file *file);
+struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node, unshard_file *file);
 void fs_handles_close(struct fs_handles *handles, struct fs_handle *handle);
 
 #endif

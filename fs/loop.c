@@ -14,8 +14,8 @@
 struct worker {
 	struct loop *loop;
 	struct worker *next;
+	struct fuse_session *se;
 	struct fuse_buf buf; /* libfuse allocates its memory */
-	int clone;           /* of the device, the thread's own; -1 = none */
 	pthread_t thread;
 };
 
@@ -46,7 +46,7 @@ static int receive(struct worker *worker)
 
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 	do
-		n = fuse_session_receive_buf(worker->loop->fs->se, &worker->buf);
+		n = fuse_session_receive_buf(worker->se, &worker->buf);
 	while (n == -EINTR && !fuse_session_exited(worker->loop->fs->se));
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	return n;
@@ -60,7 +60,7 @@ static void *work(void *ctx)
 	int n;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
-	worker->clone = fs_connection_join(loop->fs);
+	worker->se = fs_connection_join(loop->fs);
 	while (!fuse_session_exited(se)) {
 		n = receive(worker);
 		if (n == -ENOMEM) {
@@ -74,7 +74,7 @@ static void *work(void *ctx)
 		}
 		if (atomic_fetch_sub(&loop->idle, 1) == 1)
 			start_worker(loop);
-		fuse_session_process_buf(se, &worker->buf);
+		fs_sessions_process(&loop->fs->sessions, worker->se, &worker->buf);
 		atomic_fetch_add(&loop->idle, 1);
 	}
 	fuse_session_exit(se);
@@ -91,7 +91,6 @@ static int add_worker(struct loop *loop)
 	if (!worker)
 		return -ENOMEM;
 	worker->loop = loop;
-	worker->clone = -1;
 	atomic_fetch_add(&loop->idle, 1);
 	code = -pthread_create(&worker->thread, NULL, work, worker);
 	if (code < 0) {
@@ -137,8 +136,6 @@ static void end_workers(struct loop *loop)
 	while ((worker = loop->workers)) {
 		loop->workers = worker->next;
 		pthread_join(worker->thread, NULL);
-		if (worker->clone >= 0)
-			close(worker->clone);
 		free(worker->buf.mem);
 		free(worker);
 	}
@@ -157,6 +154,7 @@ static int run(struct loop *loop)
 	code = start_worker(loop);
 	if (!code)
 		wait_until_ended(loop, &before);
+	fs_connection_unmount(loop->fs); /* first: a request can take as long as storage does not answer */
 	end_workers(loop);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return code ? code : atomic_load(&loop->error);

@@ -4,9 +4,10 @@
 
 #include "ops.h"
 
-/* Serves until the mount is unmounted or a signal ends the session, then returns 0; or a negative errno: no thread
- * could be started, or the kernel took no answers any more. A thread is added whenever all are busy, up to `most`.
- * Where memory is short a request waits in the kernel until there is some. */
+/* Serves until the mount is unmounted or a signal ends the session. Then unmounts, waits for the requests that are
+ * being answered, and returns 0; or a negative errno: no thread could be started, or the kernel took no answers any
+ * more. A thread is added whenever all are busy, up to `most`. Where memory is short a request waits in the kernel
+ * until there is some. */
 int fs_loop(struct fs *fs, unsigned most);
 
 #endif

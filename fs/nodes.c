@@ -9,8 +9,7 @@
 enum { FIRST_BUCKETS = 1024, ROOT_ID = 1 };
 
 /* Takes the reference, also when there is no memory. */
-static struct fs_node *node_new(unshard_node *handle, const struct unshard_stat *stat,
-				uint64_t up_ino)
+static struct fs_node *node_new(unshard_node *handle, const struct unshard_stat *stat, uint64_t up_ino)
 {
 	struct fs_node *node = calloc(1, sizeof(*node));
 
@@ -88,8 +87,7 @@ static void grow(struct fs_nodes *nodes)
 	free(old);
 }
 
-static struct fs_node *find(struct fs_nodes *nodes, const unshard_node *handle,
-			    const struct unshard_stat *stat)
+static struct fs_node *find(struct fs_nodes *nodes, const unshard_node *handle, const struct unshard_stat *stat)
 {
 	const char *path = unshard_node_path(handle);
 	struct fs_node *node;
@@ -113,8 +111,8 @@ static void add(struct fs_nodes *nodes, struct fs_node *node)
 	nodes->n++;
 }
 
-struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir,
-			     unshard_node *handle, const struct unshard_stat *stat)
+struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, unshard_node *handle,
+			     const struct unshard_stat *stat)
 {
 	struct fs_node *fresh = node_new(handle, stat, dir->stat.ino), *node;
 

@@ -14,15 +14,14 @@
 #include <sys/statvfs.h>
 
 enum {
-	STABLE_SECONDS = 3600,
-	CHANGING_SECONDS = 2,
-	STABLE_ABSENT_SECONDS = 60,
 	BACKGROUND_REQUESTS = 64, /* read-ahead in flight */
 	STAT_BLOCK_BYTES = 512,
 	BIG_FILE_BYTES = 16 << 20,
 	BIG_BLOCK_BYTES = 1 << 20, /* cp reads in pieces of this */
 	SMALL_BLOCK_BYTES = 4096,
 };
+
+static const double stable_seconds = 3600, changing_seconds = 2, stable_absent_seconds = 60;
 
 static struct fs *fs_of(fuse_req_t req)
 {
@@ -46,8 +45,7 @@ static void reply_failure(fuse_req_t req, int code)
 }
 
 /* An application sees an errno; the sentence goes where people can look for it. */
-static void complain(const struct fs *fs, const char *what, const char *path,
-		     const struct unshard_error *err)
+static void complain(const struct fs *fs, const char *what, const char *path, const struct unshard_error *err)
 {
 	char line[4608]; /* a path and a sentence */
 
@@ -72,8 +70,7 @@ static mode_t type_of(enum unshard_kind kind)
 
 static void fill_attr(const struct unshard_stat *st, struct stat *attr)
 {
-	struct timespec time = { .tv_sec = st->mtime_ns / 1000000000,
-				 .tv_nsec = st->mtime_ns % 1000000000 };
+	struct timespec time = { .tv_sec = st->mtime_ns / 1000000000, .tv_nsec = st->mtime_ns % 1000000000 };
 
 	if (time.tv_nsec < 0) {
 		time.tv_sec--;
@@ -87,23 +84,21 @@ static void fill_attr(const struct unshard_stat *st, struct stat *attr)
 	attr->st_uid = st->uid;
 	attr->st_gid = st->gid;
 	attr->st_size = (off_t)st->size_bytes;
-	attr->st_blocks = (blkcnt_t)(st->size_bytes / STAT_BLOCK_BYTES +
-				     (st->size_bytes % STAT_BLOCK_BYTES != 0));
+	attr->st_blocks = (blkcnt_t)(st->size_bytes / STAT_BLOCK_BYTES + (st->size_bytes % STAT_BLOCK_BYTES != 0));
 	attr->st_blksize = st->size_bytes >= BIG_FILE_BYTES ? BIG_BLOCK_BYTES : SMALL_BLOCK_BYTES;
 	attr->st_mtim = attr->st_ctim = attr->st_atim = time;
 }
 
 static double seconds_of(const struct unshard_stat *st)
 {
-	return st->stable ? STABLE_SECONDS : st->live ? 0 : CHANGING_SECONDS;
+	return st->stable ? stable_seconds : st->live ? 0 : changing_seconds;
 }
 
 /* The root's node cannot be replaced when its inode number changes, as others' are: where SOURCE is
  * a checkpoint by itself, the names below the root have to be asked for again. */
-static double entry_seconds(const struct fs *fs, const struct fs_node *dir,
-			    const struct unshard_stat *st)
+static double entry_seconds(const struct fs *fs, const struct fs_node *dir, const struct unshard_stat *st)
 {
-	return dir == fs->nodes.root && st->stable ? CHANGING_SECONDS : seconds_of(st);
+	return dir == fs->nodes.root && st->stable ? changing_seconds : seconds_of(st);
 }
 
 /* What a node is now. Files open on an older generation go on: their node still describes them. */
@@ -131,13 +126,13 @@ static void reply_absent(fuse_req_t req, const struct fs_node *dir)
 	struct fuse_entry_param entry = { .ino = 0 };
 	bool lasting = dir->stat.stable && dir != fs_of(req)->nodes.root;
 
-	entry.entry_timeout = lasting ? STABLE_ABSENT_SECONDS : 0;
+	entry.entry_timeout = lasting ? stable_absent_seconds : 0;
 	fuse_reply_entry(req, &entry);
 }
 
 /* One lookup more on the entry's node. Takes the reference. */
-static int fill_entry(struct fs *fs, const struct fs_node *dir, unshard_node *handle,
-		      const struct unshard_stat *st, struct fuse_entry_param *entry)
+static int fill_entry(struct fs *fs, const struct fs_node *dir, unshard_node *handle, const struct unshard_stat *st,
+		      struct fuse_entry_param *entry)
 {
 	struct fs_node *node = fs_nodes_ref(&fs->nodes, dir, handle, st);
 
@@ -150,8 +145,7 @@ static int fill_entry(struct fs *fs, const struct fs_node *dir, unshard_node *ha
 	return 0;
 }
 
-static void reply_entry(fuse_req_t req, const struct fs_node *dir, unshard_node *handle,
-			const struct unshard_stat *st)
+static void reply_entry(fuse_req_t req, const struct fs_node *dir, unshard_node *handle, const struct unshard_stat *st)
 {
 	struct fs *fs = fs_of(req);
 	struct fuse_entry_param entry;
@@ -193,8 +187,7 @@ static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 	size_t i;
 
 	for (i = 0; i < count; i++)
-		fs_nodes_forget(&fs_of(req)->nodes, node_of(req, forgets[i].ino),
-				forgets[i].nlookup);
+		fs_nodes_forget(&fs_of(req)->nodes, node_of(req, forgets[i].ino), forgets[i].nlookup);
 	fuse_reply_none(req);
 }
 
@@ -314,10 +307,8 @@ static int add_dot(struct dir_reply *r, const char *name, uint64_t ino, off_t ne
 
 	fill_attr(&r->dir->stat, &entry.attr);
 	entry.attr.st_ino = ino;
-	need = r->plus ? fuse_add_direntry_plus(r->req, r->buf + r->used, room_of(r), name, &entry,
-						next)
-		       : fuse_add_direntry(r->req, r->buf + r->used, room_of(r), name, &entry.attr,
-					   next);
+	need = r->plus ? fuse_add_direntry_plus(r->req, r->buf + r->used, room_of(r), name, &entry, next)
+		       : fuse_add_direntry(r->req, r->buf + r->used, room_of(r), name, &entry.attr, next);
 	if (need > room_of(r))
 		return 0;
 	r->used += need;
@@ -379,8 +370,7 @@ static int add_entries(struct dir_reply *r, off_t off)
 static void take_back(struct dir_reply *r)
 {
 	while (r->n_given)
-		fs_nodes_forget(&r->fs->nodes,
-				fs_nodes_of_id(&r->fs->nodes, r->given[--r->n_given]), 1);
+		fs_nodes_forget(&r->fs->nodes, fs_nodes_of_id(&r->fs->nodes, r->given[--r->n_given]), 1);
 }
 
 static int fill_reply(struct dir_reply *r, struct fs_handle *handle, off_t off)
@@ -398,13 +388,10 @@ static int fill_reply(struct dir_reply *r, struct fs_handle *handle, off_t off)
 	return code < 0 ? code : add_entries(r, off);
 }
 
-static void read_directory(fuse_req_t req, size_t size, off_t off, struct fuse_file_info *fi,
-			   bool plus)
+static void read_directory(fuse_req_t req, size_t size, off_t off, struct fuse_file_info *fi, bool plus)
 {
 	struct fs_handle *handle = handle_of(fi);
-	struct dir_reply r = {
-		.req = req, .fs = fs_of(req), .dir = handle->node, .plus = plus, .size = size
-	};
+	struct dir_reply r = { .req = req, .fs = fs_of(req), .dir = handle->node, .plus = plus, .size = size };
 	int code = fill_reply(&r, handle, off);
 
 	if (code < 0)
@@ -415,15 +402,13 @@ static void read_directory(fuse_req_t req, size_t size, off_t off, struct fuse_f
 	free(r.buf);
 }
 
-static void op_readdir(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
-		       struct fuse_file_info *fi)
+static void op_readdir(fuse_req_t req, fuse_ino_t id, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	(void)id;
 	read_directory(req, size, off, fi, false);
 }
 
-static void op_readdirplus(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
-			   struct fuse_file_info *fi)
+static void op_readdirplus(fuse_req_t req, fuse_ino_t id, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	(void)id;
 	read_directory(req, size, off, fi, true);
@@ -441,8 +426,7 @@ static int open_gave_up(void *ctx, const struct unshard_progress *progress)
 }
 
 /* The file is the one that the node was looked up as, or the kernel's size would be another's. */
-static int open_node(fuse_req_t req, struct fs_node *node, struct unshard_stat *st,
-		     struct fs_handle **out)
+static int open_node(fuse_req_t req, struct fs_node *node, struct unshard_stat *st, struct fs_handle **out)
 {
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = req, .progress = open_gave_up };
 	struct fs *fs = fs_of(req);
@@ -481,8 +465,7 @@ static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 	reply_open(req, handle, fi);
 }
 
-static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
-		    struct fuse_file_info *fi)
+static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_of(req);
 	struct fs_handle *handle = handle_of(fi);
@@ -526,13 +509,12 @@ static void op_release(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
-	const unsigned want = FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS |
-			      FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
-			      FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_AUTO_INVAL_DATA |
+	const unsigned want = FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS |
+			      FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_AUTO_INVAL_DATA |
 			      FUSE_CAP_ASYNC_DIO;
 	/* Replies are memory: a splice would only add system calls. */
-	const unsigned unwanted = FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
-				  FUSE_CAP_SPLICE_MOVE | FUSE_CAP_EXPORT_SUPPORT;
+	const unsigned unwanted =
+		FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE | FUSE_CAP_EXPORT_SUPPORT;
 
 	(void)userdata;
 	conn->want &= ~unwanted;

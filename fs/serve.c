@@ -26,8 +26,7 @@ const char *fs_libfuse_version(void)
 }
 
 /* What libfuse would say less clearly, or only after a fork. */
-static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES],
-			    struct unshard_error *err)
+static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES], struct unshard_error *err)
 {
 	const char *name = o->mountpoint;
 	struct fs_mount mount;
@@ -40,16 +39,14 @@ static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES],
 	}
 	if (stat(name, &st) < 0) {
 		if (errno == ENOTCONN)
-			return fs_fail(
-				err, -ENOTCONN,
-				"%s holds a mount whose serving process has ended (Transport "
-				"endpoint is not connected): run `unshard umount %s` (or "
-				"fusermount3 -u) first",
-				name, name);
-		if (errno == ENOENT)
-			return fs_fail(err, -ENOENT,
-				       "mount point %s does not exist: make it first (mkdir -p %s)",
+			return fs_fail(err, -ENOTCONN,
+				       "%s holds a mount whose serving process has ended (Transport "
+				       "endpoint is not connected): run `unshard umount %s` (or "
+				       "fusermount3 -u) first",
 				       name, name);
+		if (errno == ENOENT)
+			return fs_fail(err, -ENOENT, "mount point %s does not exist: make it first (mkdir -p %s)", name,
+				       name);
 		return fs_fail(err, -errno, "mount point %s: %s", name, strerror(errno));
 	}
 	if (!S_ISDIR(st.st_mode))
@@ -58,11 +55,10 @@ static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES],
 	if (!real)
 		return fs_fail(err, -errno, "mount point %s: %s", name, strerror(errno));
 	if (fs_mount_find(path, &mount) && !strcmp(mount.type, "fuse.unshard"))
-		return fs_fail(
-			err, -EBUSY,
-			"%s already shows %s: run `unshard umount %s` first, or choose another "
-			"mount point",
-			name, mount.source, name);
+		return fs_fail(err, -EBUSY,
+			       "%s already shows %s: run `unshard umount %s` first, or choose another "
+			       "mount point",
+			       name, mount.source, name);
 	return 0;
 }
 
@@ -74,8 +70,7 @@ static char *mount_options(const struct fs_options *o)
 	int failed = asprintf(&fsname, "fsname=%s", o->source) < 0;
 
 	failed = failed || fuse_opt_add_opt(&opts, "ro,nosuid,nodev,subtype=unshard") ||
-		 fuse_opt_add_opt(&opts, "max_read=1048576") ||
-		 fuse_opt_add_opt_escaped(&opts, fsname) ||
+		 fuse_opt_add_opt(&opts, "max_read=1048576") || fuse_opt_add_opt_escaped(&opts, fsname) ||
 		 (o->allow_other && fuse_opt_add_opt(&opts, "allow_other,default_permissions")) ||
 		 (o->fuse_options && fuse_opt_add_opt(&opts, o->fuse_options));
 	free(fsname);
@@ -85,18 +80,7 @@ static char *mount_options(const struct fs_options *o)
 	return NULL;
 }
 
-/* 0, or why this process may not have the device. */
-static int open_device(void)
-{
-	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-
-	if (fd < 0)
-		return -errno;
-	close(fd);
-	return 0;
-}
-
-/* Why a mount failed. device: what open_device returned meanwhile; said: what was on stderr. */
+/* Why a mount failed. device: as fs_connection_make has it; said: what was on stderr. */
 static int mount_failure(const char *path, int device, const char *said, struct unshard_error *err)
 {
 	if (device == -ENOENT || device == -ENODEV || device == -ENXIO)
@@ -104,90 +88,55 @@ static int mount_failure(const char *path, int device, const char *said, struct 
 			       "cannot mount at %s: /dev/fuse is missing. It comes with: modprobe fuse (your own "
 			       "machine); --device /dev/fuse --cap-add SYS_ADMIN (Docker); a FUSE device plugin, or a "
 			       "CSI driver that passes /dev/fd/N on (Kubernetes: CAP_SYS_ADMIN alone does not help); "
-			       "the administrator (Slurm). Without it: unshard export, or the Python package", path);
+			       "the administrator (Slurm). Without it: unshard export, or the Python package",
+			       path);
 	if (device < 0)
-		return fs_fail(err, device, "cannot mount at %s: /dev/fuse cannot be opened: %s. Without it: unshard "
-			       "export, or the Python package", path, strerror(-device));
-	return fs_fail(err, -EIO, "cannot mount at %s: %s", path,
-		       *said ? said : "libfuse did not say why");
+		return fs_fail(err, device,
+			       "cannot mount at %s: /dev/fuse cannot be opened: %s. Without it: unshard "
+			       "export, or the Python package",
+			       path, strerror(-device));
+	return fs_fail(err, -EIO, "cannot mount at %s: %s", path, *said ? said : "libfuse did not say why");
 }
 
-/* By the descriptors that were passed on; else by libfuse; else, without the device, by fusermount3, in whose place
- * containers have programs that ask a privileged one. *device: what open_device returned, if it was asked. */
-static int connect_session(struct fs_connection *connection, struct fuse_session *se, const char *path,
-			   const char *opts, int *device)
+/* -1 = what libfuse says about it is on stderr. Then the session may be there still. */
+static int make_session(struct fs *fs, const char *path, const char *opts, int *device)
 {
-	if (!connection->n && fuse_session_mount(se, path) < 0) {
-		*device = open_device();
-		if (*device == 0 || fs_connection_ask(connection, path, opts) < 0)
-			return -1;
-	}
-	return fs_connection_use(connection, se);
-}
-
-/* -1 = what libfuse says about it is on stderr. */
-static int make_session(struct fs *fs, const char *path, char *opts, int *device, struct fuse_session **out)
-{
-	char name[] = "unshard", option[] = "-o", *argv[] = { name, option, opts };
-	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
-	struct fuse_session *se = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), fs);
-
-	fuse_opt_free_args(&args);
-	if (!se)
+	fs->se = fs_sessions_first(&fs->sessions, opts);
+	if (!fs->se || fuse_set_signal_handlers(fs->se) < 0)
 		return -1;
-	if (fuse_set_signal_handlers(se) == 0) {
-		if (connect_session(&fs->connection, se, path, opts, device) == 0) {
-			*out = se;
-			return 0;
-		}
-		fuse_remove_signal_handlers(se);
-	}
-	fuse_session_destroy(se);
+	if (fs_connection_make(&fs->connection, fs->se, path, opts, device) == 0)
+		return 0;
+	fuse_remove_signal_handlers(fs->se);
 	return -1;
 }
 
-static int start(struct fs *fs, const struct fs_options *o, const char *path,
-		 struct fuse_session **out, struct unshard_error *err)
+static int start(struct fs *fs, const char *path, const char *opts, struct unshard_error *err)
 {
 	struct fs_capture capture;
-	char said[256], *opts = mount_options(o);
+	char said[256];
 	int code, device = 0;
 
-	if (!opts)
-		return fs_fail(err, -ENOMEM, "out of memory");
 	fs_capture_begin(&capture);
-	code = make_session(fs, path, opts, &device, out);
+	code = make_session(fs, path, opts, &device);
 	fs_capture_end(&capture, said, sizeof(said));
-	free(opts);
 	return code < 0 ? mount_failure(path, device, said, err) : 0;
 }
 
 /* FUSE_INIT is answered here and not in the loop: once its answer is written the mount is live, and
  * read-ahead can be raised. */
-static int answer_init(struct fuse_session *se, const char *path, struct unshard_error *err)
+static int answer_init(struct fs *fs, const char *path, struct unshard_error *err)
 {
-	struct fuse_buf buf = { 0 };
-	int n;
-
-	do
-		n = fuse_session_receive_buf(se, &buf);
-	while (n == -EINTR && !fuse_session_exited(se));
-	if (n > 0)
-		fuse_session_process_buf(se, &buf);
-	free(buf.mem);
-	if (n <= 0 || fuse_session_exited(se))
+	if (fs_sessions_begin(&fs->sessions, fs->se) < 0)
 		return fs_fail(err, -EIO, "the mount at %s ended before it was ready", path);
-	return 0;
+	return fs_connection_spread(fs) < 0 ? fs_fail(err, -ENOMEM, "out of memory") : 0;
 }
 
-static void raise_read_ahead(const struct fs_options *o, const char *path, char *hint,
-			     size_t hint_len)
+static void raise_read_ahead(const struct fs_options *o, const char *path, char *hint, size_t hint_len)
 {
 	struct fs_mount mount;
 
 	if (fs_mount_find(path, &mount))
-		fs_readahead_set(mount.dev,
-				 o->read_ahead_kb ? o->read_ahead_kb : DEFAULT_READ_AHEAD_KB, hint,
+		fs_readahead_set(mount.dev, o->read_ahead_kb ? o->read_ahead_kb : DEFAULT_READ_AHEAD_KB, hint,
 				 hint_len);
 }
 
@@ -226,7 +175,7 @@ static int serve_mounted(struct fs *fs, const struct fs_options *o, const char *
 			 struct unshard_error *err)
 {
 	char hint[256] = "";
-	int code = answer_init(fs->se, path, err);
+	int code = answer_init(fs, path, err);
 
 	if (code < 0)
 		return code;
@@ -243,31 +192,50 @@ static int serve_mounted(struct fs *fs, const struct fs_options *o, const char *
 	return code;
 }
 
-/* libfuse tries to unmount, and complains that it may not: the keeper did. */
-static void end_session(struct fuse_session *se)
+/* libfuse unmounts what is at the path, which may be another mount by now: the keeper has unmounted. It does not where
+ * the session's descriptor says that the connection has ended, as the end of a pipe does that nobody reads. */
+static void keep_from_unmounting(struct fuse_session *se)
 {
-	struct fs_capture capture;
-	char said[256];
+	int ends[2];
 
-	fuse_remove_signal_handlers(se);
-	fs_capture_begin(&capture);
-	fuse_session_unmount(se);
-	fs_capture_end(&capture, said, sizeof(said));
-	fuse_session_destroy(se);
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return;
+	close(ends[0]);
+	dup3(ends[1], fuse_session_fd(se), O_CLOEXEC);
+	close(ends[1]);
 }
 
-static int serve_session(struct fs *fs, const struct fs_options *o, const char *path,
+static void end_session(struct fuse_session *se)
+{
+	fuse_remove_signal_handlers(se);
+	keep_from_unmounting(se);
+	fuse_session_unmount(se);
+}
+
+static int serve_session(struct fs *fs, const struct fs_options *o, const char *path, const char *opts,
 			 struct fs_daemon *daemon, struct unshard_error *err)
 {
-	int code = start(fs, o, path, &fs->se, err);
+	int code = start(fs, path, opts, err);
 
 	if (code < 0)
 		return code;
 	code = fs_keeper_start(&fs->connection.keeper, path, err);
 	if (!code)
 		code = serve_mounted(fs, o, path, daemon, err);
-	fs_connection_unmount(&fs->connection);
+	fs_connection_unmount(fs);
 	end_session(fs->se);
+	return code;
+}
+
+/* From here on there are sessions, and descriptors that they close. */
+static int serve_connection(struct fs *fs, const struct fs_options *o, const char *path, struct fs_daemon *daemon,
+			    struct unshard_error *err)
+{
+	char *opts = mount_options(o);
+	int code = opts ? serve_session(fs, o, path, opts, daemon, err) : fs_fail(err, -ENOMEM, "out of memory");
+
+	fs_sessions_fini(&fs->sessions);
+	free(opts);
 	return code;
 }
 
@@ -284,15 +252,14 @@ static int serve(unshard *u, const struct fs_options *o, const char *path, struc
 	if (!code)
 		code = fs_nodes_init(&fs.nodes, root, &stat);
 	if (code < 0)
-		return fs_fail(err, code, "the root of %s cannot be shown: %s", o->source,
-			       strerror(-code));
+		return fs_fail(err, code, "the root of %s cannot be shown: %s", o->source, strerror(-code));
 	fs_handles_init(&fs.handles);
 	fs_buffers_init(&fs.buffers);
 	fs_pages_init(&fs.pages, o->cache);
+	fs_sessions_init(&fs.sessions, &fs);
 	code = fs_connection_passed(&fs.connection, o, err);
 	if (!code)
-		code = serve_session(&fs, o, path, daemon, err);
-	fs_connection_close(&fs.connection);
+		code = serve_connection(&fs, o, path, daemon, err);
 	fs_handles_fini(&fs.handles);
 	fs_pages_fini(&fs.pages);
 	fs_buffers_fini(&fs.buffers);

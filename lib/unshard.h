@@ -115,10 +115,10 @@ struct unshard_options {
 	const char *const *follow; /* directories outside SOURCE that links may lead into */
 	size_t n_follow;
 	uint64_t max_shard_size_bytes; /* of weights files; default 50 GB (50e9), as save_pretrained's */
-	uint64_t mem_bytes;            /* snapshots and decoded pieces in memory; default 128 MiB; the snapshot that was
-	                                * used last stays, however large it is */
-	const char *cache_dir;         /* decoded pieces spill here, unlinked; default $TMPDIR, /tmp */
-	uint64_t cache_size_bytes;     /* at most this much spilled; default 16 GiB */
+	uint64_t mem_bytes; /* snapshots and decoded pieces in memory; default 128 MiB; the snapshot that was
+			     * used last stays, however large it is */
+	const char *cache_dir; /* decoded pieces spill here, unlinked; default $TMPDIR, /tmp */
+	uint64_t cache_size_bytes; /* at most this much spilled; default 16 GiB */
 	/* The metadata store's file; NULL = $XDG_STATE_HOME/unshard/store.db, else
 	 * ~/.local/state/unshard/store.db. Opened when first needed. */
 	const char *store;
@@ -126,7 +126,7 @@ struct unshard_options {
 	 * invalid ("train_batch_size=4"). */
 	const char *const *fact;
 	size_t n_fact;
-	const char *strip;             /* left out in front of weights' names ("model.") */
+	const char *strip; /* left out in front of weights' names ("model.") */
 	/* Log lines of this session; any thread, several at once. NULL = dropped. */
 	void (*log)(void *ctx, int level, const char *line);
 	void *log_ctx;
@@ -134,11 +134,11 @@ struct unshard_options {
 	/* Hide a checkpoint that may still be written until nothing of it has changed for so long; default 60. */
 	unsigned settle_seconds;
 	unsigned delay_read_us; /* for tests and benchmarks: added to every read of SOURCE */
-	bool no_settling;       /* show at once what may still be written; settle_seconds does not count */
-	bool no_store;          /* no metadata store; `store` does not count */
-	bool hide_rng;          /* no file of random states in any view */
-	bool keep_rng;          /* show them even where they are those of another number of ranks */
-	bool crc_exact;         /* compute every CRC of a torch file when the file is opened */
+	bool no_settling; /* show at once what may still be written; settle_seconds does not count */
+	bool no_store; /* no metadata store; `store` does not count */
+	bool hide_rng; /* no file of random states in any view */
+	bool keep_rng; /* show them even where they are those of another number of ranks */
+	bool crc_exact; /* compute every CRC of a torch file when the file is opened */
 	/* Name the states of FSDP1's flat units (veRL) by torch's order of traversal, if exactly one set of wrapped
 	 * modules fits every rank's sizes. A guess: sizes do not distinguish parameters of equal shape. */
 	bool assume_fsdp_units;
@@ -154,8 +154,8 @@ struct unshard_options {
  * mount that is placed over or inside SOURCE afterwards. Starts no thread (a caller may fork after it, before the
  * first other call). The session keeps as many source files open as the soft RLIMIT_NOFILE allows at this moment:
  * raise the limit before. options: NULL = all defaults. */
-UNSHARD_API int unshard_open(const char *source, const struct unshard_options *options,
-			     unshard **out, struct unshard_error *err);
+UNSHARD_API int unshard_open(const char *source, const struct unshard_options *options, unshard **out,
+			     struct unshard_error *err);
 /* First close every file, node, listing and list of tensors of the session. NULL is allowed.
  *
  * A session belongs to the process that made the first call after unshard_open. A child that is forked later has
@@ -177,8 +177,8 @@ struct unshard_fact;
 
 enum unshard_phase {
 	UNSHARD_SCANNING, /* directories and checkpoints count */
-	UNSHARD_READING,  /* bytes count; for the checkpoint being read */
-	UNSHARD_WRITING,  /* bytes count */
+	UNSHARD_READING, /* bytes count; for the checkpoint being read */
+	UNSHARD_WRITING, /* bytes count */
 };
 
 struct unshard_progress {
@@ -202,6 +202,11 @@ struct unshard_calls {
 	int (*finding)(void *ctx, const struct unshard_finding *finding);
 	int (*change)(void *ctx, const struct unshard_change *change);
 	int (*fact)(void *ctx, const struct unshard_fact *fact);
+	/* Called once by unshard_export and unshard_repair, when the directory that they write is there and before
+	 * anything in it is made. From here on the call writes below `directory` and the two directories of
+	 * unshard_store_directory, and at last renames `directory` where it is: a program may give up all other
+	 * writing. */
+	int (*writes)(void *ctx, const char *directory);
 };
 
 /* -- the tree -- */
@@ -217,9 +222,9 @@ struct unshard_stat {
 	uint32_t uid, gid;
 	uint32_t nlink;
 	uint64_t size_bytes; /* exact, before any byte is read */
-	int64_t mtime_ns;    /* newest of the sources */
+	int64_t mtime_ns; /* newest of the sources */
 	uint64_t ino; /* hash of view, path and generation: equal across remounts and hosts while sources
-	               * stay, new when they change */
+		       * stay, new when they change */
 	/* True below a checkpoint: the answer holds for as long as the directory's own ino does, so it
 	 * may be cached for long. Otherwise it may change within seconds. */
 	bool stable;
@@ -227,11 +232,9 @@ struct unshard_stat {
 	bool reserved[6];
 };
 
-UNSHARD_API int unshard_stat(unshard *u, const char *path, struct unshard_stat *out,
-			     struct unshard_error *err);
+UNSHARD_API int unshard_stat(unshard *u, const char *path, struct unshard_stat *out, struct unshard_error *err);
 /* The link's target; for unshard_free. */
-UNSHARD_API int unshard_readlink(unshard *u, const char *path, char **target,
-				 struct unshard_error *err);
+UNSHARD_API int unshard_readlink(unshard *u, const char *path, char **target, struct unshard_error *err);
 
 /* -- nodes: names of the tree as handles --
  *
@@ -243,17 +246,15 @@ typedef struct unshard_node unshard_node;
 
 UNSHARD_API int unshard_root(unshard *u, unshard_node **out, struct unshard_error *err);
 /* name: one component. st (may be NULL) is filled as by unshard_node_stat. */
-UNSHARD_API int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out,
-			       struct unshard_stat *st, struct unshard_error *err);
+UNSHARD_API int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out, struct unshard_stat *st,
+			       struct unshard_error *err);
 UNSHARD_API unshard_node *unshard_node_ref(unshard_node *node);
 UNSHARD_API void unshard_node_unref(unshard_node *node); /* NULL is allowed */
 /* Its path in the tree; belongs to the node. */
 UNSHARD_API const char *unshard_node_path(const unshard_node *node);
-UNSHARD_API int unshard_node_stat(const unshard_node *node, struct unshard_stat *out,
-				  struct unshard_error *err);
+UNSHARD_API int unshard_node_stat(const unshard_node *node, struct unshard_stat *out, struct unshard_error *err);
 /* target: for unshard_free. */
-UNSHARD_API int unshard_node_readlink(const unshard_node *node, char **target,
-				      struct unshard_error *err);
+UNSHARD_API int unshard_node_readlink(const unshard_node *node, char **target, struct unshard_error *err);
 
 /* `stat` stays last, and the struct grows with it. */
 struct unshard_dirent {
@@ -266,32 +267,27 @@ UNSHARD_API size_t unshard_listing_count(const unshard_listing *listing);
 /* Entry i; belongs to the listing. NULL behind the last. */
 UNSHARD_API const struct unshard_dirent *unshard_listing_at(const unshard_listing *listing, size_t i);
 /* Unlisted names (".unshard", parametrised views) do not appear. Free with unshard_listing_free. */
-UNSHARD_API int unshard_list(unshard *u, const char *path, unshard_listing **out,
-			     struct unshard_error *err);
+UNSHARD_API int unshard_list(unshard *u, const char *path, unshard_listing **out, struct unshard_error *err);
 UNSHARD_API void unshard_listing_free(unshard_listing *listing);
 /* The same for a directory's node. A directory that changed since it was looked up is listed as it is now. */
-UNSHARD_API int unshard_node_list(const unshard_node *node, unshard_listing **out,
-				  struct unshard_error *err);
+UNSHARD_API int unshard_node_list(const unshard_node *node, unshard_listing **out, struct unshard_error *err);
 /* The node of entry i, as it was when it was listed: makes no system call. -EINVAL behind the last. */
-UNSHARD_API int unshard_listing_node(const unshard_listing *listing, size_t i,
-				     unshard_node **out, struct unshard_error *err);
+UNSHARD_API int unshard_listing_node(const unshard_listing *listing, size_t i, unshard_node **out,
+				     struct unshard_error *err);
 
 /* Keeps the snapshot of the file: all reads return the bytes that unshard_stat described, or fail with -ESTALE.
  * Reads no tensor data, except with crc_exact: the first open of a file may then read all of it, and calls
  * calls->progress (UNSHARD_READING). `st` (may be NULL) is filled as by unshard_stat. */
-UNSHARD_API int unshard_file_open(unshard *u, const char *path, const struct unshard_calls *calls,
-				  unshard_file **out, struct unshard_stat *st,
-				  struct unshard_error *err);
-UNSHARD_API int unshard_node_open(const unshard_node *node, const struct unshard_calls *calls,
-				  unshard_file **out, struct unshard_stat *st,
-				  struct unshard_error *err);
+UNSHARD_API int unshard_file_open(unshard *u, const char *path, const struct unshard_calls *calls, unshard_file **out,
+				  struct unshard_stat *st, struct unshard_error *err);
+UNSHARD_API int unshard_node_open(const unshard_node *node, const struct unshard_calls *calls, unshard_file **out,
+				  struct unshard_stat *st, struct unshard_error *err);
 UNSHARD_API void unshard_file_close(unshard_file *file); /* NULL is allowed */
 
 /* Read up to len bytes at byte offset off. Returns bytes copied (short only at end of file, 0 behind
  * it) or a negative errno, in which case nothing of buf may be used. Any number of threads may read
  * one file at once. Cost: O(log segments) plus the I/O. */
-UNSHARD_API ssize_t unshard_pread(unshard_file *file, void *buf, size_t len, uint64_t off,
-				  struct unshard_error *err);
+UNSHARD_API ssize_t unshard_pread(unshard_file *file, void *buf, size_t len, uint64_t off, struct unshard_error *err);
 
 /* A hint: bytes [off, off+len) were read, and the caller keeps them. The kernel's page cache then need not hold the
  * bytes of SOURCE that they came from; it lets go of them when enough lie in a row, or when the file is closed. Any
@@ -302,26 +298,25 @@ UNSHARD_API void unshard_file_kept(unshard_file *file, uint64_t off, size_t len)
 
 enum unshard_state {
 	UNSHARD_OK,
-	UNSHARD_SAVING,     /* may still be written: hidden */
-	UNSHARD_DAMAGED,    /* or incomplete */
+	UNSHARD_SAVING, /* may still be written: hidden */
+	UNSHARD_DAMAGED, /* or incomplete */
 	UNSHARD_UNREADABLE, /* at this moment; `problem` has the reason */
 	UNSHARD_UNSUPPORTED, /* nothing is damaged, but something of it cannot be shown: `problem` says what */
 };
 
 struct unshard_checkpoint {
 	size_t size;
-	const char *path;   /* below SOURCE */
+	const char *path; /* below SOURCE */
 	const char *format; /* "hf_fsdp"; NULL = a directory that cannot be read, so that nothing is known of it */
 	int64_t step, world_size; /* -1 = not known */
-	uint64_t size_bytes;      /* of the source files */
+	uint64_t size_bytes; /* of the source files */
 	enum unshard_state state;
 	const char *problem; /* the first problem's sentence, or NULL */
 };
 
 /* Visit every checkpoint below SOURCE in natural order: calls->checkpoint, and calls->progress as
  * directories are scanned. */
-UNSHARD_API int unshard_scan(unshard *u, const struct unshard_calls *calls,
-			     struct unshard_error *err);
+UNSHARD_API int unshard_scan(unshard *u, const struct unshard_calls *calls, struct unshard_error *err);
 
 enum unshard_what {
 	UNSHARD_INFO, /* without tensors */
@@ -333,12 +328,12 @@ enum unshard_what {
  * not available), tensors with pieces, problems. `checkpoint` is a path below SOURCE. The same texts as
  * the mount's CHECKPOINT/.unshard/{info,tensors,provenance}.json. mount_hint: the path to put into the lines
  * to write. */
-UNSHARD_API int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
-				 const char *mount_hint, char **json, struct unshard_error *err);
+UNSHARD_API int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what, const char *mount_hint,
+				 char **json, struct unshard_error *err);
 
 enum unshard_severity {
-	UNSHARD_NOTE,     /* worth knowing */
-	UNSHARD_PROBLEM,  /* something is lost, fails or continues wrongly until it is dealt with */
+	UNSHARD_NOTE, /* worth knowing */
+	UNSHARD_PROBLEM, /* something is lost, fails or continues wrongly until it is dealt with */
 	UNSHARD_UNJUDGED, /* a rule that needs the version of a package */
 };
 
@@ -355,17 +350,17 @@ enum unshard_scope {
  * use `id` and `check`, which keep their meaning; there will be more of them. Sentences are for people. */
 struct unshard_finding {
 	size_t size;
-	const char *path;  /* of a checkpoint: below SOURCE; of a config: as it was given */
+	const char *path; /* of a checkpoint: below SOURCE; of a config: as it was given */
 	const char *check; /* which check found it: "damaged", "trainer_state" */
 	enum unshard_severity severity;
 	enum unshard_scope scope;
 	const char *text; /* one sentence: what is wrong, and what to do */
 
-	const char *id;    /* what exactly: "shard_missing" */
-	int code;          /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown; 0 for a note */
-	const char *view;  /* the one view that it concerns */
-	const char *file;  /* the file or directory that it is about, below SOURCE */
-	int64_t rank;      /* -1 = not known, or about no single rank */
+	const char *id; /* what exactly: "shard_missing" */
+	int code; /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown; 0 for a note */
+	const char *view; /* the one view that it concerns */
+	const char *file; /* the file or directory that it is about, below SOURCE */
+	int64_t rank; /* -1 = not known, or about no single rank */
 	const char *tensor;
 	const char *expected, *found;
 	const char *advice; /* what to do; `text` ends with it */
@@ -374,8 +369,7 @@ struct unshard_finding {
 /* Everything known to be wrong with one checkpoint, and notes: calls->finding. While the save may not have ended,
  * one note ("still_saving") and nothing else. These findings are not logged. *n (may be NULL): how many of them
  * are the reason that something cannot be shown. */
-UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint,
-				 const struct unshard_calls *calls, size_t *n,
+UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint, const struct unshard_calls *calls, size_t *n,
 				 struct unshard_error *err);
 
 /* Compute, ahead of time, every CRC in the torch files of all views of a checkpoint, and keep the CRCs in the store:
@@ -420,21 +414,21 @@ enum unshard_role {
 	UNSHARD_EXP_AVG_SQ,
 	UNSHARD_STEP,
 	UNSHARD_OPTIM_OTHER, /* another state of the optimizer: `state` names it */
-	UNSHARD_OTHER,       /* neither model nor optimizer */
+	UNSHARD_OTHER, /* neither model nor optimizer */
 };
 
 struct unshard_tensor {
 	size_t size;
-	const char *name;  /* of the weight; of an optimizer's state: of the parameter that it belongs to */
-	const char *key;   /* what the source calls it */
-	const char *root;  /* the key of the source's dict that it is in: "model", "optimizer"; "" = none */
+	const char *name; /* of the weight; of an optimizer's state: of the parameter that it belongs to */
+	const char *key; /* what the source calls it */
+	const char *root; /* the key of the source's dict that it is in: "model", "optimizer"; "" = none */
 	/* Which of the optimizer's states: "exp_avg", "momentum_buffer", "master", "step"; NULL = it is none. */
 	const char *state;
 	enum unshard_role role;
 	enum unshard_dtype dtype;
-	uint32_t n_dims;                  /* 0 = a scalar: one element */
+	uint32_t n_dims; /* 0 = a scalar: one element */
 	uint64_t shape[UNSHARD_MAX_DIMS]; /* elements */
-	uint64_t size_bytes;              /* of all of it in `dtype`, in C order without gaps */
+	uint64_t size_bytes; /* of all of it in `dtype`, in C order without gaps */
 };
 
 /* The tensors of one checkpoint, as they were when the list was opened. */
@@ -448,16 +442,16 @@ typedef struct unshard_tensors unshard_tensors;
  * or no checkpoint.
  * Reads metadata, and data only to compare tied weights, as a mount does. Memory: a few hundred bytes per tensor.
  * Keeps the checkpoint's snapshot, as an open file does. */
-UNSHARD_API int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view,
-				     unshard_tensors **out, struct unshard_error *err);
+UNSHARD_API int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view, unshard_tensors **out,
+				     struct unshard_error *err);
 UNSHARD_API void unshard_tensors_close(unshard_tensors *tensors); /* NULL is allowed */
 UNSHARD_API size_t unshard_tensors_count(const unshard_tensors *tensors);
 /* Tensor i; belongs to the list. NULL behind the last. */
 UNSHARD_API const struct unshard_tensor *unshard_tensors_at(const unshard_tensors *tensors, size_t i);
 /* The index of the tensor of this name. state: NULL = the weight, or a tensor that is no optimizer state; "exp_avg" =
  * that state of the optimizer; "master" = the optimizer's fp32 copy. Of several tensors the first. -ENOENT. O(1). */
-UNSHARD_API int unshard_tensors_find(const unshard_tensors *tensors, const char *name,
-				     const char *state, size_t *i, struct unshard_error *err);
+UNSHARD_API int unshard_tensors_find(const unshard_tensors *tensors, const char *name, const char *state, size_t *i,
+				     struct unshard_error *err);
 /* Read tensor i, or a box of it, into the caller's buf, in C order without gaps.
  * lo, len: n_dims numbers each, in elements: the box [lo, lo + len) of each dimension; both NULL = all of
  * it. A box may be empty. dtype: UNSHARD_AS_STORED = the tensor's `dtype`; or F64, F32, F16 or BF16, to which any
@@ -468,9 +462,8 @@ UNSHARD_API int unshard_tensors_find(const unshard_tensors *tensors, const char 
  * -ENODATA, -EBADMSG: the tensor is incomplete or damaged. -ESTALE. On error nothing of buf may be used.
  * Any number of threads may read one list at once. Cost: the I/O. For a box, short gaps between its rows are read
  * too (at most 256 KiB at once). */
-UNSHARD_API int unshard_tensor_read(const unshard_tensors *tensors, size_t i, const uint64_t *lo,
-				    const uint64_t *len, enum unshard_dtype dtype, void *buf,
-				    size_t buf_bytes, struct unshard_error *err);
+UNSHARD_API int unshard_tensor_read(const unshard_tensors *tensors, size_t i, const uint64_t *lo, const uint64_t *len,
+				    enum unshard_dtype dtype, void *buf, size_t buf_bytes, struct unshard_error *err);
 
 /* Bytes per element; 0 for a number that is not in the enum. */
 UNSHARD_API size_t unshard_dtype_size(enum unshard_dtype dtype);
@@ -495,17 +488,17 @@ enum unshard_way {
 			     * the file system says how (local disks, from Linux 6.1 on); else through it. The kernel
 			     * says what is cached only to a process that owns the shards or may write to them: any
 			     * other reads through the cache */
-	UNSHARD_WAY_CACHE,  /* right if several processes of this machine read the same bytes */
+	UNSHARD_WAY_CACHE, /* right if several processes of this machine read the same bytes */
 	UNSHARD_WAY_DIRECT, /* past the cache wherever the file system allows it, cached or not. What is compressed or
 			     * must be put in order is read through the cache nevertheless */
 };
 
 /* Every zero means the documented default. */
 struct unshard_device_options {
-	size_t size;           /* UNSHARD_DEVICE_OPTIONS_INIT */
+	size_t size; /* UNSHARD_DEVICE_OPTIONS_INIT */
 	uint64_t buffer_bytes; /* of one pinned buffer; default 8 MiB, at least 4096 */
-	unsigned n_buffers;    /* default 16 */
-	unsigned n_threads;    /* that read at once; default: as many as processors, at most 12 */
+	unsigned n_buffers; /* default 16 */
+	unsigned n_threads; /* that read at once; default: as many as processors, at most 12 */
 	enum unshard_way way;
 };
 
@@ -513,8 +506,8 @@ struct unshard_device_options {
  * options: NULL = all defaults. Needs no session; one device may read from the tensors of several sessions.
  * -ENODEV: the library was built without CUDA; there is no CUDA runtime, driver or GPU, or not a usable one.
  * -ENOMEM: no pinned memory. -EIO: any other error of CUDA. */
-UNSHARD_API int unshard_device_open(int ordinal, const struct unshard_device_options *options,
-				    unshard_device **out, struct unshard_error *err);
+UNSHARD_API int unshard_device_open(int ordinal, const struct unshard_device_options *options, unshard_device **out,
+				    struct unshard_error *err);
 /* First free every transfer. NULL is allowed. */
 UNSHARD_API void unshard_device_close(unshard_device *device);
 
@@ -532,20 +525,20 @@ struct unshard_device_box {
 
 /* Begin to read n boxes (structs of one `size`), in their order, and return at once: `boxes`, with lo and len, may be
  * freed then. Keep the tensors open, and do not use the device memory, until the transfer is freed.
- * stream: the address of the caller's cudaStream_t, on which all copies are queued, behind its earlier work.
- * NULL = a stream of the device's own, which waits for no other.
+ * stream: the address of the caller's cudaStream_t, on which all copies are queued, behind its earlier work. The stream
+ * must live until unshard_transfer_queued has returned. NULL = a stream of the device's own, which waits for no other.
  * Any number of threads may call it at once; transfers at the same time share the buffers.
- * -EINVAL: as unshard_tensor_read, before anything is read. */
+ * While the program captures a CUDA graph in the global mode, CUDA forbids some calls in all threads, and a transfer
+ * may fail or spoil the capture: wait for it before, or capture in the thread-local mode. -EINVAL: as
+ * unshard_tensor_read, or the stream is cudaStreamPerThread; before anything is read. */
 UNSHARD_API int unshard_device_read(unshard_device *device, const unshard_tensors *tensors,
-				    const struct unshard_device_box *boxes, size_t n,
-				    void *const *stream, unshard_transfer **out,
-				    struct unshard_error *err);
+				    const struct unshard_device_box *boxes, size_t n, void *const *stream,
+				    unshard_transfer **out, struct unshard_error *err);
 /* Wait until everything is read and every copy is queued: work that the caller queues on the stream from here on finds
  * the bytes. *event (event may be NULL): a cudaEvent_t behind the last copy, to wait for, also from another stream
  * (cudaStreamWaitEvent); it lives as long as the transfer. Fails as unshard_tensor_read does, and with -EIO if CUDA
  * fails: the device memory may then hold anything. */
-UNSHARD_API int unshard_transfer_queued(unshard_transfer *transfer, void **event,
-					struct unshard_error *err);
+UNSHARD_API int unshard_transfer_queued(unshard_transfer *transfer, void **event, struct unshard_error *err);
 /* Wait until the bytes are in the memory of the GPU. Fails as unshard_transfer_queued. */
 UNSHARD_API int unshard_transfer_wait(unshard_transfer *transfer, struct unshard_error *err);
 /* Waits for copies that have not ended; NULL is allowed. */
@@ -562,30 +555,28 @@ struct unshard_fact {
 	size_t size;
 	const char *subject; /* the absolute path it was set for */
 	const char *key;
-	const char *json;    /* the value */
-	const char *origin;  /* "set by the user", "imported from FILE" */
-	int64_t time_s;      /* when, Unix */
+	const char *json; /* the value */
+	const char *origin; /* "set by the user", "imported from FILE" */
+	int64_t time_s; /* when, Unix */
 };
 
 /* Facts that hold for `path`, sorted by subject and key: calls->fact. */
 UNSHARD_API int unshard_meta_list(unshard *u, const char *path, const struct unshard_calls *calls,
 				  struct unshard_error *err);
 /* value: JSON, or a bare word, which is taken as a string. origin NULL = "set by the user". */
-UNSHARD_API int unshard_meta_set(unshard *u, const char *path, const char *key, const char *value,
-				 const char *origin, struct unshard_error *err);
+UNSHARD_API int unshard_meta_set(unshard *u, const char *path, const char *key, const char *value, const char *origin,
+				 struct unshard_error *err);
 /* -ENOENT if the key is not set for `path` itself. */
-UNSHARD_API int unshard_meta_unset(unshard *u, const char *path, const char *key,
-				   struct unshard_error *err);
+UNSHARD_API int unshard_meta_unset(unshard *u, const char *path, const char *key, struct unshard_error *err);
 /* Facts out of a trainer's own file: trainer_state.json, training_args.json, training_args.bin, scheduler.pt; or a
  * unit map (docs/flat-units.md). `file` is a path of the machine, not below SOURCE. All facts or none are kept;
  * *n_facts may be NULL. */
-UNSHARD_API int unshard_meta_import_file(unshard *u, const char *path, const char *file,
-					 size_t *n_facts, struct unshard_error *err);
+UNSHARD_API int unshard_meta_import_file(unshard *u, const char *path, const char *file, size_t *n_facts,
+					 struct unshard_error *err);
 /* All facts of the store as JSON (for unshard_free), and the other direction: imported facts replace those of equal
  * subject and key, and all others stay. */
 UNSHARD_API int unshard_meta_export(unshard *u, char **json, struct unshard_error *err);
-UNSHARD_API int unshard_meta_import(unshard *u, const char *json, size_t *n_facts,
-				    struct unshard_error *err);
+UNSHARD_API int unshard_meta_import(unshard *u, const char *json, size_t *n_facts, struct unshard_error *err);
 /* Delete the cached metadata; facts stay. */
 UNSHARD_API int unshard_meta_clear_cache(unshard *u, struct unshard_error *err);
 
@@ -612,14 +603,13 @@ enum {
  * below it: the findings of unshard_problems, what a trainer that resumes would miss, and directories that
  * have a checkpoint's name and hold none. Reads no tensor data without UNSHARD_DEEP. calls->finding, and
  * calls->progress (UNSHARD_SCANNING; with UNSHARD_DEEP UNSHARD_READING too). counts may be NULL. */
-UNSHARD_API int unshard_check(unshard *u, const char *path, unsigned flags,
-			      const struct unshard_calls *calls, struct unshard_check_counts *counts,
-			      struct unshard_error *err);
+UNSHARD_API int unshard_check(unshard *u, const char *path, unsigned flags, const struct unshard_calls *calls,
+			      struct unshard_check_counts *counts, struct unshard_error *err);
 
 enum unshard_change_kind {
-	UNSHARD_CHANGE_DTYPE,    /* "dtype": tensors got another dtype */
-	UNSHARD_CHANGE_STALE,    /* "stale": a file of another number of ranks, left out */
-	UNSHARD_CHANGE_TRACKER,  /* "tracker": the file that names the last checkpoint was written again */
+	UNSHARD_CHANGE_DTYPE, /* "dtype": tensors got another dtype */
+	UNSHARD_CHANGE_STALE, /* "stale": a file of another number of ranks, left out */
+	UNSHARD_CHANGE_TRACKER, /* "tracker": the file that names the last checkpoint was written again */
 	UNSHARD_CHANGE_LEFT_OUT, /* "left_out": a checkpoint that is not sound, or that the view cannot show */
 	UNSHARD_CHANGE_UNREADABLE, /* "unreadable": a directory that could not be read, left out */
 };
@@ -658,9 +648,9 @@ UNSHARD_API int unshard_repair(unshard *u, const char *path, const char *out, un
 struct unshard_exported {
 	size_t size; /* UNSHARD_EXPORTED_INIT */
 	size_t checkpoints, files;
-	uint64_t size_bytes;   /* of all files */
+	uint64_t size_bytes; /* of all files */
 	uint64_t shared_bytes; /* of them: by reflink, not written */
-	uint64_t kept_bytes;   /* of them: found there by UNSHARD_EXPORT_RESUME, not written again */
+	uint64_t kept_bytes; /* of them: found there by UNSHARD_EXPORT_RESUME, not written again */
 };
 
 /* Flags of unshard_export. Others are refused (-EINVAL). */
@@ -690,9 +680,9 @@ enum {
  * -ENODATA, -EBADMSG, -ENOTSUP: the view cannot show the checkpoint, or there is none that it can show.
  * -ENOSPC: before anything is written, if the file system reports its free space. -EEXIST: `out` exists, or an
  * earlier export left out.partial. -EBUSY: another export is writing to it. -EINVAL: `out` cannot be used. */
-UNSHARD_API int unshard_export(unshard *u, const char *path, const char *view, const char *out,
-			       unsigned flags, const struct unshard_calls *calls,
-			       struct unshard_exported *exported, struct unshard_error *err);
+UNSHARD_API int unshard_export(unshard *u, const char *path, const char *view, const char *out, unsigned flags,
+			       const struct unshard_calls *calls, struct unshard_exported *exported,
+			       struct unshard_error *err);
 
 /* -- configs, before a training -- */
 
@@ -704,8 +694,7 @@ UNSHARD_API int unshard_export(unshard *u, const char *path, const char *view, c
  * library. counts may be NULL. */
 UNSHARD_API int unshard_check_config(const char *const *files, size_t n, const char *versions,
 				     const struct unshard_calls *calls, const char **kinds,
-				     struct unshard_check_counts *counts,
-				     struct unshard_error *err);
+				     struct unshard_check_counts *counts, struct unshard_error *err);
 
 /* -- names of enumerators --
  *

@@ -5,10 +5,12 @@ Pythons, since ctypes loads the library, and for every Linux whose glibc is not 
 wheel's tag names that version."""
 
 import base64
+import contextlib
 import hashlib
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -53,17 +55,39 @@ def entry_points():
 
 # -- what is compiled --
 
+def environment():
+    """In which cmake runs. A cmake that pip installed is a Python script: the one outside the build's own environment
+    needs to be called without what leads Python into that, the one inside needs just this."""
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for found in (outside, dict(os.environ)):
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            subprocess.run(["cmake", "--version"], check=True, env=found, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+            return found
+    return None
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    """PEP 517: what pip installs before it calls build_wheel."""
+    del config_settings
+    return [] if environment() else ["cmake>=3.20", "ninja"]
+
+
 def run(*command):
     try:
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment()).stdout
     except FileNotFoundError:
         sys.exit(f"{command[0]} is missing: docs/install.md lists what a build needs (installing a wheel needs none)")
+    except subprocess.CalledProcessError as e:
+        sys.exit(f"{command[0]} failed with status {e.returncode}; what it said stands above")
 
 
 def compile_into(folder):
-    """The library, under the name that it is loaded by, and the command; both find libraries beside them."""
+    """The library, under the name that it is loaded by, and the command; both find libraries beside them. CMAKE_ARGS
+    of the environment has further arguments for cmake: -DUNSHARD_MOUNT=OFF."""
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    run("cmake", "-S", str(ROOT), "-B", str(folder / "build"), *generator, "-DCMAKE_BUILD_TYPE=Release",
+    further = shlex.split(os.environ.get("CMAKE_ARGS", ""))
+    run("cmake", "-S", str(ROOT), "-B", str(folder / "build"), *generator, *further, "-DCMAKE_BUILD_TYPE=Release",
         "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN",
         "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--disable-new-dtags -s", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags -s")
     run("cmake", "--build", str(folder / "build"), "--parallel", str(os.cpu_count() or 1), "--target",

@@ -4,8 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-int arguments_parse(struct arguments *a, const struct command *self, const struct option *longs, int argc,
-		    char **argv)
+#include "fs.h"
+
+int arguments_parse(struct arguments *a, const struct command *self, const struct option *longs, int argc, char **argv)
 {
 	struct unshard_error err = { 0 };
 	int c;
@@ -69,4 +70,14 @@ int arguments_open_above(struct arguments *a, char *path, unshard **out, const c
 		}
 	}
 	return arguments_open(a, path, out);
+}
+
+int arguments_write_only(const unshard *u, const char *directory)
+{
+	struct unshard_error err = { 0 };
+	int code = fs_confine_writing(u, directory, &err);
+
+	if (code < 0)
+		command_fail("%s", err.text);
+	return code;
 }

@@ -23,16 +23,17 @@ struct arguments {
 };
 
 /* `longs`: the verb's own, of those above and --tensors ('t'). -1 = parsed; else an exit status. */
-int arguments_parse(struct arguments *a, const struct command *self, const struct option *longs, int argc,
-		    char **argv);
+int arguments_parse(struct arguments *a, const struct command *self, const struct option *longs, int argc, char **argv);
 void arguments_fini(struct arguments *a);
 
-/* Open `source` with the options; warnings and errors are logged, to stderr unless log= names a
- * file. */
+/* Open `source` with the options; warnings and errors are logged, to stderr unless log= names a file. */
 int arguments_open(struct arguments *a, const char *source, unshard **out);
 /* The same for a checkpoint or a run at `path`, absolute, which is cut: the directory above it is opened, so that
  * the run's files beside a checkpoint are seen; where that may not be read, or there is none, the directory itself.
  * *below: its path below what was opened; points into `path`. */
 int arguments_open_above(struct arguments *a, char *path, unshard **out, const char **below);
+
+/* What unshard_calls.writes is for a verb that writes one directory: from here on it can write nowhere else. */
+int arguments_write_only(const unshard *u, const char *directory);
 
 #endif

@@ -15,6 +15,7 @@ enum { MAX_CONFIGS = 16 };
 
 struct check {
 	struct arguments a;
+	unshard *u;
 	const char *config[MAX_CONFIGS], *kind[MAX_CONFIGS];
 	size_t n_configs;
 	const char *versions;
@@ -32,9 +33,7 @@ struct check {
 
 static const char *severity_text(enum unshard_severity severity)
 {
-	return severity == UNSHARD_PROBLEM ? "problem"
-	       : severity == UNSHARD_NOTE  ? "note"
-					   : "not judged";
+	return severity == UNSHARD_PROBLEM ? "problem" : severity == UNSHARD_NOTE ? "note" : "not judged";
 }
 
 /* -- findings as they come -- */
@@ -173,8 +172,8 @@ static void print_summary(const struct check *c)
 	}
 	if (!c->n_configs)
 		printf("%zu %s: ", c->counts.checkpoints, plural(c->counts.checkpoints, "checkpoint", "checkpoints"));
-	printf("%zu %s, %zu %s", c->counts.problems, plural(c->counts.problems, "problem", "problems"),
-	       c->counts.notes, plural(c->counts.notes, "note", "notes"));
+	printf("%zu %s, %zu %s", c->counts.problems, plural(c->counts.problems, "problem", "problems"), c->counts.notes,
+	       plural(c->counts.notes, "note", "notes"));
 	if (c->counts.unjudged)
 		printf(", %zu not judged", c->counts.unjudged);
 	if (c->deep) {
@@ -207,15 +206,13 @@ static int check_configs(struct check *c)
 	int code;
 
 	c->top = "these together";
-	code = unshard_check_config(c->config, c->n_configs, c->versions, &calls, c->kind,
-				    &c->counts, &err);
+	code = unshard_check_config(c->config, c->n_configs, c->versions, &calls, c->kind, &c->counts, &err);
 	return finish(c, code, &err);
 }
 
 static int check_below(struct check *c, unshard *u, const char *path)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step,
-					     .finding = visit };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step, .finding = visit };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	int code;
@@ -252,6 +249,11 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 	return 0;
 }
 
+static int confine(void *ctx, const char *directory)
+{
+	return arguments_write_only(((struct check *)ctx)->u, directory);
+}
+
 /* why: there is no copy. */
 static void print_repair_json(struct check *c, const char *out, const char *why)
 {
@@ -278,9 +280,8 @@ static int not_repaired(struct check *c, const char *why)
 
 static int repaired(struct check *c)
 {
-	const char *sound = c->n_unreadable
-				    ? "no problem was found in what could be read. Nothing was written"
-			    : c->deep ? "no problem was found that a copy could fix. Nothing was written"
+	const char *sound = c->n_unreadable ? "no problem was found in what could be read. Nothing was written"
+			    : c->deep       ? "no problem was found that a copy could fix. Nothing was written"
 				      : "no problem was found that a copy could fix. Data was not read: --deep reads "
 					"it. Nothing was written";
 	char why[160];
@@ -302,8 +303,8 @@ static int repaired(struct check *c)
 
 static int repair_below(struct check *c, unshard *u, const char *path)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step,
-					     .change = visit_change };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step, .change = visit_change,
+					     .writes = confine };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	int code;
@@ -322,26 +323,23 @@ static int repair_below(struct check *c, unshard *u, const char *path)
 
 static int check_path(struct check *c, char *path)
 {
-	unshard *u = NULL;
-	int status = arguments_open_above(&c->a, path, &u, &c->inside);
+	int status = arguments_open_above(&c->a, path, &c->u, &c->inside);
 
 	c->top = c->a.argument;
 	if (status < 0)
-		status = (c->repair ? repair_below : check_below)(c, u, c->inside);
-	unshard_close(u);
+		status = (c->repair ? repair_below : check_below)(c, c->u, c->inside);
+	unshard_close(c->u);
 	return status;
 }
 
 static int parse(struct check *c, const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
-					       { "json", no_argument, NULL, 'j' },
-					       { "deep", no_argument, NULL, 'd' },
-					       { "repair", required_argument, NULL, 'r' },
-					       { "config", required_argument, NULL, 'c' },
-					       { "versions", required_argument, NULL, 'v' },
-					       { "store", required_argument, NULL, 'S' },
-					       { 0 } };
+	static const struct option longs[] = {
+		{ "help", no_argument, NULL, 'h' },         { "json", no_argument, NULL, 'j' },
+		{ "deep", no_argument, NULL, 'd' },         { "repair", required_argument, NULL, 'r' },
+		{ "config", required_argument, NULL, 'c' }, { "versions", required_argument, NULL, 'v' },
+		{ "store", required_argument, NULL, 'S' },  { 0 }
+	};
 	struct unshard_error err = { 0 };
 	int opt;
 
@@ -383,8 +381,7 @@ static int check_run(const struct command *self, int argc, char **argv)
 		status = check_configs(&c);
 	} else if (status < 0) {
 		path = realpath(c.a.argument, NULL);
-		status = path ? check_path(&c, path)
-			      : command_fail("%s: %s", c.a.argument, strerror(errno));
+		status = path ? check_path(&c, path) : command_fail("%s: %s", c.a.argument, strerror(errno));
 	}
 	free(path);
 	free(c.last_path);

@@ -11,8 +11,10 @@
 #include "progress.h"
 #include "text.h"
 
-struct export {
+struct export
+{
 	struct arguments a;
+	unshard *u;
 	const char *view, *out;
 	unsigned flags;
 	cJSON *changes; /* NULL = lines are wanted */
@@ -50,6 +52,11 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 	text_print(change->text);
 	putchar('\n');
 	return 0;
+}
+
+static int confine(void *ctx, const char *directory)
+{
+	return arguments_write_only(((struct export *)ctx)->u, directory);
 }
 
 /* why: there is no export. */
@@ -102,10 +109,10 @@ static int not_exported(struct export *e, const char *why)
 	return EXIT_PROBLEM;
 }
 
-static int export_path(struct export *e, unshard *u, const char *path)
+static int export_path(struct export *e, const char *path)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = e, .progress = step,
-					     .change = visit_change };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = e, .progress = step, .change = visit_change,
+					     .writes = confine };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	int code;
@@ -113,7 +120,7 @@ static int export_path(struct export *e, unshard *u, const char *path)
 	progress_start(&e->progress);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	code = unshard_export(u, path, e->view, e->out, e->flags, &calls, &e->made, &err);
+	code = unshard_export(e->u, path, e->view, e->out, e->flags, &calls, &e->made, &err);
 	progress_end(&e->progress);
 	if (code == -ENODATA || code == -EBADMSG || code == -ENOTSUP)
 		return not_exported(e, err.text);
@@ -129,25 +136,22 @@ static int export_path(struct export *e, unshard *u, const char *path)
 static int open_and_export(struct export *e, char *path)
 {
 	const char *below;
-	unshard *u = NULL;
-	int status = arguments_open_above(&e->a, path, &u, &below);
+	int status = arguments_open_above(&e->a, path, &e->u, &below);
 
 	if (status < 0)
-		status = export_path(e, u, below);
-	unshard_close(u);
+		status = export_path(e, below);
+	unshard_close(e->u);
 	return status;
 }
 
 static int parse(struct export *e, const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
-					       { "json", no_argument, NULL, 'j' },
-					       { "view", required_argument, NULL, 'v' },
-					       { "resume", no_argument, NULL, 'r' },
-					       { "verify", no_argument, NULL, 'V' },
-					       { "checksums", no_argument, NULL, 'c' },
-					       { "store", required_argument, NULL, 'S' },
-					       { 0 } };
+	static const struct option longs[] = {
+		{ "help", no_argument, NULL, 'h' },        { "json", no_argument, NULL, 'j' },
+		{ "view", required_argument, NULL, 'v' },  { "resume", no_argument, NULL, 'r' },
+		{ "verify", no_argument, NULL, 'V' },      { "checksums", no_argument, NULL, 'c' },
+		{ "store", required_argument, NULL, 'S' }, { 0 }
+	};
 	struct unshard_error err = { 0 };
 	int c;
 
@@ -178,14 +182,12 @@ static int parse(struct export *e, const struct command *self, int argc, char **
 
 static int export_run(const struct command *self, int argc, char **argv)
 {
-	struct export e = { .a = { .log = { .fd = -1 } }, .view = "weights",
-			    .made = { UNSHARD_EXPORTED_INIT } };
+	struct export e = { .a = { .log = { .fd = -1 } }, .view = "weights", .made = { UNSHARD_EXPORTED_INIT } };
 	int status = parse(&e, self, argc, argv);
 	char *path = status < 0 ? realpath(e.a.argument, NULL) : NULL;
 
 	if (status < 0)
-		status = path ? open_and_export(&e, path)
-			      : command_fail("%s: %s", e.a.argument, strerror(errno));
+		status = path ? open_and_export(&e, path) : command_fail("%s: %s", e.a.argument, strerror(errno));
 	free(path);
 	cJSON_Delete(e.changes);
 	arguments_fini(&e.a);

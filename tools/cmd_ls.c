@@ -112,11 +112,9 @@ static void print(struct listing *l)
 
 static int list(unshard *u, const char *source, bool json)
 {
-	static const char *const head[N_COLUMNS] = { "PATH",  "FORMAT", "STEP",
-						     "RANKS", "SIZE",   "STATE" };
+	static const char *const head[N_COLUMNS] = { "PATH", "FORMAT", "STEP", "RANKS", "SIZE", "STATE" };
 	struct listing l = { .source = source, .table = { .n_columns = N_COLUMNS }, .problems = { .n_columns = 2 } };
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = step,
-					     .checkpoint = visit };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = step, .checkpoint = visit };
 	struct unshard_error err = { 0 };
 	int i, code;
 
@@ -128,9 +126,7 @@ static int list(unshard *u, const char *source, bool json)
 	progress_end(&l.progress);
 	if (code >= 0 && !command_lacks_memory())
 		print(&l);
-	code = code < 0  ? command_fail("%s", err.text)
-	       : l.n_bad ? EXIT_PROBLEM
-			 : EXIT_DONE;
+	code = code < 0 ? command_fail("%s", err.text) : l.n_bad ? EXIT_PROBLEM : EXIT_DONE;
 	table_fini(&l.table);
 	table_fini(&l.problems);
 	cJSON_Delete(l.json);

@@ -80,13 +80,13 @@ static int find_path(const char *name, bool must_exist, char **out)
 		return command_fail("%s: %s", name, strerror(errno));
 	if (must_exist && (stat(real, &st) < 0 || !S_ISDIR(st.st_mode))) {
 		free(real);
-		return command_fail("%s is not a directory: facts belong to a checkpoint's directory or "
-				    "a run's", name);
+		return command_fail("%s is not a directory: facts belong to a checkpoint's directory or a run's", name);
 	}
 	if (is_in_mount(real)) {
 		free(real);
 		return command_fail("%s is in a mount: give the checkpoint's own path, in the directory "
-				    "that is mounted", name);
+				    "that is mounted",
+				    name);
 	}
 	*out = real;
 	return -1;
@@ -288,7 +288,7 @@ static int import_at(struct meta *m, const char *path)
 	return EXIT_DONE;
 }
 
-/* NULL: errno says why. */
+/* NULL: errno is the reason. */
 static char *read_all(FILE *from)
 {
 	char *text = NULL, *grown;
@@ -354,7 +354,7 @@ static int export_all(struct meta *m)
 	if (!to || fputs(json, to) < 0 || fflush(to) != 0)
 		why = errno;
 	unshard_free(json);
-	/* Network file systems may tell only here that there is no room. */
+	/* Network file systems may report only here that there is no room. */
 	if (to && name && fclose(to) != 0 && !why)
 		why = errno;
 	return why ? command_fail("%s: %s", name ? name : "stdout", strerror(why)) : EXIT_DONE;
@@ -407,11 +407,9 @@ static int run_import(struct meta *m)
 }
 
 static const struct action actions[] = {
-	{ "list", 1, 1, run_list },	  { "get", 2, INT_MAX, run_get },
-	{ "set", 2, INT_MAX, run_set },	  { "unset", 2, INT_MAX, run_unset },
-	{ "import", 1, 2, run_import },	  { "export", 0, 1, export_all },
-	{ "clear-cache", 0, 0, clear_cache },
-	{ "clear-memos", 0, 0, clear_cache }, /* its older name */
+	{ "list", 1, 1, run_list },           { "get", 2, INT_MAX, run_get },       { "set", 2, INT_MAX, run_set },
+	{ "unset", 2, INT_MAX, run_unset },   { "import", 1, 2, run_import },       { "export", 0, 1, export_all },
+	{ "clear-cache", 0, 0, clear_cache }, { "clear-memos", 0, 0, clear_cache }, /* its older name */
 };
 
 static const struct action *find_action(const char *name, int n)

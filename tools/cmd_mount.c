@@ -1,4 +1,4 @@
-/* unshard mount: put together from options, the session and the mount; says where things are. */
+/* unshard mount: options, the session and the mount are put together, and what is where is printed. */
 #include <dirent.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ struct mount {
 	unshard *u;
 };
 
-/* A metadata store that cannot be used: the log says so too, but few read it. */
+/* A metadata store that cannot be used: the log has it too, but few read a log. */
 static void tell_store(const struct mount *m)
 {
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT };
@@ -38,8 +38,7 @@ static void serving(void *ctx)
 	char line[512];
 
 	tell_store(m);
-	snprintf(line, sizeof(line), "unshard %s shows %.200s at %.200s", unshard_version(),
-		 m->source, m->mountpoint);
+	snprintf(line, sizeof(line), "unshard %s shows %.200s at %.200s", unshard_version(), m->source, m->mountpoint);
 	log_line(&m->log, UNSHARD_LOG_INFO, line);
 }
 
@@ -47,8 +46,8 @@ static void live(void *ctx, const char *hint)
 {
 	struct mount *m = ctx;
 
-	fprintf(stderr, "unshard: %s is shown at %s; log lines go to %s\n", m->source,
-		m->mountpoint, log_where(m->options.log, m->foreground));
+	fprintf(stderr, "unshard: %s is shown at %s; log lines go to %s\n", m->source, m->mountpoint,
+		log_where(m->options.log, m->foreground));
 	if (hint)
 		fprintf(stderr, "unshard: %s\n", hint);
 }
@@ -81,8 +80,8 @@ static void tell_covered(const struct mount *m)
 	size_t n = at ? strlen(at) : 0, covered = entries_of(m->mountpoint);
 
 	if (source && at && strncmp(source, at, n) == 0 && (!source[n] || source[n] == '/'))
-		fprintf(stderr, "unshard: %s is inside %s: its path cannot be used until you unmount\n",
-			m->source, m->mountpoint);
+		fprintf(stderr, "unshard: %s is inside %s: its path cannot be used until you unmount\n", m->source,
+			m->mountpoint);
 	else if (covered)
 		fprintf(stderr, "unshard: %s is not empty: its %zu %s cannot be reached until you unmount\n",
 			m->mountpoint, covered, plural(covered, "entry", "entries"));
@@ -115,8 +114,10 @@ static void tell_empty(const struct mount *m)
 	unshard *u = NULL;
 
 	if (unshard_open(m->source, &options, &u, NULL) == 0 && unshard_scan(u, &calls, NULL) == 0 && !l.found)
-		fprintf(stderr, "unshard: no checkpoint found below %s so far; those that are saved there later appear "
-				"in the mount\n", m->source);
+		fprintf(stderr,
+			"unshard: no checkpoint found below %s so far; those that are saved there later appear "
+			"in the mount\n",
+			m->source);
 	unshard_close(u);
 }
 
@@ -152,10 +153,9 @@ static int run(struct mount *m)
 	int status;
 
 	if (fs_is_stale(m->mountpoint))
-		return command_fail(
-			"%s holds a mount whose serving process has ended (Transport endpoint is "
-			"not connected): run `unshard umount %s` (or fusermount3 -u) first",
-			m->mountpoint, m->mountpoint);
+		return command_fail("%s holds a mount whose serving process has ended (Transport endpoint is "
+				    "not connected): run `unshard umount %s` (or fusermount3 -u) first",
+				    m->mountpoint, m->mountpoint);
 	if (log_open(&m->log, m->options.log, m->foreground, &err) < 0)
 		return command_fail("%s", err.text);
 	library->mountpoint = m->is_passed ? NULL : m->mountpoint; /* where it is mounted is not known */
@@ -231,8 +231,7 @@ const struct command cmd_mount = {
 		"it is unmounted (unshard umount). Nothing is ever written to SOURCE. MOUNTPOINT\n"
 		"/dev/fd/N is the descriptor of a mount that another process has made.\n\n"
 		"  -f, --foreground           serve in this process, until Ctrl-C or umount\n"
-		"  -o OPTION,...              see below; may be repeated\n"
-		STORE_HELP
+		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
 	.options = VERB_MOUNT,
 	.run = mount_run,

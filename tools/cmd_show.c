@@ -1,4 +1,4 @@
-/* unshard show: one checkpoint told for people, from the library's JSON. */
+/* unshard show: one checkpoint printed for people, from the library's JSON. */
 #include <cJSON.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -69,8 +69,7 @@ static void objects_fact(const cJSON *objects)
 	size_t at = (size_t)snprintf(text, sizeof(text), "%d:", cJSON_GetArraySize(objects));
 	int n = 0;
 
-	cJSON_ArrayForEach(item, objects)
-	{
+	cJSON_ArrayForEach (item, objects) {
 		if (n++ == SHOWN || at >= sizeof(text))
 			break;
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s %s", n > 1 ? "," : "",
@@ -93,10 +92,8 @@ static void print_facts(const cJSON *info, const char *path)
 		fact("framework", string_of(info, "framework", ""));
 	number_fact("step", number_of(info, "step"));
 	number_fact("ranks", number_of(info, "world_size"));
-	amount_fact("weights", number_of(info, "weights"), "tensors",
-		    number_of(info, "weights_bytes"));
-	amount_fact("optimizer", number_of(info, "optimizer_tensors"), "tensors",
-		    number_of(info, "optimizer_bytes"));
+	amount_fact("weights", number_of(info, "weights"), "tensors", number_of(info, "weights_bytes"));
+	amount_fact("optimizer", number_of(info, "optimizer_tensors"), "tensors", number_of(info, "optimizer_bytes"));
 	if (cJSON_GetArraySize(objects) > 0)
 		objects_fact(objects);
 	amount_fact("source", number_of(info, "files"), "files", number_of(info, "source_bytes"));
@@ -302,7 +299,7 @@ static int print_modules(const cJSON *tensors)
 	for (i = 0; i < n; i++) {
 		table_add(&t, m[i].name);
 		table_add(&t, m[i].role);
-		table_add(&t, m[i].mixed				 ? "several"
+		table_add(&t, m[i].mixed                              ? "several"
 			      : strncmp(m[i].dtype, "torch.", 6) == 0 ? m[i].dtype + 6
 								      : m[i].dtype);
 		snprintf(count, sizeof(count), "%d", m[i].n);
@@ -346,7 +343,7 @@ static int was_printed(const cJSON *views, const cJSON *stop, const char *text)
 	return 0;
 }
 
-/* What to know before a view is loaded; what several say, once. */
+/* What to know before a view is loaded; what holds for several views is printed once. */
 static void print_notes(const cJSON *views)
 {
 	const cJSON *v, *n;
@@ -405,7 +402,10 @@ static void print_hint(const struct shown *s, const char *path)
 
 	if (!strstr(s->info, "MOUNTPOINT/"))
 		return;
-	printf("  (MOUNTPOINT: where you mount %.*s", n ? n : 1, slash ? n ? path : "/" : strcmp(path, ".") ? "." : "..");
+	printf("  (MOUNTPOINT: where you mount %.*s", n ? n : 1,
+	       slash               ? n ? path : "/"
+	       : strcmp(path, ".") ? "."
+				   : "..");
 	if (above && above > path)
 		printf("; if you mount %.*s instead, write %s for %s", (int)(above - path), path, above + 1, slash + 1);
 	puts(")");
@@ -471,15 +471,15 @@ static int show_path(struct arguments *a, char *path)
 
 static int show_run(const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { LONG_HELP, LONG_JSON, LONG_STORE,
-					       { "tensors", optional_argument, NULL, 't' }, { 0 } };
+	static const struct option longs[] = {
+		LONG_HELP, LONG_JSON, LONG_STORE, { "tensors", optional_argument, NULL, 't' }, { 0 }
+	};
 	struct arguments a;
 	int status = arguments_parse(&a, self, longs, argc, argv);
 	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
 
 	if (status < 0)
-		status = path ? show_path(&a, path)
-			      : command_fail("%s: %s", a.argument, strerror(errno));
+		status = path ? show_path(&a, path) : command_fail("%s: %s", a.argument, strerror(errno));
 	free(path);
 	arguments_fini(&a);
 	return status;

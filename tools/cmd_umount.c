@@ -103,14 +103,10 @@ static int umount_path(const char *path, enum how how)
 	if (how == FORCED && code == -EINVAL)
 		code = 0; /* already gone with the connection */
 	if (code == -ENOSYS)
-		return command_fail("%s: only root can unmount without fusermount3, which is not "
-				    "installed",
-				    path);
+		return command_fail("%s: only root can unmount without fusermount3, which is not installed", path);
 	if (code < 0)
 		return command_fail("%s: %s", path,
-				    geteuid() == 0
-					    ? strerror(-code)
-					    : "fusermount3 could not unmount it (not yours?)");
+				    geteuid() == 0 ? strerror(-code) : "fusermount3 could not unmount it (not yours?)");
 	return wait_until_gone(path, mount.dev);
 }
 

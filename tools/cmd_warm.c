@@ -99,8 +99,7 @@ static int warm_run(const struct command *self, int argc, char **argv)
 	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
 
 	if (status < 0)
-		status = path ? warm_path(&a, path)
-			      : command_fail("%s: %s", a.argument, strerror(errno));
+		status = path ? warm_path(&a, path) : command_fail("%s: %s", a.argument, strerror(errno));
 	free(path);
 	arguments_fini(&a);
 	return status;

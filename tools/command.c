@@ -1,4 +1,4 @@
-/* What a verb says of itself, and of what went wrong. */
+/* A verb's help, and the sentences about what went wrong. */
 #include "command.h"
 
 #include <stdarg.h>
@@ -32,8 +32,7 @@ bool command_lacks_memory(void)
 
 int command_usage(const struct command *self)
 {
-	fprintf(stderr, "usage: unshard %s %s\n(more: unshard %s --help)\n", self->name,
-		self->arguments, self->name);
+	fprintf(stderr, "usage: unshard %s %s\n(more: unshard %s --help)\n", self->name, self->arguments, self->name);
 	return EXIT_COULD_NOT;
 }
 
@@ -41,8 +40,7 @@ int command_help(const struct command *self)
 {
 	printf("usage: unshard %s %s\n\n%s", self->name, self->arguments, self->help);
 	if (self->options) {
-		printf("\nOptions after -o, separated by commas (a comma in a value is written "
-		       "\\,):\n");
+		printf("\nOptions after -o, separated by commas (a comma in a value is written \\,):\n");
 		options_help(self->options);
 	}
 	return EXIT_DONE;

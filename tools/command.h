@@ -1,4 +1,4 @@
-/* What the verbs of the command share: exit statuses and how something is said to people. */
+/* What the verbs of the command share: exit statuses and how sentences are printed. */
 #ifndef TOOLS_COMMAND_H
 #define TOOLS_COMMAND_H
 

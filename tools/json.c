@@ -1,4 +1,4 @@
-/* cJSON leaves out what it has no memory for, and returns something that nobody looks at: here it is looked at. */
+/* cJSON leaves out what it has no memory for, and reports that only by what its functions return: these check it. */
 #include "json.h"
 
 #include <stdio.h>
@@ -38,8 +38,8 @@ static size_t character(const unsigned char *s)
 		if ((s[i] & 0xc0) != 0x80)
 			return 0;
 	/* longer than need be, a surrogate, or above U+10FFFF */
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+	    (s[0] == 0xf4 && s[1] > 0x8f))
 		return 0;
 	return n;
 }

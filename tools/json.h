@@ -1,5 +1,5 @@
-/* JSON that a command prints. What there is no memory for is left out, and then nothing is printed and the command fails
- * (command_no_memory). Objects may be NULL. */
+/* JSON that a command prints. What there is no memory for is left out, and then nothing is printed and the command
+ * fails (command_no_memory). Objects may be NULL. */
 #ifndef TOOLS_JSON_H
 #define TOOLS_JSON_H
 

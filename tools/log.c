@@ -25,7 +25,7 @@ static bool may_follow(const char *path)
 	return lstat(path, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid());
 }
 
-/* A pipe would hold up whoever writes a line. */
+/* A pipe would hold up the thread that writes a line. */
 static int open_file(const char *path)
 {
 	const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
@@ -35,7 +35,7 @@ static int open_file(const char *path)
 	if (fd < 0 && errno == ELOOP && may_follow(path))
 		fd = open(path, flags, 0640);
 	if (fd < 0)
-		return errno == ENXIO ? -EINVAL : -errno; /* a pipe that nobody reads */
+		return errno == ENXIO ? -EINVAL : -errno; /* a pipe without a reader */
 	if (fstat(fd, &st) == 0 && !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode))
 		return fd;
 	close(fd);
@@ -50,9 +50,8 @@ int log_open(struct log *log, const char *path, bool foreground, struct unshard_
 		if (log->fd < 0) {
 			err->code = log->fd;
 			snprintf(err->text, sizeof(err->text), "log=%.300s: %s", path,
-				 log->fd == -ELOOP || log->fd == -EINVAL
-					 ? "a pipe, or another user's link: name a file"
-					 : strerror(-log->fd));
+				 log->fd == -ELOOP || log->fd == -EINVAL ? "a pipe, or another user's link: name a file"
+									 : strerror(-log->fd));
 			return err->code;
 		}
 	}

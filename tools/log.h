@@ -13,7 +13,7 @@ struct log {
 };
 
 /* `path` NULL: stderr when in the foreground, else syslog. Opened before going to the background,
- * so that the command can still say why not. */
+ * so that the command can still print the reason. */
 int log_open(struct log *log, const char *path, bool foreground, struct unshard_error *err);
 void log_close(struct log *log);
 

@@ -1,17 +1,19 @@
-/* The `unshard` command: finds the verb, and says what there is. */
+/* The `unshard` command: finds the verb, and lists the verbs. */
 #include <cJSON.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include "command.h"
 #include "fs.h"
 
-static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls, &cmd_show,
+static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls,   &cmd_show,
 						  &cmd_check, &cmd_export, &cmd_meta, &cmd_warm };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
@@ -19,11 +21,10 @@ static int help(FILE *to)
 {
 	size_t i;
 
-	fprintf(to, "unshard shows sharded training checkpoints as the directories that frameworks "
-		    "load.\n\nusage:\n");
+	fprintf(to, "unshard shows sharded training checkpoints as the directories that frameworks load.\n\nusage:\n");
 	for (i = 0; i < N_COMMANDS; i++)
-		fprintf(to, "  unshard %s %s\n      %s\n", commands[i]->name,
-			commands[i]->arguments, commands[i]->summary);
+		fprintf(to, "  unshard %s %s\n      %s\n", commands[i]->name, commands[i]->arguments,
+			commands[i]->summary);
 	fprintf(to, "  unshard COMMAND --help | --help | --version\n\n"
 		    "Exit status: 0 done, 1 a checkpoint has a problem, 2 could not be done.\n");
 	return to == stdout ? EXIT_DONE : EXIT_COULD_NOT;
@@ -31,8 +32,8 @@ static int help(FILE *to)
 
 static int version(void)
 {
-	printf("unshard %s\nlibfuse %s\nzstd %s\ncJSON %s\nzlib %s\n", unshard_version(),
-	       fs_libfuse_version(), ZSTD_versionString(), cJSON_Version(), zlibVersion());
+	printf("unshard %s\nlibfuse %s\nzstd %s\ncJSON %s\nzlib %s\n", unshard_version(), fs_libfuse_version(),
+	       ZSTD_versionString(), cJSON_Version(), zlibVersion());
 	return EXIT_DONE;
 }
 
@@ -96,6 +97,17 @@ static void raise_open_files(void)
 	}
 }
 
+/* A file that is opened must not become stdin, stdout or stderr, which the mount's process replaces. What is opened in
+ * their place cannot be used either, so that printing to a closed stdout fails. */
+static void open_standard_descriptors(void)
+{
+	int fd;
+
+	for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			return;
+}
+
 /* A command whose output could not be written (a full disk, a closed stdout) has not done what it should. */
 static int printed(int status)
 {
@@ -123,6 +135,7 @@ int main(int argc, char **argv)
 {
 	size_t i;
 
+	open_standard_descriptors();
 	raise_open_files();
 	if (argc > 0 && called_as_mount_helper(argv[0]))
 		return cmd_mount.run(&cmd_mount, argc, argv);

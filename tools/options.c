@@ -1,4 +1,4 @@
-/* One table says what options there are: parsing, --help and the list in messages come from it. */
+/* One table lists the options: parsing, --help and the list in messages come from it. */
 #include "options.h"
 
 #include <ctype.h>
@@ -30,7 +30,7 @@ enum kind {
 
 /* Where a row's value goes: a member of struct options, of the kind's type (see set). */
 #define IN_LIBRARY(member) offsetof(struct options, library.member), NOWHERE
-#define HERE(member) offsetof(struct options, member), NOWHERE
+#define HERE(member)       offsetof(struct options, member), NOWHERE
 enum { NOWHERE = -1 };
 
 /* Verbs that make the files of views, and so read what changes those files. */
@@ -44,19 +44,18 @@ struct row {
 	const char *value; /* as --help shows it */
 	const char *help;
 	long to;
-	/* Of a CHOICE: set by the first word, as `to` is by the second. Of SECONDS: whether they are 0. Or
-	 * NOWHERE. */
+	/* Of a CHOICE: set by the first word, as `to` is by the second. Of SECONDS: whether they are 0. Or NOWHERE. */
 	long to_first;
 };
 
 static const struct row rows[] = {
-	{ "view", VERB_MOUNT | VERB_SHOW, STRING, "VIEW", "show this one view at the root instead of all", IN_LIBRARY(view) },
+	{ "view", VERB_MOUNT | VERB_SHOW, STRING, "VIEW", "show this one view at the root instead of all",
+	  IN_LIBRARY(view) },
 	{ "weights_key", ALL, STRINGS, "KEY",
 	  "take weights from this key of the state dict instead of \"model\", \"state_dict\"; may be repeated",
 	  HERE(weight_root) },
 	{ "strip", TREES | VERB_SHOW, STRING, "PREFIX",
-	  "leave PREFIX out in front of the weights' names (\"model.\" of a LightningModule)",
-	  IN_LIBRARY(strip) },
+	  "leave PREFIX out in front of the weights' names (\"model.\" of a LightningModule)", IN_LIBRARY(strip) },
 	{ "names", TREES | VERB_SHOW, CHOICE, "published|memory",
 	  "of weights: those that save_pretrained writes (published), or those that were saved (memory)",
 	  IN_LIBRARY(keep_names) },
@@ -64,8 +63,7 @@ static const struct row rows[] = {
 	  "name FSDP1's flat units (veRL) by torch's order of traversal, where one fits the sizes",
 	  IN_LIBRARY(assume_fsdp_units) },
 	{ "model", TREES | VERB_SHOW | VERB_CHECK, MODELS, "[RUN=]DIR",
-	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated",
-	  HERE(model) },
+	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated", HERE(model) },
 	{ "follow", ALL, PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated", HERE(follow) },
 	{ "max_shard_size", TREES | VERB_SHOW, SIZE, "SIZE", "largest weights file made (50GB)",
 	  IN_LIBRARY(max_shard_size_bytes) },
@@ -76,32 +74,29 @@ static const struct row rows[] = {
 	  IN_LIBRARY(cache_size_bytes) },
 	{ "settle", ALL, SECONDS, "SECONDS",
 	  "a checkpoint that may still be written counts as being saved until it was unchanged for this many seconds (60)",
-	  offsetof(struct options, library.settle_seconds),
-	  offsetof(struct options, library.no_settling) },
-	{ "store", ALL, STORE, "FILE|none",
-	  "metadata store ($XDG_STATE_HOME or ~/.local/state, unshard/store.db)", IN_LIBRARY(store) },
+	  offsetof(struct options, library.settle_seconds), offsetof(struct options, library.no_settling) },
+	{ "store", ALL, STORE, "FILE|none", "metadata store ($XDG_STATE_HOME or ~/.local/state, unshard/store.db)",
+	  IN_LIBRARY(store) },
 	{ "fact", TREES | VERB_SHOW, STRINGS, "KEY=VALUE",
-	  "a value for trainer_state.json where it is missing: train_batch_size=4; may be repeated",
-	  HERE(fact) },
+	  "a value for trainer_state.json where it is missing: train_batch_size=4; may be repeated", HERE(fact) },
 	{ "rng", TREES, CHOICE, "keep|hide", "files of random states: show them (keep), or in no view",
 	  offsetof(struct options, library.hide_rng), offsetof(struct options, library.keep_rng) },
 	{ "crc", VERB_MOUNT | VERB_EXPORT, CHOICE, "free|exact",
-	  "CRCs in torch files: those known without reading (free), or all, computed at open",
-	  IN_LIBRARY(crc_exact) },
+	  "CRCs in torch files: those known without reading (free), or all, computed at open", IN_LIBRARY(crc_exact) },
 	{ "allow_other", VERB_MOUNT, FLAG, NULL, "other users may read, as far as mode bits let them",
 	  HERE(allow_other) },
-	{ "clones", VERB_MOUNT, NUMBERS, "N:N...",
-	  "with MOUNTPOINT /dev/fd/N: further descriptors, cloned from it", HERE(clones) },
+	{ "clones", VERB_MOUNT, NUMBERS, "N:N...", "with MOUNTPOINT /dev/fd/N: further descriptors, cloned from it",
+	  HERE(clones) },
 	{ "max_threads", VERB_MOUNT, COUNT, "N", "requests served at once (16)", HERE(max_threads) },
 	{ "cache", VERB_MOUNT, ONE_OF, "both|mount|sources",
 	  "what the kernel keeps of a file that was read: SOURCE's pages and the mount's (both), or one of them",
 	  HERE(cache) },
 	{ "readahead", VERB_MOUNT, COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)",
 	  HERE(read_ahead_kb) },
-	{ "log", ALL, PATH, "FILE", "append log lines to FILE (mount: syslog; mount -f and other verbs: stderr)", HERE(log) },
+	{ "log", ALL, PATH, "FILE", "append log lines to FILE (mount: syslog; mount -f and other verbs: stderr)",
+	  HERE(log) },
 	{ "debug", ALL, FLAG, NULL, "log more", HERE(debug) },
-	{ "delay_read_us", ALL, COUNT, "US", "slow every read of SOURCE down by this many "
-					     "microseconds (0)",
+	{ "delay_read_us", ALL, COUNT, "US", "slow every read of SOURCE down by this many microseconds (0)",
 	  IN_LIBRARY(delay_read_us) },
 };
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -122,14 +117,12 @@ static const char *const passed_on[] = { "default_permissions",
 					 "defcontext",
 					 "rootcontext" };
 
-/* Said by mount(8) and fstab, true or meaningless here. */
-static const char *const ignored[] = { "ro",     "rw",      "nosuid",  "nodev",    "suid",
-				       "dev",    "exec",    "async",   "defaults", "auto",
-				       "noauto", "nofail",  "_netdev", "user",     "users",
-				       "nouser", "relatime" };
+/* Options that mount(8) and fstab pass on, and that are true or meaningless for this mount. */
+static const char *const ignored[] = { "ro",      "rw",    "nosuid",   "nodev",  "suid",    "dev",
+				       "exec",    "async", "defaults", "auto",   "noauto",  "nofail",
+				       "_netdev", "user",  "users",    "nouser", "relatime" };
 
-static int refuse(struct unshard_error *err, int code, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+static int refuse(struct unshard_error *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 static int refuse(struct unshard_error *err, int code, const char *fmt, ...)
 {
@@ -267,16 +260,14 @@ static void *member(struct options *o, long at)
 	return (char *)o + at;
 }
 
-static int set_string(struct options *o, const struct row *row, const char *s,
-		      struct unshard_error *err)
+static int set_string(struct options *o, const struct row *row, const char *s, struct unshard_error *err)
 {
 	*(const char **)member(o, row->to) = s;
 	return s ? 0 : out_of_memory(err);
 }
 
 /* The second word of row->value is the one that switches something on. */
-static int set_choice(struct options *o, const struct row *row, const char *value,
-		      struct unshard_error *err)
+static int set_choice(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
 {
 	const char *second = strchr(row->value, '|') + 1;
 	size_t first = (size_t)(second - row->value) - 1;
@@ -290,8 +281,7 @@ static int set_choice(struct options *o, const struct row *row, const char *valu
 	return 0;
 }
 
-static int set_one_of(struct options *o, const struct row *row, const char *value,
-		      struct unshard_error *err)
+static int set_one_of(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
 {
 	const char *word = row->value;
 	size_t len = strlen(value);
@@ -306,8 +296,7 @@ static int set_one_of(struct options *o, const struct row *row, const char *valu
 	return refuse(err, -EINVAL, "%s=%.40s: expected %s", row->name, value, row->value);
 }
 
-static int set_word(struct options *o, const struct row *row, const char *value,
-		    struct unshard_error *err)
+static int set_word(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
 {
 	if (strcmp(value, row->value))
 		return refuse(err, -EINVAL, "%s=%.40s: expected %s", row->name, value, row->value);
@@ -315,15 +304,13 @@ static int set_word(struct options *o, const struct row *row, const char *value,
 	return 0;
 }
 
-static int set_number(struct options *o, const struct row *row, const char *value,
-		      struct unshard_error *err)
+static int set_number(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
 {
 	uint64_t n;
 
 	if (row->kind == SIZE) {
 		if (!options_size(value, &n))
-			return refuse(err, -EINVAL, "%s=%s: not a size such as 50GB, 5GiB or 512M",
-				      row->name, value);
+			return refuse(err, -EINVAL, "%s=%s: not a size such as 50GB, 5GiB or 512M", row->name, value);
 		*(uint64_t *)member(o, row->to) = n;
 		return 0;
 	}
@@ -357,13 +344,11 @@ static int set_numbers(struct options *o, const struct row *row, const char *val
 	}
 }
 
-static int set(struct options *o, const struct row *row, const char *value,
-	       struct unshard_error *err)
+static int set(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
 {
 	if (row->kind == FLAG ? value != NULL : !value || !*value)
 		return refuse(err, -EINVAL,
-			      row->kind == FLAG ? "option %s takes no value"
-						: "option %s needs a value: %s=%s",
+			      row->kind == FLAG ? "option %s takes no value" : "option %s needs a value: %s=%s",
 			      row->name, row->name, row->value ? row->value : "");
 	switch (row->kind) {
 	case FLAG:
@@ -440,8 +425,7 @@ static int unknown(unsigned verb, const char *name, struct unshard_error *err)
 
 	for (i = 0; i < N_ROWS && at < sizeof(list); i++)
 		if (rows[i].verbs & verb)
-			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", at ? ", " : "",
-					       rows[i].name);
+			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", at ? ", " : "", rows[i].name);
 	return refuse(err, -EINVAL, "unknown option '%.60s'; the options are %s", name, list);
 }
 
@@ -451,15 +435,14 @@ static int unused(unsigned verbs, const char *name, struct unshard_error *err)
 	static const struct {
 		unsigned verb;
 		const char *name;
-	} all[] = { { VERB_MOUNT, "mount" }, { VERB_LS, "ls" },		{ VERB_SHOW, "show" },
+	} all[] = { { VERB_MOUNT, "mount" }, { VERB_LS, "ls" },         { VERB_SHOW, "show" },
 		    { VERB_CHECK, "check" }, { VERB_EXPORT, "export" }, { VERB_WARM, "warm" } };
 	char list[64] = "";
 	size_t i, at = 0;
 
 	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (all[i].verb & verbs)
-			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", at ? ", " : "",
-					       all[i].name);
+			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", at ? ", " : "", all[i].name);
 	return refuse(err, -EINVAL, "option %s changes nothing here: leave it out (only these use it: %s)", name, list);
 }
 

@@ -1,4 +1,4 @@
-/* Options after -o: one table says which verbs use which. Owns the strings. */
+/* Options after -o: one table lists which verbs use which. Owns the strings. */
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H
 

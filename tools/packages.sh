@@ -1,13 +1,19 @@
 # Which system packages building and testing need, and how to install them. Sourced by
 # tools/quickstart and tests/run; knows nothing of either.
 
+# The oldest that unshard builds with; CMakeLists.txt has the same.
+packages_debian_oldest="cmake=3.20 libfuse3-dev=3.14 libzstd-dev=1.5 libcjson-dev=1.7.15 zlib1g-dev=1:1.2.11 \
+libsqlite3-dev=3.40 libyaml-dev=0.2.2"
+
 packages_debian_build="cmake ninja-build gcc pkg-config libfuse3-dev fuse3 libzstd-dev libcjson-dev \
 zlib1g-dev libsqlite3-dev libyaml-dev"
-packages_debian_tests="libcmocka-dev python3-venv rsync strace unzip numactl rclone clang libclang-rt-dev \
+packages_debian_unit="libcmocka-dev python3"
+packages_debian_tests="python3-venv rsync strace unzip numactl rclone clang libclang-rt-dev \
 clang-tidy cppcheck"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
 cjson-devel zlib-devel sqlite-devel libyaml-devel"
-packages_fedora_tests="libcmocka-devel python3 rsync strace unzip numactl rclone clang compiler-rt libasan libubsan \
+packages_fedora_unit="libcmocka-devel python3"
+packages_fedora_tests="rsync strace unzip numactl rclone clang compiler-rt libasan libubsan \
 libtsan clang-tools-extra cppcheck"
 
 # packages_missing NAME...: those of a Debian list that are not installed.
@@ -46,7 +52,34 @@ as_root() {
 	fi
 }
 
-# packages_install build [tests]: installs what is missing, or says the one line that would and
+# Root, or sudo that does not ask, or somebody who can answer it.
+may_become_root() {
+	[ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; }
+}
+
+# packages_too_old NAME...: those that this system has in an older version than is needed, with both.
+packages_too_old() {
+	local pair name has
+	for pair in $packages_debian_oldest; do
+		name=${pair%%=*}
+		case " $* " in *" $name "*) ;; *) continue ;; esac
+		has=$(apt-cache policy "$name" 2>/dev/null | sed -n 's/^ *Candidate: //p')
+		if [ -n "$has" ] && [ "$has" != "(none)" ] && dpkg --compare-versions "$has" lt "${pair#*=}"; then
+			echo "$name is $has (${pair#*=} is needed)"
+		fi
+	done
+}
+
+# Wheels that were built on Debian 12 run where glibc is not older than 2.34.
+packages_refuse_old() {
+	local glibc runs="neither the build nor a wheel runs here"
+	glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | grep -oE '[0-9.]+$' || true)
+	dpkg --compare-versions "${glibc:-0}" lt 2.34 || runs="a wheel that was built on Debian 12 runs here (pip install)"
+	printf 'this system is too old to build unshard: %s; %s. Elsewhere, unshard export writes plain directories\n' \
+		"$(printf '%s\n' "$@" | paste -sd, | sed 's/,/, /g')" "$runs" >&2
+}
+
+# packages_install build [unit [tests]]: installs what is missing, or says the one line that would and
 # returns 2.
 packages_install() {
 	local debian="" fedora="" kind var missing
@@ -62,12 +95,19 @@ packages_install() {
 	fi
 	missing=$(packages_missing $(packages_resolve $debian))
 	[ -n "$missing" ] || return 0
-	if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
-		echo "missing packages; as root: apt-get install -y" $missing >&2
+	if ! may_become_root; then
+		echo "missing packages; type: sudo apt-get install -y --no-install-recommends" $missing >&2
+		return 2
+	fi
+	as_root apt-get update -q || return 2
+	local old=() line
+	while IFS= read -r line; do old+=("$line"); done < <(packages_too_old $missing)
+	if [ ${#old[@]} != 0 ]; then
+		packages_refuse_old "${old[@]}"
 		return 2
 	fi
 	echo "installing" $missing
-	as_root apt-get update -q && as_root apt-get install -y -q --no-install-recommends $missing
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
 }
 
 # No apt-get: go on where everything is there already.
@@ -79,5 +119,7 @@ packages_by_hand() {
 			return 2
 		fi
 	done
-	command -v cmake >/dev/null || { echo "cmake is missing; as root: $1" >&2; return 2; }
+	for pc in cmake ninja; do
+		command -v $pc >/dev/null || command -v $pc-build >/dev/null || { echo "$pc is missing; as root: $1" >&2; return 2; }
+	done
 }

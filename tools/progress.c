@@ -65,14 +65,13 @@ void progress_step(struct progress *p, const struct unshard_progress *now)
 	if (!is_time(p, p->last_ms))
 		return;
 	if (now->phase == UNSHARD_SCANNING) {
-		fprintf(stderr, "\r\033[Kscanning: %zu directories, %zu checkpoints",
-			now->directories, now->checkpoints);
+		fprintf(stderr, "\r\033[Kscanning: %zu directories, %zu checkpoints", now->directories,
+			now->checkpoints);
 		return;
 	}
 	text_bytes(now->done_bytes, done);
 	text_bytes(now->total_bytes, total);
-	fprintf(stderr, "\r\033[K%s: %s of %s", now->phase == UNSHARD_READING ? "reading" : "writing",
-		done, total);
+	fprintf(stderr, "\r\033[K%s: %s of %s", now->phase == UNSHARD_READING ? "reading" : "writing", done, total);
 	print_rate(p, now);
 }
 

@@ -1,5 +1,5 @@
-"""Loads a mounted checkpoint with the best loader that this Python has: transformers, safetensors, or
-neither (then the bytes are compared). Usage: quickstart.py CHECKPOINT EXPECTED.safetensors"""
+"""Loads a mounted checkpoint with the best loader that this Python has: transformers, else safetensors.
+Usage: quickstart.py CHECKPOINT"""
 
 import sys
 from pathlib import Path
@@ -21,22 +21,17 @@ def with_safetensors(checkpoint):
     from safetensors import safe_open
 
     with safe_open(checkpoint / "model.safetensors", framework="numpy") as f:
-        names = list(f.keys())
-    return f"safetensors: {len(names)} tensors, {names[0]} first"
+        shapes = {name: f.get_slice(name).get_shape() for name in f.keys()}
+    name, shape = next(iter(shapes.items()))
+    return f"safetensors: {len(shapes)} tensors, {name} of shape {shape} first"
 
 
 def main():
-    checkpoint, expected = Path(sys.argv[1]), Path(sys.argv[2])
-    if (checkpoint / "model.safetensors").read_bytes() != expected.read_bytes():
-        sys.exit("the mount's model.safetensors is not what save_pretrained wrote")
-    print("model.safetensors is byte for byte what save_pretrained wrote")
-    for load in (with_transformers, with_safetensors):
-        try:
-            print(load(checkpoint))
-            return
-        except ImportError:
-            continue
-    print("neither transformers nor safetensors is installed for", sys.executable)
+    checkpoint = Path(sys.argv[1])
+    try:
+        print(with_transformers(checkpoint))
+    except ImportError:
+        print(with_safetensors(checkpoint))
 
 
 main()

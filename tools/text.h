@@ -21,8 +21,8 @@ void text_print(const char *s);
  * back. On the heap; NULL = out of memory. */
 char *path_shown(const char *source, const char *path);
 
-/* Rows of cells, printed with columns as wide as their widest cell. Without memory for a cell nothing is printed, and the
- * command fails (command_no_memory). */
+/* Rows of cells, printed with columns as wide as their widest cell. Without memory for a cell nothing is printed, and
+ * the command fails (command_no_memory). */
 struct table {
 	size_t n_columns, n_cells, cap;
 	char **cell;

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 void unshard_free(void *memory)
 {
 	free(memory);
@@ -23,8 +22,9 @@ static int check_size(size_t size, const char *name, struct uns_err *err)
 {
 	if (size >= sizeof(size))
 		return 0;
-	return uns_fail(err, -EINVAL, "struct unshard_%s: its field size is not set: initialise "
-				      "the struct with its macro ..._INIT", name);
+	return uns_fail(err, -EINVAL,
+			"struct unshard_%s: its field size is not set: initialise the struct with its macro ..._INIT",
+			name);
 }
 
 int caller_take(void *own, const void *given, const char *name, struct uns_err *err)
@@ -39,8 +39,7 @@ int caller_take(void *own, const void *given, const char *name, struct uns_err *
 					"struct unshard_%s: the caller set a field that this "
 					"version of libunshard (%s) does not know",
 					name, unshard_version());
-	memcpy((char *)own + sizeof(size), bytes + sizeof(size),
-	       (theirs < size ? theirs : size) - sizeof(size));
+	memcpy((char *)own + sizeof(size), bytes + sizeof(size), (theirs < size ? theirs : size) - sizeof(size));
 	return 0;
 }
 
@@ -79,8 +78,8 @@ int caller_fini(struct caller *c, int code)
 	return c->answer ? c->answer : code;
 }
 
-/* Who asks while another thread is being answered goes by what was said before. */
-static bool ask(struct caller *c, const struct unshard_progress *p)
+/* While another thread is being answered, the answer so far holds. */
+static bool progress_ask(struct caller *c, const struct unshard_progress *p)
 {
 	if (!c->calls.progress)
 		return false;
@@ -92,21 +91,27 @@ static bool ask(struct caller *c, const struct unshard_progress *p)
 	return c->answer != 0;
 }
 
-bool caller_progress(struct caller *c, enum unshard_phase phase, uint64_t done_bytes,
-		     uint64_t total_bytes)
+bool caller_progress(struct caller *c, enum unshard_phase phase, uint64_t done_bytes, uint64_t total_bytes)
 {
-	return ask(c, &(struct unshard_progress){ .size = sizeof(struct unshard_progress),
-						  .phase = phase,
-						  .done_bytes = done_bytes,
-						  .total_bytes = total_bytes });
+	return progress_ask(c, &(struct unshard_progress){ .size = sizeof(struct unshard_progress),
+							   .phase = phase,
+							   .done_bytes = done_bytes,
+							   .total_bytes = total_bytes });
 }
 
 bool caller_scanned(struct caller *c, size_t directories, size_t checkpoints)
 {
-	return ask(c, &(struct unshard_progress){ .size = sizeof(struct unshard_progress),
-						  .phase = UNSHARD_SCANNING,
-						  .directories = directories,
-						  .checkpoints = checkpoints });
+	return progress_ask(c, &(struct unshard_progress){ .size = sizeof(struct unshard_progress),
+							   .phase = UNSHARD_SCANNING,
+							   .directories = directories,
+							   .checkpoints = checkpoints });
+}
+
+int caller_writes(struct caller *c, const char *directory, struct uns_err *err)
+{
+	if (c->calls.writes)
+		c->answer = c->calls.writes(c->calls.ctx, directory);
+	return c->answer ? uns_fail(err, -EINTR, "interrupted") : 0;
 }
 
 bool caller_crcs_asked(void *ctx)

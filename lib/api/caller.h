@@ -35,9 +35,11 @@ int caller_init(struct caller *c, const struct unshard_calls *calls, struct uns_
 int caller_fini(struct caller *c, int code);
 
 /* Any thread. True = give up. */
-bool caller_progress(struct caller *c, enum unshard_phase phase, uint64_t done_bytes,
-		     uint64_t total_bytes);
+bool caller_progress(struct caller *c, enum unshard_phase phase, uint64_t done_bytes, uint64_t total_bytes);
 bool caller_scanned(struct caller *c, size_t directories, size_t checkpoints);
+
+/* The call begins to write this directory. */
+int caller_writes(struct caller *c, const char *directory, struct uns_err *err);
 
 /* For uns_stop: how far the engine is with CRCs. */
 struct caller_crcs {

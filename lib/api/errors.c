@@ -9,14 +9,12 @@ int give_error(struct unshard_error *out, const struct uns_err *err, int code)
 {
 	if (out && code < 0) {
 		out->code = code;
-		snprintf(out->text, sizeof(out->text), "%s",
-			 err->text[0] ? err->text : strerror(-code));
+		snprintf(out->text, sizeof(out->text), "%s", err->text[0] ? err->text : strerror(-code));
 	}
 	return code;
 }
 
-void errors_add(struct uns_ring *errors, const struct uns_log *log, const struct uns_err *err,
-		const char *where)
+void errors_add(struct uns_ring *errors, const struct uns_log *log, const struct uns_err *err, const char *where)
 {
 	struct uns_text line = UNS_TEXT_INIT;
 	time_t now = time(NULL);

@@ -11,7 +11,6 @@
 int give_error(struct unshard_error *out, const struct uns_err *err, int code);
 
 /* A read that failed: logged, and added to the list with the time. */
-void errors_add(struct uns_ring *errors, const struct uns_log *log, const struct uns_err *err,
-		const char *where);
+void errors_add(struct uns_ring *errors, const struct uns_log *log, const struct uns_err *err, const char *where);
 
 #endif

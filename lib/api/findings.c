@@ -27,17 +27,16 @@ static enum unshard_scope scope_of(enum uns_scope scope)
 	return of[scope];
 }
 
-int finding_visit(const struct reason *reason, const char *path, enum uns_severity severity,
-		  bool general_advice, const struct caller *caller)
+int finding_visit(const struct reason *reason, const char *path, enum uns_severity severity, bool general_advice,
+		  const struct caller *caller)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_text_fini) struct uns_text advice = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_text_fini) struct uns_text expected = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_text_fini) struct uns_text found = UNS_TEXT_INIT;
 	const struct uns_finding *f = reason->finding;
-	const char *general = general_advice && !uns_finding_words(f->id)->advice
-				      ? uns_finding_general_advice(f->code)
-				      : NULL;
+	const char *general =
+		general_advice && !uns_finding_words(f->id)->advice ? uns_finding_general_advice(f->code) : NULL;
 	struct unshard_finding out = {
 		.size = sizeof(out),
 		.path = path,

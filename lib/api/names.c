@@ -3,20 +3,16 @@
 
 #include "wire/dtype.h"
 
-#define NAME_OF(names, i)                                                                          \
-	((size_t)(i) < sizeof(names) / sizeof((names)[0]) ? (names)[(size_t)(i)] : NULL)
+#define NAME_OF(names, i) ((size_t)(i) < sizeof(names) / sizeof((names)[0]) ? (names)[(size_t)(i)] : NULL)
 
-_Static_assert((int)UNSHARD_BOOL == UNS_BOOL && (int)UNSHARD_U8 == UNS_U8 &&
-		       (int)UNSHARD_I8 == UNS_I8 && (int)UNSHARD_F8_E5M2 == UNS_F8_E5M2 &&
-		       (int)UNSHARD_F8_E4M3 == UNS_F8_E4M3 && (int)UNSHARD_F8_E8M0 == UNS_F8_E8M0 &&
-		       (int)UNSHARD_F8_E4M3FNUZ == UNS_F8_E4M3FNUZ &&
+_Static_assert((int)UNSHARD_BOOL == UNS_BOOL && (int)UNSHARD_U8 == UNS_U8 && (int)UNSHARD_I8 == UNS_I8 &&
+		       (int)UNSHARD_F8_E5M2 == UNS_F8_E5M2 && (int)UNSHARD_F8_E4M3 == UNS_F8_E4M3 &&
+		       (int)UNSHARD_F8_E8M0 == UNS_F8_E8M0 && (int)UNSHARD_F8_E4M3FNUZ == UNS_F8_E4M3FNUZ &&
 		       (int)UNSHARD_F8_E5M2FNUZ == UNS_F8_E5M2FNUZ && (int)UNSHARD_I16 == UNS_I16 &&
-		       (int)UNSHARD_U16 == UNS_U16 && (int)UNSHARD_F16 == UNS_F16 &&
-		       (int)UNSHARD_BF16 == UNS_BF16 && (int)UNSHARD_I32 == UNS_I32 &&
-		       (int)UNSHARD_U32 == UNS_U32 && (int)UNSHARD_F32 == UNS_F32 &&
-		       (int)UNSHARD_C64 == UNS_C64 && (int)UNSHARD_F64 == UNS_F64 &&
-		       (int)UNSHARD_I64 == UNS_I64 && (int)UNSHARD_U64 == UNS_U64 &&
-		       (int)UNSHARD_C128 == UNS_C128 && UNS_C128 + 1 == UNS_N_DTYPES,
+		       (int)UNSHARD_U16 == UNS_U16 && (int)UNSHARD_F16 == UNS_F16 && (int)UNSHARD_BF16 == UNS_BF16 &&
+		       (int)UNSHARD_I32 == UNS_I32 && (int)UNSHARD_U32 == UNS_U32 && (int)UNSHARD_F32 == UNS_F32 &&
+		       (int)UNSHARD_C64 == UNS_C64 && (int)UNSHARD_F64 == UNS_F64 && (int)UNSHARD_I64 == UNS_I64 &&
+		       (int)UNSHARD_U64 == UNS_U64 && (int)UNSHARD_C128 == UNS_C128 && UNS_C128 + 1 == UNS_N_DTYPES,
 	       "unshard.h's types are wire/dtype.h's");
 
 const char *unshard_dtype_name(enum unshard_dtype dtype)
@@ -61,10 +57,8 @@ const char *unshard_state_name(enum unshard_state state)
 const char *unshard_scope_name(enum unshard_scope scope)
 {
 	static const char *const names[] = {
-		[UNSHARD_SCOPE_NOTHING] = "note",
-		[UNSHARD_SCOPE_WEIGHTS] = "weights",
-		[UNSHARD_SCOPE_OPTIMIZER] = "optimizer",
-		[UNSHARD_SCOPE_ALL] = "all",
+		[UNSHARD_SCOPE_NOTHING] = "note",        [UNSHARD_SCOPE_WEIGHTS] = "weights",
+		[UNSHARD_SCOPE_OPTIMIZER] = "optimizer", [UNSHARD_SCOPE_ALL] = "all",
 		[UNSHARD_SCOPE_SHARDED] = "sharded",
 	};
 
@@ -74,10 +68,8 @@ const char *unshard_scope_name(enum unshard_scope scope)
 const char *unshard_change_name(enum unshard_change_kind kind)
 {
 	static const char *const names[] = {
-		[UNSHARD_CHANGE_DTYPE] = "dtype",
-		[UNSHARD_CHANGE_STALE] = "stale",
-		[UNSHARD_CHANGE_TRACKER] = "tracker",
-		[UNSHARD_CHANGE_LEFT_OUT] = "left_out",
+		[UNSHARD_CHANGE_DTYPE] = "dtype",           [UNSHARD_CHANGE_STALE] = "stale",
+		[UNSHARD_CHANGE_TRACKER] = "tracker",       [UNSHARD_CHANGE_LEFT_OUT] = "left_out",
 		[UNSHARD_CHANGE_UNREADABLE] = "unreadable",
 	};
 

@@ -40,8 +40,7 @@ const struct uns_view *view_find(const char *name, size_t len, uint64_t *paramet
 	return NULL;
 }
 
-static int copy_string(struct uns_arena *arena, const char *from, const char **out,
-		       struct uns_err *err)
+static int copy_string(struct uns_arena *arena, const char *from, const char **out, struct uns_err *err)
 {
 	if (!from)
 		return 0;
@@ -49,32 +48,17 @@ static int copy_string(struct uns_arena *arena, const char *from, const char **o
 	return *out ? 0 : uns_oom(err);
 }
 
-static int copy_strings(struct uns_arena *arena, const char *const *from, size_t n,
-			const char *const **out, struct uns_err *err)
+static int copy_strings(struct uns_arena *arena, const char *const *from, size_t n, const char *const **out,
+			struct uns_err *err)
 {
 	const char **copy = UNS_NEW_N(arena, const char *, n);
 	size_t i;
 
-	if (!copy)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(copy, err);
 	for (i = 0; i < n; i++)
 		UNS_TRY(copy_string(arena, from[i], &copy[i], err));
 	*out = copy;
 	return 0;
-}
-
-/* A run that is not there is a typing error. */
-static int check_run(const struct uns_root *source, const char *run, struct uns_err *err)
-{
-	struct uns_err why = { 0 };
-	struct uns_stat st;
-	int code = uns_root_stat(source, run, true, &st, &why);
-
-	if (code == 0 && st.kind == UNS_KIND_DIR)
-		return 0;
-	if (code == 0 || code == -ENOENT || code == -EXDEV)
-		return uns_fail(err, -ENOENT, "found no directory %s below %s", run, uns_root_path(source));
-	return uns_fail_as(err, &why);
 }
 
 /* Where decoded pieces are spilled: what cannot be written there should be known when it is mounted. */
@@ -97,43 +81,23 @@ static int open_model_dir(struct model_dirs *models, const char *text, const str
 	struct model_dir *m = &models->v[models->n];
 	const struct uns_root_options trusted = { .trusted = true };
 	const char *equals = strchr(text, '=');
+	struct uns_err why = { 0 };
+	struct uns_stat st;
+	int code;
 
 	/* A directory whose own name holds '=' wins over RUN=DIR. */
 	if (equals && access(text, F_OK) != 0) {
-		m->run = uns_arena_strn(arena, text, (size_t)(equals - text));
-		if (!m->run)
-			return uns_oom(err);
-		UNS_TRY(check_run(source, m->run, err));
+		UNS_TRY_ALLOC(m->run = uns_arena_strn(arena, text, (size_t)(equals - text)), err);
+		code = uns_root_stat(source, m->run, true, &st, &why);
+		if (code == -ENOENT || code == -EXDEV || (code == 0 && st.kind != UNS_KIND_DIR)) /* a typing error */
+			return uns_fail(err, -ENOENT, "found no directory %s below %s", m->run, uns_root_path(source));
+		if (code < 0)
+			return uns_fail_as(err, &why);
 		text = equals + 1;
 	}
 	UNS_TRY(uns_root_open(text, &trusted, &m->root, err));
 	models->n++;
 	return 0;
-}
-
-static int open_models(struct model_dirs *models, const struct unshard_options *o,
-		       const struct uns_root *source, struct uns_arena *arena, struct uns_err *err)
-{
-	size_t i;
-
-	models->v = UNS_NEW_N(arena, struct model_dir, o->n_model);
-	if (!models->v)
-		return uns_oom(err);
-	for (i = 0; i < o->n_model; i++)
-		if (open_model_dir(models, o->model[i], source, arena, err) < 0)
-			return uns_fail_in(err, "model=%s", o->model[i]);
-	return 0;
-}
-
-static int take_facts(struct session_options *out, const struct unshard_options *o,
-		      struct uns_arena *arena, struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 0; i < o->n_fact; i++)
-		UNS_TRY(training_check_option(o->fact[i], err));
-	out->n_fact = o->n_fact;
-	return copy_strings(arena, o->fact, o->n_fact, &out->fact, err);
 }
 
 static int no_such_view(const char *name, struct uns_err *err)
@@ -153,23 +117,10 @@ static int no_such_view(const char *name, struct uns_err *err)
 			   : uns_fail(err, -EINVAL, "view=%s: no such view; the views are %s", name, list.p);
 }
 
-static int choose_view(struct session_options *out, const char *name, struct uns_arena *arena,
-		       struct uns_err *err)
-{
-	if (!name)
-		return 0;
-	out->only = view_find(name, strlen(name), &out->only_parameter);
-	if (!out->only)
-		return no_such_view(name, err);
-	name += strlen(out->only->name);
-	return copy_string(arena, name + (*name == '-'), &out->only_text, err);
-}
-
 /* Where the tree is mounted: goes into the lines to write; below SOURCE it is left out, so that the
  * session never looks into its own mount. */
-static int find_mountpoint(struct session_options *out, const char *mountpoint,
-			   const struct uns_root *root, struct uns_arena *arena,
-			   struct uns_err *err)
+static int find_mountpoint(struct session_options *out, const char *mountpoint, const struct uns_root *root,
+			   struct uns_arena *arena, struct uns_err *err)
 {
 	char real[PATH_MAX];
 	const char *source = uns_root_path(root), *below;
@@ -183,44 +134,48 @@ static int find_mountpoint(struct session_options *out, const char *mountpoint,
 	return copy_string(arena, below, &out->hidden, err);
 }
 
-static int take_format(struct uns_format_options *out, const struct unshard_options *o,
-		       struct uns_arena *arena, struct uns_err *err)
-{
-	out->assume_fsdp_units = o->assume_fsdp_units;
-	out->n_weight_roots = o->n_weight_root;
-	return copy_strings(arena, o->weight_root, o->n_weight_root, &out->weight_roots, err);
-}
-
-static uint64_t or_default(uint64_t given, uint64_t otherwise)
-{
-	return given ? given : otherwise;
-}
-
 static void take_numbers(struct session_options *out, const struct unshard_options *o)
 {
 	unsigned settle = o->settle_seconds ? o->settle_seconds : DEFAULT_SETTLE_S;
 
-	out->max_shard_size_bytes = or_default(o->max_shard_size_bytes, DEFAULT_SHARD_BYTES);
-	out->mem_bytes = or_default(o->mem_bytes, DEFAULT_MEM_BYTES);
-	out->cache_size_bytes = or_default(o->cache_size_bytes, DEFAULT_SPILL_BYTES);
+	out->max_shard_size_bytes = o->max_shard_size_bytes ? o->max_shard_size_bytes : DEFAULT_SHARD_BYTES;
+	out->mem_bytes = o->mem_bytes ? o->mem_bytes : DEFAULT_MEM_BYTES;
+	out->cache_size_bytes = o->cache_size_bytes ? o->cache_size_bytes : DEFAULT_SPILL_BYTES;
 	out->settle_ns = o->no_settling ? 0 : (int64_t)settle * 1000000000;
 	out->recheck_ns = (int64_t)RECHECK_MS * 1000000;
 	out->hide_rng = o->hide_rng;
 	out->keep_rng = o->keep_rng;
 	out->keep_names = o->keep_names;
 	out->crc_exact = o->crc_exact;
+	out->format.assume_fsdp_units = o->assume_fsdp_units;
+	out->format.n_weight_roots = o->n_weight_root;
+	out->n_fact = o->n_fact;
 }
 
-int session_options_take(struct session_options *out, const struct unshard_options *o,
-			 const struct uns_root *root, struct uns_arena *arena, struct uns_err *err)
+int session_options_take(struct session_options *out, const struct unshard_options *o, const struct uns_root *root,
+			 struct uns_arena *arena, struct uns_err *err)
 {
+	const char *parameter;
+	size_t i;
+
 	take_numbers(out, o);
-	UNS_TRY(choose_view(out, o->view, arena, err));
+	out->only = o->view ? view_find(o->view, strlen(o->view), &out->only_parameter) : NULL;
+	if (o->view && !out->only)
+		return no_such_view(o->view, err);
+	if (out->only) {
+		parameter = o->view + strlen(out->only->name);
+		UNS_TRY(copy_string(arena, parameter + (*parameter == '-'), &out->only_text, err));
+	}
 	UNS_TRY(check_cache_dir(o->cache_dir, err));
-	UNS_TRY(open_models(&out->models, o, root, arena, err));
-	UNS_TRY(take_facts(out, o, arena, err));
+	UNS_TRY_ALLOC(out->models.v = UNS_NEW_N(arena, struct model_dir, o->n_model), err);
+	for (i = 0; i < o->n_model; i++)
+		if (open_model_dir(&out->models, o->model[i], root, arena, err) < 0)
+			return uns_fail_in(err, "model=%s", o->model[i]);
+	for (i = 0; i < o->n_fact; i++)
+		UNS_TRY(training_check_option(o->fact[i], err));
+	UNS_TRY(copy_strings(arena, o->fact, o->n_fact, &out->fact, err));
 	UNS_TRY(find_mountpoint(out, o->mountpoint, root, arena, err));
-	UNS_TRY(take_format(&out->format, o, arena, err));
+	UNS_TRY(copy_strings(arena, o->weight_root, o->n_weight_root, &out->format.weight_roots, err));
 	UNS_TRY(copy_string(arena, o->strip, &out->strip, err));
 	return copy_string(arena, o->cache_dir, &out->cache_dir, err);
 }

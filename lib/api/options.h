@@ -24,8 +24,8 @@ struct session_options {
 };
 
 /* root: SOURCE. Texts live in the arena. -EINVAL names the option. */
-int session_options_take(struct session_options *out, const struct unshard_options *o,
-			 const struct uns_root *root, struct uns_arena *arena, struct uns_err *err);
+int session_options_take(struct session_options *out, const struct unshard_options *o, const struct uns_root *root,
+			 struct uns_arena *arena, struct uns_err *err);
 void session_options_fini(struct session_options *options);
 
 /* "weights-bf16" -> the view and its parameter; NULL = there is none of that name. */

@@ -50,6 +50,12 @@ static struct uns_arena_block *block_with_room(struct uns_arena *arena, size_t n
 	return head;
 }
 
+static void *alloc_failed(struct uns_arena *arena)
+{
+	arena->failed = true;
+	return NULL;
+}
+
 void *uns_arena_alloc(struct uns_arena *arena, size_t n, size_t size)
 {
 	struct uns_arena_block *b;
@@ -57,11 +63,11 @@ void *uns_arena_alloc(struct uns_arena *arena, size_t n, size_t size)
 	void *p;
 
 	if (__builtin_mul_overflow(n, size, &need) || need > SIZE_MAX / 4)
-		return NULL;
+		return alloc_failed(arena);
 	need = (need + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 	b = block_with_room(arena, need);
 	if (!b)
-		return NULL;
+		return alloc_failed(arena);
 	p = b->bytes + b->used;
 	b->used += need;
 	arena->used_bytes += need;
@@ -70,7 +76,7 @@ void *uns_arena_alloc(struct uns_arena *arena, size_t n, size_t size)
 
 char *uns_arena_strn(struct uns_arena *arena, const char *text, size_t len)
 {
-	char *copy = len < SIZE_MAX ? uns_arena_alloc(arena, len + 1, 1) : NULL;
+	char *copy = len < SIZE_MAX ? uns_arena_alloc(arena, len + 1, 1) : alloc_failed(arena);
 
 	if (copy && len)
 		memcpy(copy, text, len);
@@ -79,7 +85,7 @@ char *uns_arena_strn(struct uns_arena *arena, const char *text, size_t len)
 
 char *uns_arena_str(struct uns_arena *arena, const char *text)
 {
-	return uns_arena_strn(arena, text, strlen(text));
+	return text ? uns_arena_strn(arena, text, strlen(text)) : alloc_failed(arena);
 }
 
 char *uns_arena_vprintf(struct uns_arena *arena, const char *fmt, va_list ap)
@@ -91,7 +97,7 @@ char *uns_arena_vprintf(struct uns_arena *arena, const char *fmt, va_list ap)
 	va_copy(again, ap);
 	len = vsnprintf(NULL, 0, fmt, again);
 	va_end(again);
-	text = len < 0 ? NULL : uns_arena_alloc(arena, (size_t)len + 1, 1);
+	text = len < 0 ? alloc_failed(arena) : uns_arena_alloc(arena, (size_t)len + 1, 1);
 	if (text)
 		vsnprintf(text, (size_t)len + 1, fmt, ap);
 	return text;

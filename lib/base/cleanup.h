@@ -9,11 +9,11 @@
 
 #define UNS_CLEANUP(fn) __attribute__((cleanup(fn)))
 
-#define UNS_TAKE(p)                         \
-	__extension__({                     \
+#define UNS_TAKE(p)                             \
+	__extension__({                         \
 		__typeof__(p) uns_take_p = (p); \
-		(p) = NULL;                 \
-		uns_take_p;                 \
+		(p) = NULL;                     \
+		uns_take_p;                     \
 	})
 
 static inline void uns_free_p(void *pp)

@@ -28,6 +28,11 @@ int uns_oom(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory");
 }
 
+int uns_arena_check(const struct uns_arena *arena, struct uns_err *err)
+{
+	return arena->failed ? uns_oom(err) : 0;
+}
+
 /* false = out of memory. */
 static bool keep_text(struct uns_arena *keep, const char *text, const char **out)
 {
@@ -37,8 +42,7 @@ static bool keep_text(struct uns_arena *keep, const char *text, const char **out
 int uns_fail_as(struct uns_err *err, const struct uns_err *why)
 {
 	if (err && !err->code && err->keep) {
-		if (!keep_text(err->keep, why->file, &err->file) ||
-		    !keep_text(err->keep, why->cause, &err->cause))
+		if (!keep_text(err->keep, why->file, &err->file) || !keep_text(err->keep, why->cause, &err->cause))
 			return uns_oom(err);
 		err->finding = why->finding;
 	}

@@ -31,11 +31,13 @@ struct uns_err {
 };
 
 /* Record code and sentence if err is empty; always returns code. err may be NULL. */
-__attribute__((format(printf, 3, 4), cold)) int uns_fail(struct uns_err *err, int code,
-							 const char *fmt, ...);
+__attribute__((format(printf, 3, 4), cold)) int uns_fail(struct uns_err *err, int code, const char *fmt, ...);
 
 /* -ENOMEM, with the one sentence that says it. */
 __attribute__((cold)) int uns_oom(struct uns_err *err);
+
+/* Returns 0, or fails with -ENOMEM if an allocation in the arena has failed. */
+int uns_arena_check(const struct uns_arena *arena, struct uns_err *err);
 
 /* Fail for the reason that `why` has, with copies of its texts. The finding is borrowed: who sees findings
  * calls uns_fail_copy (model/finding.h). */
@@ -51,8 +53,7 @@ bool uns_code_is_finding(int code);
 int uns_fail_if_passing(struct uns_err *err, int code, const struct uns_err *why);
 
 /* Put "prefix: " in front of a recorded sentence (which tensor, which part). Returns err->code. */
-__attribute__((format(printf, 2, 3), cold)) int uns_fail_in(struct uns_err *err, const char *fmt,
-							    ...);
+__attribute__((format(printf, 2, 3), cold)) int uns_fail_in(struct uns_err *err, const char *fmt, ...);
 
 /* The same for the file that was being read: "path: ". A finding names its file itself. */
 __attribute__((cold)) int uns_fail_in_file(struct uns_err *err, const char *path);
@@ -65,6 +66,13 @@ __attribute__((cold)) int uns_fail_about(struct uns_err *err, const char *path);
 		int uns_try_code = (call);   \
 		if (uns_try_code < 0)        \
 			return uns_try_code; \
+	} while (0)
+
+/* UNS_TRY_ALLOC(p = UNS_NEW(arena, struct thing), err): ends the calling function with -ENOMEM if p is NULL. */
+#define UNS_TRY_ALLOC(allocated, err)        \
+	do {                                 \
+		if (!(allocated))            \
+			return uns_oom(err); \
 	} while (0)
 
 #endif

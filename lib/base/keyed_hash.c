@@ -48,10 +48,8 @@ static inline void absorb(uint64_t v[4], uint64_t word)
 
 uint64_t uns_siphash_1_3(const uint64_t key[2], const void *bytes, size_t len)
 {
-	uint64_t v[4] = { key[0] ^ UINT64_C(0x736f6d6570736575),
-			  key[1] ^ UINT64_C(0x646f72616e646f6d),
-			  key[0] ^ UINT64_C(0x6c7967656e657261),
-			  key[1] ^ UINT64_C(0x7465646279746573) };
+	uint64_t v[4] = { key[0] ^ UINT64_C(0x736f6d6570736575), key[1] ^ UINT64_C(0x646f72616e646f6d),
+			  key[0] ^ UINT64_C(0x6c7967656e657261), key[1] ^ UINT64_C(0x7465646279746573) };
 	const uint8_t *p = bytes, *end = p + len / 8 * 8;
 
 	for (; p < end; p += 8)

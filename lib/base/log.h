@@ -14,7 +14,7 @@ struct uns_log {
 };
 
 /* One line, no newline. log may be NULL = drop. Any thread. */
-__attribute__((format(printf, 3, 4))) void uns_log(const struct uns_log *log,
-						   enum uns_log_level level, const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) void uns_log(const struct uns_log *log, enum uns_log_level level, const char *fmt,
+						   ...);
 
 #endif

@@ -29,8 +29,7 @@ static size_t slot_find(const struct uns_map *map, const char *key, uint32_t has
 	size_t i = hash & (map->cap - 1);
 
 	for (; map->slot[i].entry; i = (i + 1) & (map->cap - 1))
-		if (map->slot[i].hash == hash &&
-		    strcmp(map->entry[map->slot[i].entry - 1].key, key) == 0)
+		if (map->slot[i].hash == hash && strcmp(map->entry[map->slot[i].entry - 1].key, key) == 0)
 			break;
 	return i;
 }
@@ -39,7 +38,7 @@ static struct uns_map_entry *entry_find(const struct uns_map *map, const char *k
 {
 	const struct uns_map_slot *s;
 
-	if (!map->cap)
+	if (!map->cap || !key)
 		return NULL;
 	s = &map->slot[slot_find(map, key, (uint32_t)uns_keyed_hash(key, strlen(key)))];
 	return s->entry ? &map->entry[s->entry - 1] : NULL;
@@ -92,14 +91,15 @@ bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old)
 
 	if (old)
 		*old = e ? e->value : NULL;
+	if (!key || !value)
+		return false;
 	if (e) {
 		e->value = value;
 		return true;
 	}
 	if (map->n_used == map->cap / 4 * 3 && !map_grow(map))
 		return false;
-	append(map, &(struct uns_map_entry){ key, value,
-					     (uint32_t)uns_keyed_hash(key, strlen(key)) });
+	append(map, &(struct uns_map_entry){ key, value, (uint32_t)uns_keyed_hash(key, strlen(key)) });
 	return true;
 }
 

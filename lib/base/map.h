@@ -17,11 +17,11 @@ struct uns_map {
 
 #define UNS_MAP_INIT ((struct uns_map){ 0 })
 
-/* The value, or NULL when the key is absent. O(1), whatever the keys are. */
+/* The value, or NULL when the key is absent or NULL. O(1), whatever the keys are. */
 void *uns_map_get(const struct uns_map *map, const char *key);
 
-/* Insert or replace; `old` (may be NULL) receives the value replaced, or NULL. false = out of memory.
- * value must not be NULL. */
+/* Inserts or replaces; `old` (may be NULL) receives the value replaced, or NULL. Returns false if memory is out, also
+ * if key or value is NULL because it could not be allocated. */
 bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old);
 
 /* For a map of numbers: values are stored as they are asked for here, plus one. */

@@ -7,8 +7,8 @@
 
 char *uns_path_join(struct uns_arena *arena, const char *dir, const char *name)
 {
-	if (!*dir)
-		return uns_arena_str(arena, name);
+	if (!dir || !name || !*dir)
+		return uns_arena_str(arena, dir ? name : NULL);
 	if (!*name)
 		return uns_arena_str(arena, dir);
 	return uns_arena_printf(arena, "%s/%s", dir, name);
@@ -161,8 +161,7 @@ bool uns_str_glob(const char *pattern, const char *s)
 	return *pattern == '\0';
 }
 
-bool uns_str_number(const char *s, const char *prefix, const char *suffix,
-		    unsigned long long *out)
+bool uns_str_number(const char *s, const char *prefix, const char *suffix, unsigned long long *out)
 {
 	unsigned long long v = 0;
 

@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 
-/* "a" + "b/c" -> "a/b/c"; either side may be "". NULL = out of memory. */
+/* "a" + "b/c" -> "a/b/c"; either side may be "". NULL if memory is out, also if either side is NULL because of it. */
 char *uns_path_join(struct uns_arena *arena, const char *dir, const char *name);
 
 /* `path`, seen from directory `dir`, without "." and "..". NULL when it is absolute, leads out of
@@ -36,7 +36,6 @@ bool uns_str_in(const char *s, const char *const *names);
 
 /* A canonical decimal ("0", "17", never "007" or "+1") as a whole string, or after a prefix and
  * before a suffix: uns_str_number("checkpoint-12", "checkpoint-", "", &n). */
-bool uns_str_number(const char *s, const char *prefix, const char *suffix,
-		    unsigned long long *out);
+bool uns_str_number(const char *s, const char *prefix, const char *suffix, unsigned long long *out);
 
 #endif

@@ -8,8 +8,6 @@
  * one that waits for its own. */
 #include "base/pool.h"
 
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 struct job {
@@ -25,12 +23,13 @@ struct uns_pool {
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t work_added, item_done;
 	struct job *jobs;
+	struct uns_processors processors;
 	pthread_t *thread;
 	unsigned n_threads, n_started, n_idle;
 	bool stop;
 };
 
-int uns_pool_new(unsigned n_threads, struct uns_pool **out, struct uns_err *err)
+int uns_pool_new(unsigned n_threads, const struct uns_processors *where, struct uns_pool **out, struct uns_err *err)
 {
 	struct uns_pool *pool = calloc(1, sizeof(*pool));
 
@@ -38,6 +37,10 @@ int uns_pool_new(unsigned n_threads, struct uns_pool **out, struct uns_err *err)
 		free(pool);
 		return uns_oom(err);
 	}
+	if (where)
+		pool->processors = *where;
+	else
+		uns_processors_take(&pool->processors);
 	pool->n_threads = n_threads;
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->work_added, NULL);
@@ -110,7 +113,7 @@ static void call_workers(struct uns_pool *pool, size_t n)
 	for (called = 0; called < n && called < pool->n_idle; called++)
 		pthread_cond_signal(&pool->work_added);
 	for (; called < n && pool->n_started < pool->n_threads; called++) {
-		if (pthread_create(&pool->thread[pool->n_started], NULL, worker, pool) != 0)
+		if (uns_thread_begin(&pool->thread[pool->n_started], &pool->processors, worker, pool) != 0)
 			pool->n_threads = pool->n_started; /* fewer are enough: the caller works too */
 		else
 			pool->n_started++;
@@ -126,8 +129,7 @@ static void job_unlink(struct uns_pool *pool, struct job *job)
 	*p = job->next;
 }
 
-int uns_pool_each(struct uns_pool *pool, size_t n,
-		  int (*work)(void *ctx, size_t i, struct uns_err *err), void *ctx,
+int uns_pool_each(struct uns_pool *pool, size_t n, int (*work)(void *ctx, size_t i, struct uns_err *err), void *ctx,
 		  struct uns_err *err)
 {
 	struct job job = { .n = n, .work = work, .ctx = ctx };

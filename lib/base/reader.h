@@ -16,12 +16,11 @@ struct uns_reader {
 	uint64_t size; /* bytes that exist */
 };
 
-static inline int uns_reader_pread(const struct uns_reader *r, void *buf, size_t len, uint64_t off,
-				   struct uns_err *err)
+static inline int uns_reader_pread(const struct uns_reader *r, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	if (off > r->size || len > r->size - off)
-		return uns_fail(err, -EBADMSG, "bytes %llu+%zu pass the end of %llu bytes",
-				(unsigned long long)off, len, (unsigned long long)r->size);
+		return uns_fail(err, -EBADMSG, "bytes %llu+%zu pass the end of %llu bytes", (unsigned long long)off,
+				len, (unsigned long long)r->size);
 	return r->pread(r->self, buf, len, off, err);
 }
 

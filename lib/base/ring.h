@@ -16,8 +16,7 @@ struct uns_ring {
 
 void uns_ring_init(struct uns_ring *ring);
 void uns_ring_fini(struct uns_ring *ring);
-void uns_ring_add(struct uns_ring *ring,
-		  char *line); /* malloc'd, and the ring's from here on; or NULL */
+void uns_ring_add(struct uns_ring *ring, char *line); /* malloc'd, and the ring's from here on; or NULL */
 void uns_ring_print(struct uns_ring *ring, struct uns_text *out); /* oldest first */
 
 #endif

@@ -7,17 +7,17 @@
 #ifndef UNS_BASE_SEARCH_H
 #define UNS_BASE_SEARCH_H
 
-#define UNS_SEARCH(i, n, is_before)                                                                \
-	do {                                                                                       \
-		__typeof__(i) uns_lo = 0, uns_hi = (n);                                            \
-		while (uns_lo < uns_hi) {                                                          \
-			(i) = uns_lo + (uns_hi - uns_lo) / 2;                                      \
-			if (is_before)                                                             \
-				uns_lo = (i) + 1;                                                  \
-			else                                                                       \
-				uns_hi = (i);                                                      \
-		}                                                                                  \
-		(i) = uns_lo;                                                                      \
+#define UNS_SEARCH(i, n, is_before)                           \
+	do {                                                  \
+		__typeof__(i) uns_lo = 0, uns_hi = (n);       \
+		while (uns_lo < uns_hi) {                     \
+			(i) = uns_lo + (uns_hi - uns_lo) / 2; \
+			if (is_before)                        \
+				uns_lo = (i) + 1;             \
+			else                                  \
+				uns_hi = (i);                 \
+		}                                             \
+		(i) = uns_lo;                                 \
 	} while (0)
 
 #endif

@@ -16,8 +16,7 @@ struct uns_text {
 
 void uns_text_add(struct uns_text *t, const void *bytes, size_t len);
 void uns_text_str(struct uns_text *t, const char *s);
-__attribute__((format(printf, 2, 3))) void uns_text_printf(struct uns_text *t, const char *fmt,
-							   ...);
+__attribute__((format(printf, 2, 3))) void uns_text_printf(struct uns_text *t, const char *fmt, ...);
 /* A JSON string with its quotes; control characters and invalid UTF-8 are escaped. */
 void uns_text_json_str(struct uns_text *t, const char *s);
 

@@ -1,5 +1,5 @@
 /* unshard_check: what is wrong with the checkpoints below a directory, each with what to do. Looks
- * for directories by name too: what was never saved is no checkpoint to anybody else. */
+ * for directories by name too: other functions see no checkpoint in a directory in which nothing was saved. */
 #include "check/checking.h"
 
 #include <inttypes.h>
@@ -12,38 +12,21 @@
 #include "files/resume_files.h"
 #include "files/trainer_state.h"
 #include "files/beside.h"
-#include "files/memory_names.h"
+#include "names/memory_names.h"
 #include "ranks/tracker.h"
 #include "session/shows.h"
 
-enum { MAX_WALK_DEPTH = 64, MAX_LEFTOVER_DEPTH = 4, MAX_STATE_BYTES = 64 << 20 };
+enum { MAX_LEFTOVER_DEPTH = 4, MAX_STATE_BYTES = 64 << 20 };
 
-/* A directory that cannot be read, below the one that was asked for: a finding, and the walk goes on. One that
- * was deleted meanwhile is no finding. */
-static int visit_unreadable(struct checking *c, const char *path, int depth,
-			    const struct uns_err *why, struct uns_err *err)
+static int visit_unreadable(void *ctx, const char *path, const struct uns_err *why, struct uns_err *err)
 {
+	struct checking *c = ctx;
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	const struct uns_finding *f = reason_of_directory(path, c->u, why, &arena);
+	const struct uns_finding *f;
 
-	if (!depth || !f)
-		return uns_fail_copy(err, why);
-	if (why->code == -ENOENT || why->code == -ENOTDIR)
-		return 0;
+	UNS_TRY_ALLOC(f = reason_of_directory(path, c->u, why, &arena), err);
 	c->path = path;
 	return checking_hand_over(c, &(struct reason){ .finding = f }, UNS_PROBLEM, false);
-}
-
-/* What opening the checkpoint found out. */
-static int check_reasons(struct checking *c, const struct reasons *reasons)
-{
-	size_t i;
-	int code = 0;
-
-	for (i = 0; i < reasons->n && code == 0; i++)
-		code = checking_hand_over(c, &reasons->v[i], reasons->v[i].finding->severity,
-			     !reasons->v[i].view);
-	return code;
 }
 
 /* -- what a Trainer wants to resume from -- */
@@ -69,30 +52,11 @@ static bool named_optimizer(const struct uns_catalog *cat)
 	return false;
 }
 
-/* DeepSpeed keeps its optimizer in a directory of its own. */
-static bool has_deepspeed_dir(const struct uns_listing *list)
-{
-	size_t i;
-
-	for (i = 0; i < list->n; i++)
-		if (list->v[i].kind == UNS_KIND_DIR &&
-		    uns_str_starts(list->v[i].name, "global_step"))
-			return true;
-	return false;
-}
-
-static bool is_trainer(const struct checking *c, const struct uns_catalog *cat)
-{
-	return cat->summary.of_trainer ||
-	       uns_checkpoint_name_of(checking_name(c)) == UNS_NAME_TRAINER;
-}
-
 /* A file that cannot be read at this moment may be sound: the checkpoint could not be checked, no more. */
-static int unreadable(struct checking *c, const struct uns_err *why)
+static int file_unreadable(struct checking *c, const struct uns_err *why)
 {
-	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CHECKPOINT_UNREADABLE,
-					     .scope = UNS_SCOPE_OPTIMIZER, .code = why->code,
-					     .arg = { { "cause", uns_str(why->text) } }));
+	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CHECKPOINT_UNREADABLE, .scope = UNS_SCOPE_OPTIMIZER,
+					     .code = why->code, .arg = { { "cause", uns_str(why->text) } }));
 }
 
 static int check_trainer_state(struct checking *c, const struct subject *s)
@@ -105,26 +69,32 @@ static int check_trainer_state(struct checking *c, const struct subject *s)
 	if (!s->trainer || !path)
 		return path ? 0 : -ENOMEM;
 	if (!uns_listing_find(&s->list, "trainer_state.json"))
-		return checking_found_as(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_MISSING,
-							.scope = UNS_SCOPE_OPTIMIZER, .file = path),
-					 s->optimizer ? UNS_PROBLEM : UNS_NOTE);
+		return checking_found_as(
+			c,
+			UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_MISSING, .scope = UNS_SCOPE_OPTIMIZER, .file = path),
+			s->optimizer ? UNS_PROBLEM : UNS_NOTE);
 	if (uns_root_read_file(c->u->root, path, MAX_STATE_BYTES, &arena, &text, NULL, &why) == 0 &&
 	    uns_trainer_state_check((const char *)text.p, uns_span_left(&text), NULL, &why) == 0)
 		return 0;
 	if (!uns_code_is_finding(why.code))
-		return unreadable(c, &why);
-	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_UNUSABLE,
-					     .scope = UNS_SCOPE_OPTIMIZER, .file = path,
-					     .arg = { { "cause", uns_str(why.text) } }));
+		return file_unreadable(c, &why);
+	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_UNUSABLE, .scope = UNS_SCOPE_OPTIMIZER,
+					     .file = path, .arg = { { "cause", uns_str(why.text) } }));
 }
 
+/* A Trainer's optimizer and scheduler are saved together; DeepSpeed keeps its optimizer in a directory of its own. */
 static int check_both(struct checking *c, const struct subject *s)
 {
-	if (!s->trainer || s->optimizer == s->scheduler || has_deepspeed_dir(&s->list))
+	size_t i;
+
+	for (i = 0; i < s->list.n; i++)
+		if (s->list.v[i].kind == UNS_KIND_DIR && uns_str_starts(s->list.v[i].name, "global_step"))
+			return 0;
+	if (!s->trainer || s->optimizer == s->scheduler)
 		return 0;
-	return checking_found(c, UNS_FINDING(.id = s->optimizer ? UNS_FOUND_SCHEDULER_MISSING
-								: UNS_FOUND_OPTIMIZER_MISSING,
-					     .scope = UNS_SCOPE_OPTIMIZER));
+	return checking_found(
+		c, UNS_FINDING(.id = s->optimizer ? UNS_FOUND_SCHEDULER_MISSING : UNS_FOUND_OPTIMIZER_MISSING,
+			       .scope = UNS_SCOPE_OPTIMIZER));
 }
 
 /* -- Lightning -- */
@@ -158,17 +128,6 @@ static struct rng rng_of(const struct uns_listing *list)
 	return r;
 }
 
-static int64_t writers_of(const struct uns_catalog *cat)
-{
-	int64_t highest = -1;
-	size_t i;
-
-	for (i = 0; i < cat->n_pieces; i++)
-		if (cat->pieces[i].rank > highest)
-			highest = cat->pieces[i].rank;
-	return highest + 1;
-}
-
 static int first_missing(struct checking *c, const struct subject *s, const struct rng *r)
 {
 	char name[64];
@@ -177,11 +136,10 @@ static int first_missing(struct checking *c, const struct subject *s, const stru
 	for (i = 0; i < r->ranks; i++) {
 		snprintf(name, sizeof(name), "%s%" PRId64 "%s", r->prefix, i, r->suffix);
 		if (!uns_listing_find(&s->list, name))
-			return checking_found(
-				c, UNS_FINDING(.id = UNS_FOUND_RNG_FILE_MISSING,
-					       .scope = UNS_SCOPE_OPTIMIZER, .file = name,
-					       .rank = uns_rank(i), .found = uns_num(r->n),
-					       .expected = uns_num((uint64_t)r->ranks)));
+			return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_FILE_MISSING,
+							     .scope = UNS_SCOPE_OPTIMIZER, .file = name,
+							     .rank = uns_rank(i), .found = uns_num(r->n),
+							     .expected = uns_num((uint64_t)r->ranks)));
 	}
 	return 0;
 }
@@ -189,8 +147,12 @@ static int first_missing(struct checking *c, const struct subject *s, const stru
 static int check_rng(struct checking *c, const struct subject *s)
 {
 	const struct rng r = rng_of(&s->list);
-	int64_t writers = writers_of(s->cat);
+	int64_t writers = 0; /* the highest rank that wrote, + 1 */
+	size_t i;
 
+	for (i = 0; i < s->cat->n_pieces; i++)
+		if (s->cat->pieces[i].rank >= writers)
+			writers = s->cat->pieces[i].rank + 1;
 	if (!r.ranks && s->trainer && s->optimizer)
 		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_MISSING));
 	if (!r.ranks || !s->cat->summary.has_rng_of_ranks)
@@ -198,12 +160,10 @@ static int check_rng(struct checking *c, const struct subject *s)
 	if ((int64_t)r.n < r.ranks)
 		return first_missing(c, s, &r);
 	if (writers > r.ranks)
-		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_OF_FEWER_RANKS,
-						     .scope = UNS_SCOPE_OPTIMIZER,
-						     .expected = uns_num((uint64_t)writers),
-						     .found = uns_num((uint64_t)r.ranks),
-						     .arg = { { "prefix", uns_str(r.prefix) },
-							      { "suffix", uns_str(r.suffix) } }));
+		return checking_found(
+			c, UNS_FINDING(.id = UNS_FOUND_RNG_OF_FEWER_RANKS, .scope = UNS_SCOPE_OPTIMIZER,
+				       .expected = uns_num((uint64_t)writers), .found = uns_num((uint64_t)r.ranks),
+				       .arg = { { "prefix", uns_str(r.prefix) }, { "suffix", uns_str(r.suffix) } }));
 	if (writers && writers < r.ranks)
 		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_OF_MORE_RANKS,
 						     .expected = uns_num((uint64_t)writers),
@@ -270,15 +230,14 @@ static int check_names(struct checking *c, const struct subject *s)
 
 static int check_opened(struct checking *c, struct subject *s, size_t problems_before)
 {
-	static int (*const rules[])(struct checking *, const struct subject *) = {
-		check_trainer_state, check_both, check_weights_only, check_rng, check_config,
-		check_names
-	};
+	static int (*const rules[])(struct checking *, const struct subject *) = { check_trainer_state, check_both,
+										   check_weights_only,  check_rng,
+										   check_config,        check_names };
 	size_t i;
 	int code = 0;
 
 	s->cat = s->snap->cat;
-	s->trainer = is_trainer(c, s->cat);
+	s->trainer = s->cat->summary.of_trainer || uns_checkpoint_name_of(checking_name(c)) == UNS_NAME_TRAINER;
 	s->optimizer = named_optimizer(s->cat);
 	s->scheduler = uns_resume_has_scheduler(s->cat);
 	for (i = 0; i < sizeof(rules) / sizeof(*rules) && code == 0; i++)
@@ -289,35 +248,38 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 	return code;
 }
 
-static int check_snapshot(struct checking *c, struct dir_record *record, struct snapshot *snap,
-			  struct uns_err *err)
+static int check_snapshot(struct checking *c, struct dir_record *record, struct snapshot *snap, struct uns_err *err)
 {
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct subject s = { .record = record, .snap = snap };
-	size_t before = c->counts.problems;
+	size_t before = c->counts.problems, i;
 	struct uns_err why = { 0 };
-	int code;
+	int code = 0;
 
 	UNS_TRY(reasons_find(c->u, record, &reasons, err));
-	code = check_reasons(c, &reasons);
+	for (i = 0; i < reasons.n && code == 0; i++)
+		code = checking_hand_over(c, &reasons.v[i], reasons.v[i].finding->severity, !reasons.v[i].view);
 	if (code || !snap || reasons.saving)
 		return code;
-	if (record->is.stat.kind == UNS_KIND_DIR &&
-	    uns_root_list(c->u->root, record->path, &arena, &s.list, &why) < 0)
-		return visit_unreadable(c, record->path, 1, &why, err);
+	if (record->is.stat.kind == UNS_KIND_DIR && uns_root_list(c->u->root, record->path, &arena, &s.list, &why) < 0)
+		return walk_past(&c->walk, record->path, &why, err);
 	code = check_opened(c, &s, before);
+	if (code == 0)
+		code = check_holes(c, snap);
 	return code == 0 && c->deep ? check_deep(c, snap, err) : code;
 }
 
-static int check_checkpoint(struct checking *c, struct dir_record *record, struct uns_err *err)
+static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err *err)
 {
+	struct checking *c = ctx;
 	struct snapshot *snap = NULL;
 	struct uns_err why = { 0 };
 	int code = snapshot_get(c->u, record, &snap, &why);
 
 	if (code == -ENOMEM)
 		return uns_fail(err, code, "out of memory");
+	c->path = record->path;
 	c->counts.checkpoints++;
 	show_handed_over(c->u, record);
 	code = check_snapshot(c, record, code < 0 ? NULL : snap, err);
@@ -328,8 +290,8 @@ static int check_checkpoint(struct checking *c, struct dir_record *record, struc
 /* -- directories that only have the name -- */
 
 /* The walk has reported a directory that cannot be listed; here it counts as a file that may be weights. */
-static int count_files(struct checking *c, struct uns_leftover *l, struct uns_arena *arena,
-		       const char *path, int depth, struct uns_err *err)
+static int count_files(struct checking *c, struct uns_leftover *l, struct uns_arena *arena, const char *path, int depth,
+		       struct uns_err *err)
 {
 	struct uns_listing list;
 	const char *child;
@@ -342,9 +304,7 @@ static int count_files(struct checking *c, struct uns_leftover *l, struct uns_ar
 		return 0;
 	}
 	for (i = 0; i < list.n; i++) {
-		child = uns_path_join(arena, path, list.v[i].name);
-		if (!child)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(child = uns_path_join(arena, path, list.v[i].name), err);
 		if (list.v[i].kind == UNS_KIND_DIR && depth < MAX_LEFTOVER_DEPTH)
 			UNS_TRY(count_files(c, l, arena, child, depth + 1, err));
 		if (list.v[i].kind == UNS_KIND_DIR)
@@ -359,22 +319,15 @@ static int count_files(struct checking *c, struct uns_leftover *l, struct uns_ar
 	return 0;
 }
 
-static bool changed_lately(const struct unshard *u, const struct dir_record *record)
-{
-	const struct uns_identity *id = &record->is.stat.id;
-
-	return records_changed_lately(&u->records, id->mtime_ns > id->ctime_ns ? id->mtime_ns : id->ctime_ns);
-}
-
-static int check_leftover(struct checking *c, const struct dir_record *record,
-			  enum uns_checkpoint_name name, struct uns_err *err)
+static int check_leftover(struct checking *c, const struct dir_record *record, enum uns_checkpoint_name name,
+			  struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_identity *id = &record->is.stat.id;
 	struct uns_leftover l = { .name = name };
 	struct uns_finding f;
 
-	c->path = record->path;
-	if (changed_lately(c->u, record)) {
+	if (records_changed_lately(&c->u->records, id->mtime_ns > id->ctime_ns ? id->mtime_ns : id->ctime_ns)) {
 		f = show_saving(c->u, record, NULL);
 		return checking_found(c, &f);
 	}
@@ -382,33 +335,38 @@ static int check_leftover(struct checking *c, const struct dir_record *record,
 	return checking_found(c, UNS_FINDING(.id = uns_leftover_id(&l), .file = l.some_file));
 }
 
-/* -- the walk -- */
+/* -- directories that are no checkpoints -- */
 
-static int walk(struct checking *c, const char *path, int depth, struct uns_err *err);
-
-static int check_trackers(struct checking *c, const char *path, const struct uns_listing *list,
-			  struct uns_arena *arena, struct uns_err *err)
+/* How much there was to report so far. */
+static size_t reported(const struct checking *c)
 {
+	return c->counts.checkpoints + c->counts.problems + c->counts.notes;
+}
+
+/* Checks the trackers in a directory: files that name a run's last checkpoint. */
+static int visit_before(void *ctx, struct dir_record *record, const struct uns_listing *list, size_t *mark,
+			struct uns_err *err)
+{
+	struct checking *c = ctx;
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const char *const *name = uns_rank_trackers;
 	struct uns_finding f;
 	struct uns_err why;
 	struct uns_span bytes;
 	const char *file;
 
-	for (c->path = path; *name; name++) {
-		file = uns_path_join(arena, path, *name);
-		if (!file)
-			return uns_oom(err);
+	*mark = reported(c);
+	for (c->path = record->path; *name; name++) {
+		UNS_TRY_ALLOC(file = uns_path_join(&arena, record->path, *name), err);
 		if (!uns_listing_find(list, *name))
 			continue;
 		why = (struct uns_err){ 0 };
-		if (uns_root_read_file(c->u->root, file, UNS_TRACKER_MAX_BYTES, arena, &bytes, NULL,
-				       &why) < 0) {
+		if (uns_root_read_file(c->u->root, file, UNS_TRACKER_MAX_BYTES, &arena, &bytes, NULL, &why) < 0) {
 			if (!uns_code_is_finding(why.code))
-				UNS_TRY(unreadable(c, &why));
+				UNS_TRY(file_unreadable(c, &why));
 			continue;
 		}
-		if (uns_rank_tracker_check(*name, bytes, list, arena, &f))
+		if (uns_rank_tracker_check(*name, bytes, list, &arena, &f))
 			continue;
 		f.file = file;
 		UNS_TRY(checking_found(c, &f));
@@ -416,76 +374,37 @@ static int check_trackers(struct checking *c, const char *path, const struct uns
 	return 0;
 }
 
-static int walk_children(struct checking *c, const char *path, int depth, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_err why = { 0 };
-	struct uns_listing list;
-	const char *child;
-	size_t i;
-	int code = 0;
-
-	if (uns_root_list(c->u->root, path, &arena, &list, &why) < 0)
-		return visit_unreadable(c, path, depth, &why, err);
-	code = check_trackers(c, path, &list, &arena, err);
-	for (i = 0; i < list.n && code == 0 && depth < MAX_WALK_DEPTH; i++) {
-		child = uns_path_join(&arena, path, list.v[i].name);
-		if (!child)
-			return uns_oom(err);
-		if (session_walks_into(c->u, child, list.v[i].kind))
-			code = walk(c, child, depth + 1, err);
-	}
-	return code;
-}
-
-/* A directory that is no checkpoint: check what is below it. If nothing is, and it is named like a checkpoint,
+/* If nothing was found below a directory (which may be checkpoint-2/global_step2), and it is named like a checkpoint,
  * that is a finding. */
-static int walk_plain(struct checking *c, const struct dir_record *record, int depth, struct uns_err *err)
+static int visit_after(void *ctx, struct dir_record *record, size_t mark, struct uns_err *err)
 {
-	const struct unshard_check_counts before = c->counts;
+	struct checking *c = ctx;
 	enum uns_checkpoint_name name;
 	struct uns_finding f;
-	int code = walk_children(c, record->path, depth, err);
 
-	if (code)
-		return code;
 	c->path = record->path;
 	if (records_in_the_making(&c->u->records, record)) {
 		f = show_saving(c->u, record, NULL);
 		return checking_found(c, &f);
 	}
 	name = uns_checkpoint_name_of(checking_name(c));
-	if (name == UNS_NAME_OTHER || c->counts.checkpoints > before.checkpoints)
-		return 0;
-	/* A directory below it has a finding already: checkpoint-2/global_step2. */
-	if (c->counts.problems + c->counts.notes > before.problems + before.notes)
-		return 0;
-	return check_leftover(c, record, name, err);
+	return name == UNS_NAME_OTHER || reported(c) > mark ? 0 : check_leftover(c, record, name, err);
 }
 
-static int walk(struct checking *c, const char *path, int depth, struct uns_err *err)
+static int check_all(struct checking *c, const char *path, struct uns_err *err)
 {
-	struct uns_err why = { 0 };
-	struct dir_record *record;
 	int code;
 
-	if (record_get(c->u, path, &record, &why) < 0)
-		return visit_unreadable(c, path, depth, &why, err);
-	c->path = record->path;
-	if (caller_scanned(&c->caller, ++c->n_dirs, c->counts.checkpoints))
-		code = c->caller.answer;
-	else
-		code = record->is.format ? check_checkpoint(c, record, err) : walk_plain(c, record, depth, err);
-	record_put(c->u, record);
-	return code;
-}
-
-static int check(struct checking *c, const char *path, struct uns_err *err)
-{
-	int code = walk(c, path, 0, err);
-
+	c->walk = (struct walk){ .u = c->u,
+				 .ctx = c,
+				 .caller = &c->caller,
+				 .checkpoint = visit_checkpoint,
+				 .enter = visit_before,
+				 .leave = visit_after,
+				 .unreadable = visit_unreadable };
+	code = walk_checkpoints(&c->walk, path, err);
 	c->path = path;
-	if (code == 0 && c->counts.checkpoints + c->counts.problems + c->counts.notes == 0)
+	if (code == 0 && reported(c) == 0)
 		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_NOTHING_FOUND,
 						     .file = *path ? path : uns_root_path(c->u->root)));
 	return code;
@@ -494,18 +413,17 @@ static int check(struct checking *c, const char *path, struct uns_err *err)
 int unshard_check(unshard *u, const char *path, unsigned flags, const struct unshard_calls *calls,
 		  struct unshard_check_counts *counts, struct unshard_error *error)
 {
-	struct checking c = { .u = u, .deep = flags & UNSHARD_DEEP,
-			      .counts = CALLER_OWN(struct unshard_check_counts) };
+	struct checking c = { .u = u, .deep = flags & UNSHARD_DEEP, .counts = CALLER_OWN(struct unshard_check_counts) };
 	struct uns_err err = { 0 };
 	int code = caller_flags(flags, UNSHARD_DEEP, &err);
 
-	if (code == 0 && counts) /* a wrong size is said before the work */
+	if (code == 0 && counts) /* a wrong size is reported before the work */
 		code = caller_give(counts, &c.counts, "check_counts", &err);
 	if (code == 0)
 		code = caller_init(&c.caller, calls, &err);
 	if (code < 0)
 		return give_error(error, &err, code);
-	code = caller_fini(&c.caller, check(&c, path, &err));
+	code = caller_fini(&c.caller, check_all(&c, path, &err));
 	if (counts)
 		caller_give(counts, &c.counts, "check_counts", &err);
 	return give_error(error, &err, code);

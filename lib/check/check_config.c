@@ -1,5 +1,5 @@
 /* unshard_check_config: reads config files and those that they name, looks at where output would
- * go, and puts the rules of setting_rules.c to what they say together. */
+ * go, and puts the rules of setting_rules.c to all of their settings together. */
 #include "session/session.h"
 
 #include <string.h>
@@ -24,8 +24,7 @@ struct config_check {
 
 /* -- files -- */
 
-static int read_whole(struct config_check *c, const char *file, struct uns_span *out,
-		      struct uns_err *err)
+static int read_whole(struct config_check *c, const char *file, struct uns_span *out, struct uns_err *err)
 {
 	const struct uns_root_options trusted = { .trusted = true };
 	const char *slash = strrchr(file, '/'), *dir = ".";
@@ -34,38 +33,25 @@ static int read_whole(struct config_check *c, const char *file, struct uns_span 
 
 	if (slash)
 		dir = slash == file ? "/" : uns_arena_strn(&c->arena, file, (size_t)(slash - file));
-	if (!dir)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(dir, err);
 	c->dir = dir;
 	UNS_TRY(uns_root_open(dir, &trusted, &root, err));
-	code = uns_root_read_file(root, slash ? slash + 1 : file, MAX_CONFIG_BYTES, &c->arena, out,
-				  NULL, err);
+	code = uns_root_read_file(root, slash ? slash + 1 : file, MAX_CONFIG_BYTES, &c->arena, out, NULL, err);
 	uns_root_close(root);
 	return code;
 }
 
-static bool is_blank(struct uns_span text)
+/* JSON is nearly YAML, so the first letter decides how a file is read. */
+static int config_parse(const char *file, struct uns_span text, cJSON **out, struct uns_err *err)
 {
-	for (; text.p < text.end; text.p++)
-		if (!strchr(" \t\r\n", *text.p))
-			return false;
-	return true;
-}
+	const uint8_t *p = text.p;
+	bool json;
 
-static bool starts_as_json(struct uns_span text)
-{
-	while (text.p < text.end && strchr(" \t\r\n", *text.p))
-		text.p++;
-	return text.p < text.end && (*text.p == '{' || *text.p == '[');
-}
-
-/* JSON is nearly YAML, so each is read as what its first letter says. */
-static int parse(const char *file, struct uns_span text, cJSON **out, struct uns_err *err)
-{
-	bool json = starts_as_json(text);
-
-	if (is_blank(text))
+	while (p < text.end && strchr(" \t\r\n", *p))
+		p++;
+	if (p == text.end)
 		return uns_fail(err, -EINVAL, "%s is empty", file);
+	json = *p == '{' || *p == '[';
 	if (json && (uns_str_ends(file, ".yaml") || uns_str_ends(file, ".yml")))
 		json = false;
 	if ((json ? uns_json_parse(text, out, err) : uns_yaml_parse(text, out, err)) < 0)
@@ -73,24 +59,21 @@ static int parse(const char *file, struct uns_span text, cJSON **out, struct uns
 	return 0;
 }
 
-static int add_file(struct config_check *c, const char *file, const char **kind,
-		    struct uns_err *err)
+static int add_file(struct config_check *c, const char *file, const char **kind, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	enum uns_config_kind is;
 	struct uns_span text;
 
 	UNS_TRY(read_whole(c, file, &text, err));
-	UNS_TRY(parse(file, text, &json, err));
+	UNS_TRY(config_parse(file, text, &json, err));
 	is = uns_config_kind_of(json);
 	if (is == UNS_CONFIG_UNKNOWN)
-		return uns_fail(
-			err, -ENOTSUP,
-			"%s is not a config that unshard knows: expected TrainingArguments "
-			"(output_dir, save_steps, fsdp, ...), Accelerate (distributed_type, "
-			"fsdp_config, deepspeed_config), DeepSpeed (zero_optimization, ...) or "
-			"LightningCLI (trainer)",
-			file);
+		return uns_fail(err, -ENOTSUP,
+				"%s is not a config that unshard knows: expected TrainingArguments (output_dir, "
+				"save_steps, fsdp, ...), Accelerate (distributed_type, fsdp_config, deepspeed_config), "
+				"DeepSpeed (zero_optimization, ...) or LightningCLI (trainer)",
+				file);
 	if (kind)
 		*kind = uns_config_kind_text(is);
 	return uns_settings_add(&c->settings, is, json, &c->arena, err);
@@ -99,14 +82,18 @@ static int add_file(struct config_check *c, const char *file, const char **kind,
 /* -- files that a file names -- */
 
 /* Rules have their own table, setting_rules.c: each is one check. */
-static struct unshard_finding finding_of(const char *file, const char *rule,
-					 enum unshard_severity severity)
+static struct unshard_finding finding_of(const char *file, const char *rule, enum unshard_severity severity)
 {
-	return (struct unshard_finding){ .size = sizeof(struct unshard_finding), .path = file, .check = rule, .id = rule,
-					 .severity = severity, .scope = UNSHARD_SCOPE_NOTHING, .rank = -1 };
+	return (struct unshard_finding){ .size = sizeof(struct unshard_finding),
+					 .path = file,
+					 .check = rule,
+					 .id = rule,
+					 .severity = severity,
+					 .scope = UNSHARD_SCOPE_NOTHING,
+					 .rank = -1 };
 }
 
-static int report(struct config_check *c, const struct unshard_finding *f)
+static int finding_report(struct config_check *c, const struct unshard_finding *f)
 {
 	if (f->severity == UNSHARD_PROBLEM)
 		c->counts.problems++;
@@ -118,14 +105,13 @@ static int report(struct config_check *c, const struct unshard_finding *f)
 }
 
 /* As trainers look for it, from where they are started; else beside the file that names it. */
-static int read_named(struct config_check *c, const char *file, const char *name, cJSON **out,
-		      struct uns_err *why)
+static int read_named(struct config_check *c, const char *file, const char *name, cJSON **out, struct uns_err *why)
 {
 	const char *dir = c->dir, *beside;
 	struct uns_span text;
 
 	if (read_whole(c, name, &text, why) == 0)
-		return parse(name, text, out, why);
+		return config_parse(name, text, out, why);
 	if (*name == '/')
 		return why->code;
 	*why = (struct uns_err){ 0 };
@@ -133,39 +119,31 @@ static int read_named(struct config_check *c, const char *file, const char *name
 	if (!beside)
 		return uns_oom(why);
 	UNS_TRY(read_whole(c, beside, &text, why));
-	return parse(beside, text, out, why);
+	return config_parse(beside, text, out, why);
 }
 
-static int cannot_read(struct config_check *c, const char *file, const char *name,
-		       const struct uns_err *why)
+static int add_named(struct config_check *c, const char *file, const char **name, bool deepspeed, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct unshard_finding f = finding_of(file, "named_file", UNSHARD_PROBLEM);
-
-	uns_text_printf(&text, "it names %s, which cannot be read and is not checked: %s",
-			name, why->text);
-	f.text = text.p;
-	return text.failed ? -ENOMEM : report(c, &f);
-}
-
-static int add_named(struct config_check *c, const char *file, const char **name, bool deepspeed,
-		     struct uns_err *err)
-{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	const char *wanted = UNS_TAKE(*name);
 	struct uns_err why = { 0 };
 
 	if (!wanted)
 		return 0;
-	if (read_named(c, file, wanted, &json, &why) < 0)
-		return cannot_read(c, file, wanted, &why);
+	if (read_named(c, file, wanted, &json, &why) < 0) {
+		uns_text_printf(&text, "it names %s, which cannot be read and is not checked: %s", wanted, why.text);
+		f.text = text.p;
+		return text.failed ? -ENOMEM : finding_report(c, &f);
+	}
 	if (deepspeed)
 		return uns_settings_add(&c->settings, UNS_CONFIG_DEEPSPEED, json, &c->arena, err);
 	uns_settings_add_fsdp(&c->settings, json);
 	return 0;
 }
 
-static int add_one(struct config_check *c, const char *file, const char **kind, struct uns_err *err)
+static int config_add(struct config_check *c, const char *file, const char **kind, struct uns_err *err)
 {
 	const char *dir;
 	int code;
@@ -179,8 +157,8 @@ static int add_one(struct config_check *c, const char *file, const char **kind, 
 
 /* -- rules -- */
 
-static int tell(struct config_check *c, const struct uns_setting_rule *rule,
-		enum uns_rule_verdict verdict, const char *file)
+static int verdict_report(struct config_check *c, const struct uns_setting_rule *rule, enum uns_rule_verdict verdict,
+			  const char *file)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct unshard_finding f = finding_of(file, rule->name, UNSHARD_PROBLEM);
@@ -190,16 +168,17 @@ static int tell(struct config_check *c, const struct uns_setting_rule *rule,
 		f.severity = UNSHARD_NOTE;
 	if (verdict == UNS_RULE_UNJUDGED) {
 		f.severity = UNSHARD_UNJUDGED;
-		uns_text_printf(&text, "this depends on the version of %s, which is not known "
-				       "(name it with --versions %s=...): ",
+		uns_text_printf(&text,
+				"this depends on the version of %s, which is not known "
+				"(name it with --versions %s=...): ",
 				uns_package_name(rule->needs), uns_package_name(rule->needs));
 	}
 	uns_text_printf(&text, "%s%s%s", rule->sentence, detail ? ": " : "", detail ? detail : "");
 	f.text = text.p;
-	return text.failed ? -ENOMEM : report(c, &f);
+	return text.failed ? -ENOMEM : finding_report(c, &f);
 }
 
-static int judge(struct config_check *c, const char *file)
+static int settings_judge(struct config_check *c, const char *file)
 {
 	enum uns_rule_verdict verdict;
 	size_t i;
@@ -208,41 +187,30 @@ static int judge(struct config_check *c, const char *file)
 	for (i = 0; i < uns_n_setting_rules && code == 0; i++) {
 		verdict = uns_setting_rules[i].judge(&c->settings);
 		if (verdict != UNS_RULE_FINE)
-			code = tell(c, &uns_setting_rules[i], verdict, file);
+			code = verdict_report(c, &uns_setting_rules[i], verdict, file);
 	}
 	return code;
 }
 
-static int check_files(struct config_check *c, const char *const *files, size_t n,
-		       const char **kinds, struct uns_err *err)
+static int check_configs(struct config_check *c, const char *const *files, size_t n, const char *versions,
+			 const char **kinds, struct uns_err *err)
 {
-	const char *last = "";
 	size_t i;
 	int code = 0;
 
-	for (i = 0; i < n && code == 0; i++) {
-		last = files[i];
-		code = add_one(c, files[i], kinds ? &kinds[i] : NULL, err);
-	}
+	if (versions)
+		UNS_TRY(uns_versions_parse(versions, c->settings.version, err));
+	for (i = 0; i < n && code == 0; i++)
+		code = config_add(c, files[i], kinds ? &kinds[i] : NULL, err);
 	if (code)
 		return code;
 	if (c->settings.output_dir)
-		UNS_TRY(output_dir_check(c->settings.output_dir, &c->arena,
-					 &c->settings.output_dir_why, err));
-	return judge(c, n == 1 ? last : "");
+		UNS_TRY(output_dir_check(c->settings.output_dir, &c->arena, &c->settings.output_dir_why, err));
+	return settings_judge(c, n == 1 ? files[0] : "");
 }
 
-static int check_config(struct config_check *c, const char *const *files, size_t n,
-			const char *versions, const char **kinds, struct uns_err *err)
-{
-	if (versions)
-		UNS_TRY(uns_versions_parse(versions, c->settings.version, err));
-	return check_files(c, files, n, kinds, err);
-}
-
-int unshard_check_config(const char *const *files, size_t n, const char *versions,
-			 const struct unshard_calls *calls, const char **kinds,
-			 struct unshard_check_counts *counts, struct unshard_error *error)
+int unshard_check_config(const char *const *files, size_t n, const char *versions, const struct unshard_calls *calls,
+			 const char **kinds, struct unshard_check_counts *counts, struct unshard_error *error)
 {
 	struct config_check c = { .counts = CALLER_OWN(struct unshard_check_counts) };
 	struct uns_err err = { 0 };
@@ -252,7 +220,7 @@ int unshard_check_config(const char *const *files, size_t n, const char *version
 		code = caller_init(&c.caller, calls, &err);
 	if (code < 0)
 		return give_error(error, &err, code);
-	code = caller_fini(&c.caller, check_config(&c, files, n, versions, kinds, &err));
+	code = caller_fini(&c.caller, check_configs(&c, files, n, versions, kinds, &err));
 	if (counts)
 		caller_give(counts, &c.counts, "check_counts", &err);
 	uns_arena_fini(&c.arena);

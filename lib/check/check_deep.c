@@ -5,17 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/path.h"
-#include "engine/verify.h"
+#include "verify/verify.h"
 
-/* A model that has diverged is NaN everywhere: that is said once, not three thousand times. */
+/* A model that has diverged is NaN everywhere: it is reported for 16 tensors, not for three thousand. */
 enum { NAMED_AT_MOST = 16 };
 
 struct deep {
 	struct checking *c;
 	const struct uns_catalog *cat;
-	size_t n_not_finite, n_unlike;  /* told or not */
-	uint64_t n_nan, n_inf;          /* of those not told: */
+	size_t n_not_finite, n_unlike;  /* reported or not */
+	uint64_t n_nan, n_inf;          /* of those not reported */
 	enum uns_severity severity;     /* the worst of them */
 	size_t n_files, n_without_crc;
 	const struct uns_file *without_crc; /* the first */
@@ -23,8 +24,8 @@ struct deep {
 
 /* -- files -- */
 
-/* Said by the catalog already: a file that could not be opened is no news. One item that cannot be read says
- * nothing about the rest of its file. */
+/* The catalog has a finding for this file already: that it could not be opened. One unreadable item is no finding about
+ * the rest of its file. */
 static bool is_known(const struct deep *d, const struct uns_file *file)
 {
 	const struct uns_finding *f = d->cat->findings, *end = f + d->cat->n_findings;
@@ -36,7 +37,7 @@ static bool is_known(const struct deep *d, const struct uns_file *file)
 	return false;
 }
 
-/* Weights and optimizer are what a checkpoint is for; of other bytes nobody here knows. */
+/* Weights and optimizer are what a checkpoint is for; unshard does not know what other bytes are for. */
 static enum uns_scope scope_of(const struct uns_flaw *f)
 {
 	if (!f->tensor)
@@ -47,47 +48,43 @@ static enum uns_scope scope_of(const struct uns_flaw *f)
 }
 
 /* What findings about a flaw begin with. */
-#define OF_FLAW(f, what)                                                                           \
-	.id = (what), .scope = scope_of(f), .file = (f)->file->path, .rank = uns_rank((f)->rank),  \
-	.tensor = (f)->name
+#define OF_FLAW(f, what) \
+	.id = (what), .scope = scope_of(f), .file = (f)->file->path, .rank = uns_rank((f)->rank), .tensor = (f)->name
 
-static int tell_unreadable(struct deep *d, const struct uns_flaw *f)
+static int report_unreadable(struct deep *d, const struct uns_flaw *f)
 {
 	if (is_known(d, f->file))
 		return 0;
-	return checking_found(d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_BYTES_UNREADABLE),
-						.arg = { { "cause", uns_str(f->text) } }));
+	return checking_found(
+		d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_BYTES_UNREADABLE), .arg = { { "cause", uns_str(f->text) } }));
 }
 
-static int tell_record(struct deep *d, const struct uns_flaw *f)
+static int report_record(struct deep *d, const struct uns_flaw *f)
 {
 	char found[16], expected[16];
 
 	snprintf(found, sizeof(found), "%08" PRIx32, f->crc);
 	snprintf(expected, sizeof(expected), "%08" PRIx32, f->expected_crc);
-	return checking_found(d->c,
-			      UNS_FINDING(OF_FLAW(f, f->record ? UNS_FOUND_RECORD_CRC_DIFFERS
-							       : UNS_FOUND_ITEM_CRC_DIFFERS),
-					  .expected = uns_str(expected), .found = uns_str(found),
-					  .arg = { { "record", uns_str(f->record) },
-						   { "bytes", uns_num(f->len_bytes) },
-						   { "at", uns_num(f->at_bytes) } }));
+	return checking_found(
+		d->c, UNS_FINDING(OF_FLAW(f, f->record ? UNS_FOUND_RECORD_CRC_DIFFERS : UNS_FOUND_ITEM_CRC_DIFFERS),
+				  .expected = uns_str(expected), .found = uns_str(found),
+				  .arg = { { "record", uns_str(f->record) },
+					   { "bytes", uns_num(f->len_bytes) },
+					   { "at", uns_num(f->at_bytes) } }));
 }
 
 /* -- tensors -- */
 
-/* Of a file that is passed through as it is. */
-static bool is_training_file(const char *name)
-{
-	return uns_str_ends(name, ".safetensors") || uns_str_starts(name, "optimizer") ||
-	       uns_str_starts(name, "pytorch_model") || uns_str_starts(name, "adapter_model");
-}
-
 /* Masks hold infinities on purpose, and what a script saved for itself is its own affair. */
 static enum uns_severity severity_of(const struct uns_flaw *f)
 {
-	if (!f->tensor)
-		return is_training_file(uns_path_name(f->file->path)) ? UNS_PROBLEM : UNS_NOTE;
+	const char *file = uns_path_name(f->file->path);
+
+	if (!f->tensor) /* of a file that is passed through as it is */
+		return uns_str_ends(file, ".safetensors") || uns_str_starts(file, "optimizer") ||
+				       uns_str_starts(file, "pytorch_model") || uns_str_starts(file, "adapter_model")
+			       ? UNS_PROBLEM
+			       : UNS_NOTE;
 	if (f->tensor->role == UNS_ROLE_OTHER)
 		return UNS_NOTE;
 	return f->tensor->role == UNS_ROLE_BUFFER && !f->n_nan ? UNS_NOTE : UNS_PROBLEM;
@@ -107,7 +104,7 @@ static const char *tensor_text(const struct uns_flaw *f, char *buf, size_t size)
 	return buf;
 }
 
-static int tell_not_finite(struct deep *d, const struct uns_flaw *f)
+static int report_not_finite(struct deep *d, const struct uns_flaw *f)
 {
 	char what[512];
 
@@ -118,54 +115,51 @@ static int tell_not_finite(struct deep *d, const struct uns_flaw *f)
 			d->severity = UNS_PROBLEM;
 		return 0;
 	}
-	return checking_found_as(
-		d->c,
-		UNS_FINDING(OF_FLAW(f, UNS_FOUND_NOT_FINITE),
-			    .arg = { { "what", uns_str(tensor_text(f, what, sizeof(what))) },
-				     { "nans", uns_more(f->n_nan) },
-				     { "infs", uns_more(f->n_inf) },
-				     { "n", uns_num(f->n_elems) },
-				     { "first", uns_num(f->first_elem) } }),
-		severity_of(f));
+	return checking_found_as(d->c,
+				 UNS_FINDING(OF_FLAW(f, UNS_FOUND_NOT_FINITE),
+					     .arg = { { "what", uns_str(tensor_text(f, what, sizeof(what))) },
+						      { "nans", uns_more(f->n_nan) },
+						      { "infs", uns_more(f->n_inf) },
+						      { "n", uns_num(f->n_elems) },
+						      { "first", uns_num(f->first_elem) } }),
+				 severity_of(f));
 }
 
-static int tell_unlike(struct deep *d, const struct uns_flaw *f)
+static int report_unlike_copy(struct deep *d, const struct uns_flaw *f)
 {
-	char found[32], exact[32], expected[32];
+	char found[UNS_NUMBER_ROOM], exact[UNS_NUMBER_ROOM], expected[UNS_NUMBER_ROOM];
 
 	if (++d->n_unlike > NAMED_AT_MOST)
 		return 0;
-	snprintf(found, sizeof(found), "%.9g", f->found);
-	snprintf(exact, sizeof(exact), "%.9g", f->master);
-	snprintf(expected, sizeof(expected), "%.9g", f->expected);
-	return checking_found(
-		d->c,
-		UNS_FINDING(OF_FLAW(f, UNS_FOUND_FP32_COPY_DIFFERS), .expected = uns_str(expected),
-			    .found = uns_str(found),
-			    .arg = { { "dtype", uns_str(uns_dtype_info(f->tensor->dtype)->torch) },
-				     { "n", uns_num(f->n_different) },
-				     { "total", uns_num(f->n_elems) },
-				     { "first", uns_num(f->first_elem) },
-				     { "exact", uns_str(exact) },
-				     { "other_file", uns_str(f->master_file->path) },
-				     { "other_rank", uns_rank(f->master_rank) } }));
+	uns_number_print(found, f->found, 9);
+	uns_number_print(exact, f->master, 9);
+	uns_number_print(expected, f->expected, 9);
+	return checking_found(d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_FP32_COPY_DIFFERS), .expected = uns_str(expected),
+						.found = uns_str(found),
+						.arg = { { "dtype", uns_str(uns_dtype_info(f->tensor->dtype)->torch) },
+							 { "n", uns_num(f->n_different) },
+							 { "total", uns_num(f->n_elems) },
+							 { "first", uns_num(f->first_elem) },
+							 { "exact", uns_str(exact) },
+							 { "other_file", uns_str(f->master_file->path) },
+							 { "other_rank", uns_rank(f->master_rank) } }));
 }
 
 /* -- */
 
-static int tell(void *ctx, const struct uns_flaw *f)
+static int report_flaw(void *ctx, const struct uns_flaw *f)
 {
 	struct deep *d = ctx;
 
 	switch (f->kind) {
 	case UNS_FLAW_UNREADABLE:
-		return tell_unreadable(d, f);
+		return report_unreadable(d, f);
 	case UNS_FLAW_RECORD:
-		return tell_record(d, f);
+		return report_record(d, f);
 	case UNS_FLAW_NOT_FINITE:
-		return tell_not_finite(d, f);
+		return report_not_finite(d, f);
 	case UNS_FLAW_MASTER:
-		return tell_unlike(d, f);
+		return report_unlike_copy(d, f);
 	case UNS_FLAW_NO_CRC:
 		if (!d->n_without_crc++)
 			d->without_crc = f->file;
@@ -174,30 +168,27 @@ static int tell(void *ctx, const struct uns_flaw *f)
 	return 0;
 }
 
-static int tell_rest(struct deep *d)
+static int report_rest(struct deep *d)
 {
 	int code = 0;
 
 	if (d->n_not_finite > NAMED_AT_MOST)
-		code = checking_found_as(
-			d->c,
-			UNS_FINDING(.id = UNS_FOUND_MORE_NOT_FINITE,
-				    .arg = { { "n", uns_num(d->n_not_finite - NAMED_AT_MOST) },
-					     { "nans", uns_more(d->n_nan) },
-					     { "infs", uns_more(d->n_inf) } }),
-			d->severity);
+		code = checking_found_as(d->c,
+					 UNS_FINDING(.id = UNS_FOUND_MORE_NOT_FINITE,
+						     .arg = { { "n", uns_num(d->n_not_finite - NAMED_AT_MOST) },
+							      { "nans", uns_more(d->n_nan) },
+							      { "infs", uns_more(d->n_inf) } }),
+					 d->severity);
 	if (code == 0 && d->n_unlike > NAMED_AT_MOST)
-		code = checking_found(
-			d->c, UNS_FINDING(.id = UNS_FOUND_MORE_FP32_COPIES_DIFFER,
-					  .arg = { { "n", uns_num(d->n_unlike - NAMED_AT_MOST) } }));
+		code = checking_found(d->c, UNS_FINDING(.id = UNS_FOUND_MORE_FP32_COPIES_DIFFER,
+							.arg = { { "n", uns_num(d->n_unlike - NAMED_AT_MOST) } }));
 	if (code == 0 && d->n_without_crc)
-		code = checking_found(d->c, UNS_FINDING(.id = UNS_FOUND_NO_CRCS,
-							.file = d->without_crc->path,
+		code = checking_found(d->c, UNS_FINDING(.id = UNS_FOUND_NO_CRCS, .file = d->without_crc->path,
 							.arg = { { "n", uns_num(d->n_without_crc) } }));
 	return code;
 }
 
-static bool asked(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+static bool reading_asked(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
 {
 	struct checking *c = ctx;
 
@@ -215,10 +206,10 @@ static uint64_t bytes_read(const struct checking *c)
 int check_deep(struct checking *c, struct snapshot *snap, struct uns_err *err)
 {
 	struct deep d = { .c = c, .cat = snap->cat, .severity = UNS_NOTE };
-	const struct uns_verify_watch watch = { asked, c };
+	const struct uns_verify_watch watch = { reading_asked, c };
 	uint64_t before = bytes_read(c);
-	int code = uns_backing_verify(snap->backing, c->caller.calls.progress ? &watch : NULL, tell, &d, err);
+	int code = uns_backing_verify(snap->backing, c->caller.calls.progress ? &watch : NULL, report_flaw, &d, err);
 
 	c->counts.read_bytes += bytes_read(c) - before;
-	return code ? code : tell_rest(&d);
+	return code ? code : report_rest(&d);
 }

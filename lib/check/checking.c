@@ -3,8 +3,7 @@
 
 #include "base/cleanup.h"
 
-int checking_hand_over(struct checking *c, const struct reason *reason, enum uns_severity severity,
-		     bool general_advice)
+int checking_hand_over(struct checking *c, const struct reason *reason, enum uns_severity severity, bool general_advice)
 {
 	if (severity == UNS_PROBLEM)
 		c->counts.problems++;

@@ -3,27 +3,34 @@
 #define UNS_CHECK_CHECKING_H
 
 #include "session/reasons.h"
+#include "session/walk.h"
 
 struct checking {
 	struct unshard *u;
 	struct caller caller;
 	bool deep;
 	struct unshard_check_counts counts;
-	size_t n_dirs;
+	struct walk walk;
 	const char *path; /* of the checkpoint or directory being looked at */
 };
 
-/* Count a reason and hand it to the visitor; returns what that returned. */
-int checking_hand_over(struct checking *c, const struct reason *reason, enum uns_severity severity, bool general_advice);
-/* Count a finding about what is being looked at and hand it to the visitor; returns what that returned. */
+/* Counts a reason and calls the visitor with it. Returns the visitor's answer. */
+int checking_hand_over(struct checking *c, const struct reason *reason, enum uns_severity severity,
+		       bool general_advice);
+/* The same for a finding about `path`. */
 int checking_found(struct checking *c, const struct uns_finding *f);
 int checking_found_as(struct checking *c, const struct uns_finding *f, enum uns_severity severity);
 /* How the checkpoint is called in sentences: its own name, for what is around it is in `path`. */
 const char *checking_name(const struct checking *c);
 
+/* -- holes.c -- */
+
+/* Files of the checkpoint whose ends were never written. */
+int check_holes(struct checking *c, struct snapshot *snap);
+
 /* -- check_deep.c -- */
 
-/* Everything that the checkpoint's bytes tell. */
+/* Reports all that reading the checkpoint's bytes finds. */
 int check_deep(struct checking *c, struct snapshot *snap, struct uns_err *err);
 
 #endif

@@ -36,16 +36,15 @@ enum uns_checkpoint_name uns_checkpoint_name_of(const char *name)
 	return is_numbered(name) ? UNS_NAME_STEP : UNS_NAME_OTHER;
 }
 
-/* What is not in here might be weights of a framework that nobody here knows. */
+/* What is not in here might be weights of a framework that unshard does not know. */
 bool uns_leftover_is_weightless(const char *file)
 {
-	static const char *const globs[] = {
-		"*.json",     "*.jsonl",     "*.txt",       "*.md",           "*.yaml",
-		"*.yml",      "*.py",        "*.log",       "*.jinja",        "*.model",
-		"*.lock",     "*.tmp",       "optimizer.*", "scheduler.*",    "scaler.pt",
-		"rng_state*", "latest*",     "meta.pt",     "random_states*", "training_args.bin",
-		".*",         "events.out.*"
-	};
+	static const char *const globs[] = { "*.json",      "*.jsonl",     "*.txt",          "*.md",
+					     "*.yaml",      "*.yml",       "*.py",           "*.log",
+					     "*.jinja",     "*.model",     "*.lock",         "*.tmp",
+					     "optimizer.*", "scheduler.*", "scaler.pt",      "rng_state*",
+					     "latest*",     "meta.pt",     "random_states*", "training_args.bin",
+					     ".*",          "events.out.*" };
 	size_t i;
 
 	for (i = 0; i < sizeof(globs) / sizeof(globs[0]); i++)
@@ -62,11 +61,9 @@ enum uns_finding_id uns_leftover_id(const struct uns_leftover *l)
 	case UNS_NAME_TRAINER_STAGING:
 		return UNS_FOUND_LEFTOVER_STAGING;
 	case UNS_NAME_TRAINER:
-		return l->n_files ? UNS_FOUND_NO_WEIGHTS_LEFT_OF_TRAINER
-				  : UNS_FOUND_NOTHING_LEFT_OF_TRAINER;
+		return l->n_files ? UNS_FOUND_NO_WEIGHTS_LEFT_OF_TRAINER : UNS_FOUND_NOTHING_LEFT_OF_TRAINER;
 	case UNS_NAME_LIGHTNING:
-		return l->n_files ? UNS_FOUND_NO_WEIGHTS_LEFT_OF_LIGHTNING
-				  : UNS_FOUND_NOTHING_LEFT_OF_LIGHTNING;
+		return l->n_files ? UNS_FOUND_NO_WEIGHTS_LEFT_OF_LIGHTNING : UNS_FOUND_NOTHING_LEFT_OF_LIGHTNING;
 	default:
 		return l->n_files ? UNS_FOUND_NO_WEIGHTS_LEFT : UNS_FOUND_NOTHING_LEFT;
 	}

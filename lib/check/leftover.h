@@ -1,4 +1,4 @@
-/* A directory that is named as a checkpoint and holds none: what its name and its content say about
+/* A directory that is named as a checkpoint and holds none: what its name and its content show about
  * why. Pure: the session lists it. */
 #ifndef UNS_CHECK_LEFTOVER_H
 #define UNS_CHECK_LEFTOVER_H
@@ -23,7 +23,7 @@ struct uns_leftover {
 	const char *some_file; /* one of them, NULL = none */
 };
 
-/* Does a file's name say that it holds no weights: configs, random states, schedulers, logs? */
+/* Is a file, by its name, one without weights: configs, random states, schedulers, logs? */
 bool uns_leftover_is_weightless(const char *file);
 
 /* What that is. */

@@ -10,31 +10,26 @@ static enum uns_rule_verdict problem_if(bool broken)
 }
 
 /* The config asks for something that `package` has only since a.b.c. */
-static enum uns_rule_verdict needs(const struct uns_settings *s, enum uns_package package,
-				   unsigned a, unsigned b, unsigned c)
+static enum uns_rule_verdict needs(const struct uns_settings *s, enum uns_package package, unsigned a, unsigned b,
+				   unsigned c)
 {
 	if (!s->version[package].known)
 		return UNS_RULE_UNJUDGED;
 	return problem_if(uns_version_before(&s->version[package], a, b, c));
 }
 
+/* A rule's verdict on settings s. */
+#define RULE(name, verdict)                                             \
+	static enum uns_rule_verdict name(const struct uns_settings *s) \
+	{                                                               \
+		return (verdict);                                       \
+	}
+
 /* -- FSDP: what is saved -- */
 
-static enum uns_rule_verdict sharded_save_only_model(const struct uns_settings *s)
-{
-	return problem_if(uns_settings_sharded(s) && s->save_only_model);
-}
-
-static enum uns_rule_verdict save_only_model_best(const struct uns_settings *s)
-{
-	return problem_if((s->fsdp || s->deepspeed) && s->save_only_model &&
-			  s->load_best_model_at_end);
-}
-
-static enum uns_rule_verdict sharded_load_best(const struct uns_settings *s)
-{
-	return problem_if(uns_settings_sharded(s) && s->load_best_model_at_end);
-}
+RULE(sharded_save_only_model, problem_if(uns_settings_sharded(s) && s->save_only_model))
+RULE(save_only_model_best, problem_if((s->fsdp || s->deepspeed) && s->save_only_model && s->load_best_model_at_end))
+RULE(sharded_load_best, problem_if(uns_settings_sharded(s) && s->load_best_model_at_end))
 
 /* -- FSDP2 and the versions that know it -- */
 
@@ -43,13 +38,9 @@ static bool is_fsdp2(const struct uns_settings *s)
 	return s->fsdp && uns_settings_fsdp_version(s) == 2;
 }
 
-static enum uns_rule_verdict fsdp2_accelerate(const struct uns_settings *s)
-{
-	return is_fsdp2(s) ? needs(s, UNS_ACCELERATE, 1, 6, 0) : UNS_RULE_FINE;
-}
+RULE(fsdp2_accelerate, is_fsdp2(s) ? needs(s, UNS_ACCELERATE, 1, 6, 0) : UNS_RULE_FINE)
 
-/* A loop over Accelerate without a Trainer needs no transformers: its version says that it is used.
- */
+/* A loop over Accelerate without a Trainer needs no transformers: if its version was given, it is used. */
 static enum uns_rule_verdict fsdp2_transformers(const struct uns_settings *s)
 {
 	if (!is_fsdp2(s) || (!s->trainer && !s->version[UNS_TRANSFORMERS].known))
@@ -67,7 +58,7 @@ static enum uns_rule_verdict fsdp2_full(const struct uns_settings *s)
 	return needs(s, UNS_ACCELERATE, 1, 7, 0);
 }
 
-/* Configs do not say whether there is an adapter. */
+/* A config does not show whether there is an adapter. */
 static enum uns_rule_verdict fsdp2_full_adapter(const struct uns_settings *s)
 {
 	if (!is_fsdp2(s) || s->state_dict != UNS_FULL || uns_version_before(&s->version[UNS_ACCELERATE], 1, 7, 0))
@@ -75,15 +66,8 @@ static enum uns_rule_verdict fsdp2_full_adapter(const struct uns_settings *s)
 	return uns_version_before(&s->version[UNS_ACCELERATE], 1, 15, 0) ? UNS_RULE_NOTE : UNS_RULE_FINE;
 }
 
-static enum uns_rule_verdict fsdp2_torch(const struct uns_settings *s)
-{
-	return is_fsdp2(s) ? needs(s, UNS_TORCH, 2, 6, 0) : UNS_RULE_FINE;
-}
-
-static enum uns_rule_verdict fsdp_version_default(const struct uns_settings *s)
-{
-	return s->fsdp && uns_settings_fsdp_version(s) == 0 ? UNS_RULE_UNJUDGED : UNS_RULE_FINE;
-}
+RULE(fsdp2_torch, is_fsdp2(s) ? needs(s, UNS_TORCH, 2, 6, 0) : UNS_RULE_FINE)
+RULE(fsdp_version_default, s->fsdp &&uns_settings_fsdp_version(s) == 0 ? UNS_RULE_UNJUDGED : UNS_RULE_FINE)
 
 /* -- Lightning -- */
 
@@ -97,20 +81,14 @@ static enum uns_rule_verdict lightning_weights_only(const struct uns_settings *s
 
 /* -- DeepSpeed -- */
 
-static enum uns_rule_verdict universal_key(const struct uns_settings *s)
-{
-	return problem_if(s->universal_key);
-}
+RULE(universal_key, problem_if(s->universal_key))
 
 static bool loads_universal(const struct uns_settings *s)
 {
 	return s->load_universal == UNS_SAID_YES;
 }
 
-static enum uns_rule_verdict universal_frozen(const struct uns_settings *s)
-{
-	return loads_universal(s) ? UNS_RULE_NOTE : UNS_RULE_FINE;
-}
+RULE(universal_frozen, loads_universal(s) ? UNS_RULE_NOTE : UNS_RULE_FINE)
 
 /* Trainer makes two groups, one without weight decay; with none, they are alike. */
 static enum uns_rule_verdict universal_groups(const struct uns_settings *s)
@@ -129,22 +107,12 @@ static enum uns_rule_verdict round_robin(const struct uns_settings *s)
 	return loads_universal(s) ? UNS_RULE_PROBLEM : UNS_RULE_NOTE;
 }
 
-static enum uns_rule_verdict zero3_gather(const struct uns_settings *s)
-{
-	return problem_if(s->deepspeed && s->zero_stage == 3 && s->gather_16bit != UNS_SAID_YES);
-}
-
-static enum uns_rule_verdict exclude_frozen(const struct uns_settings *s)
-{
-	return problem_if(s->exclude_frozen);
-}
+RULE(zero3_gather, problem_if(s->deepspeed && s->zero_stage == 3 && s->gather_16bit != UNS_SAID_YES))
+RULE(exclude_frozen, problem_if(s->exclude_frozen))
 
 /* -- where to -- */
 
-static enum uns_rule_verdict output_dir(const struct uns_settings *s)
-{
-	return problem_if(s->output_dir_why != NULL);
-}
+RULE(output_dir, problem_if(s->output_dir_why != NULL))
 
 static const char *output_dir_why(const struct uns_settings *s)
 {
@@ -161,19 +129,15 @@ const struct uns_setting_rule uns_setting_rules[] = {
 		      "save_only_model to false, or fsdp_state_dict_type to FULL_STATE_DICT" },
 	{ .name = "save_only_model_load_best",
 	  .judge = save_only_model_best,
-	  .sentence =
-		  "save_only_model and load_best_model_at_end exclude each other under FSDP and "
-		  "DeepSpeed: Trainer refuses to start (transformers PR 28866); set one of them "
-		  "to false" },
+	  .sentence = "save_only_model and load_best_model_at_end exclude each other under FSDP and DeepSpeed: Trainer "
+		      "refuses to start (transformers PR 28866); set one of them to false" },
 	/* Source: Trainer._load_best_model, Trainer.save_model of transformers 5.23.0. */
 	{ .name = "sharded_load_best_model",
 	  .judge = sharded_load_best,
-	  .sentence =
-		  "load_best_model_at_end with FSDP SHARDED_STATE_DICT reads the best model back "
-		  "from shards, so every node must see all of output_dir (accelerate issue "
-		  "3010), and trainer.save_model() afterwards writes no weights (transformers "
-		  "issue 30491); set fsdp_state_dict_type to FULL_STATE_DICT, or take the best "
-		  "checkpoint's weights from a mount" },
+	  .sentence = "load_best_model_at_end with FSDP SHARDED_STATE_DICT reads the best model back from shards, so "
+		      "every node must see all of output_dir (accelerate issue 3010), and trainer.save_model() "
+		      "afterwards writes no weights (transformers issue 30491); set fsdp_state_dict_type to "
+		      "FULL_STATE_DICT, or take the best checkpoint's weights from a mount" },
 	/* Source: accelerate 1.5.2 and 1.6.0. */
 	{ .name = "fsdp2_accelerate",
 	  .judge = fsdp2_accelerate,
@@ -184,19 +148,16 @@ const struct uns_setting_rule uns_setting_rules[] = {
 	{ .name = "fsdp2_transformers",
 	  .judge = fsdp2_transformers,
 	  .needs = UNS_TRANSFORMERS,
-	  .sentence =
-		  "FSDP2 with a Trainer needs transformers 4.51.0 or newer: older ones make the "
-		  "optimizer after the model, which accelerate refuses for FSDP2 (accelerate "
-		  "issue 3476, transformers PR 37147); upgrade transformers, or set "
-		  "fsdp_version to 1" },
+	  .sentence = "FSDP2 with a Trainer needs transformers 4.51.0 or newer: older ones make the optimizer after "
+		      "the model, which accelerate refuses for FSDP2 (accelerate issue 3476, transformers PR 37147); "
+		      "upgrade transformers, or set fsdp_version to 1" },
 	/* Source: FSDP2_STATE_DICT_TYPE in accelerate 1.6.0's and 1.7.0's utils/constants.py. */
 	{ .name = "fsdp2_full_state_dict",
 	  .judge = fsdp2_full,
 	  .needs = UNS_ACCELERATE,
-	  .sentence = "FSDP2 with FULL_STATE_DICT needs accelerate 1.7.0 or newer: 1.6 knows "
-		      "SHARDED_STATE_DICT only (accelerate/utils/constants.py, "
-		      "FSDP2_STATE_DICT_TYPE); upgrade accelerate, or set fsdp_state_dict_type to "
-		      "SHARDED_STATE_DICT" },
+	  .sentence = "FSDP2 with FULL_STATE_DICT needs accelerate 1.7.0 or newer: 1.6 knows SHARDED_STATE_DICT only "
+		      "(accelerate/utils/constants.py, FSDP2_STATE_DICT_TYPE); upgrade accelerate, or set "
+		      "fsdp_state_dict_type to SHARDED_STATE_DICT" },
 	/* Source: _get_model_state_dict in accelerate 1.14.0's and 1.15.0's utils/fsdp_utils.py. */
 	{ .name = "fsdp2_full_adapter",
 	  .judge = fsdp2_full_adapter,
@@ -219,17 +180,15 @@ const struct uns_setting_rule uns_setting_rules[] = {
 	{ .name = "lightning_sharded_weights_only",
 	  .judge = lightning_weights_only,
 	  .needs = UNS_LIGHTNING,
-	  .sentence = "FSDPStrategy(state_dict_type='sharded') with "
-		      "ModelCheckpoint(save_weights_only=True) fails at the first save with "
-		      "KeyError 'optimizer_states' and leaves an empty directory before Lightning "
-		      "2.2.2 (Lightning issue 19492); upgrade Lightning, or set save_weights_only "
-		      "to false, or state_dict_type to 'full'" },
+	  .sentence = "FSDPStrategy(state_dict_type='sharded') with ModelCheckpoint(save_weights_only=True) fails at "
+		      "the first save with KeyError 'optimizer_states' and leaves an empty directory before Lightning "
+		      "2.2.2 (Lightning issue 19492); upgrade Lightning, or set save_weights_only to false, or "
+		      "state_dict_type to 'full'" },
 	/* Source: deepspeed/runtime/constants.py, LOAD_UNIVERSAL_CHECKPOINT. */
 	{ .name = "deepspeed_universal_key",
 	  .judge = universal_key,
-	  .sentence = "universal_checkpoint, load_universal and load_universal_checkpoint have no "
-		      "effect at the top of a DeepSpeed config; write \"checkpoint\": "
-		      "{\"load_universal\": true}" },
+	  .sentence = "universal_checkpoint, load_universal and load_universal_checkpoint have no effect at the top of "
+		      "a DeepSpeed config; write \"checkpoint\": {\"load_universal\": true}" },
 	/* Source: measured; DeepSpeedEngine._load_checkpoint skips load_module_state_dict. */
 	{ .name = "load_universal_frozen",
 	  .judge = universal_frozen,
@@ -238,19 +197,15 @@ const struct uns_setting_rule uns_setting_rules[] = {
 		      "warning; load the model's weights before deepspeed.initialize" },
 	{ .name = "load_universal_groups",
 	  .judge = universal_groups,
-	  .sentence =
-		  "load_universal at ZeRO stage 3 gives every parameter group the first group's "
-		  "learning rate and weight decay, so several groups that differ (a Trainer with "
-		  "weight_decay has two) train wrongly, without a warning; resume with stage 1 or "
-		  "2, with one group, or without load_universal" },
-	/* Source: measured: ds_to_universal cuts by param_slice_mappings, whose order is another.
-	 */
+	  .sentence = "load_universal at ZeRO stage 3 gives every parameter group the first group's "
+		      "learning rate and weight decay, so several groups that differ (a Trainer with "
+		      "weight_decay has two) train wrongly, without a warning; resume with stage 1 or "
+		      "2, with one group, or without load_universal" },
+	/* Source: measured: ds_to_universal cuts by param_slice_mappings, whose order is another. */
 	{ .name = "round_robin_gradients",
 	  .judge = round_robin,
-	  .sentence =
-		  "round_robin_gradients makes ds_to_universal mix parameters up, without a "
-		  "warning; set zero_optimization.round_robin_gradients to false if checkpoints "
-		  "will be converted with it" },
+	  .sentence = "round_robin_gradients makes ds_to_universal mix parameters up, without a warning; set "
+		      "zero_optimization.round_robin_gradients to false if checkpoints will be converted with it" },
 	/* Source: Trainer.save_model of transformers 5.23.0. */
 	{ .name = "zero3_no_16bit_weights",
 	  .judge = zero3_gather,
@@ -260,9 +215,8 @@ const struct uns_setting_rule uns_setting_rules[] = {
 	/* Source: DeepSpeedEngine.save_checkpoint. */
 	{ .name = "exclude_frozen_parameters",
 	  .judge = exclude_frozen,
-	  .sentence =
-		  "exclude_frozen_parameters leaves frozen parameters out of checkpoints, so no "
-		  "checkpoint can restore them; keep the base model, or set it to false" },
+	  .sentence = "exclude_frozen_parameters leaves frozen parameters out of checkpoints, so no "
+		      "checkpoint can restore them; keep the base model, or set it to false" },
 	{ .name = "output_dir",
 	  .judge = output_dir,
 	  .sentence = "output_dir cannot be written",

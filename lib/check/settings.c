@@ -8,19 +8,19 @@
 
 /* -- values -- */
 
-static const cJSON *item(const cJSON *object, const char *key)
+static const cJSON *json_item(const cJSON *object, const char *key)
 {
 	return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
-static bool has(const cJSON *object, const char *key)
+static bool json_has(const cJSON *object, const char *key)
 {
-	return item(object, key) != NULL;
+	return json_item(object, key) != NULL;
 }
 
 static enum uns_said said(const cJSON *object, const char *key)
 {
-	const cJSON *v = item(object, key);
+	const cJSON *v = json_item(object, key);
 	const char *s = cJSON_GetStringValue(v);
 
 	if (cJSON_IsBool(v))
@@ -34,19 +34,19 @@ static enum uns_said said(const cJSON *object, const char *key)
 	return UNS_NOT_SAID; /* absent, null, "auto" */
 }
 
-static bool yes(const cJSON *object, const char *key)
+static bool said_yes(const cJSON *object, const char *key)
 {
 	return said(object, key) == UNS_SAID_YES;
 }
 
-/* What is said later is the more particular. */
-static void say(enum uns_said *to, enum uns_said what)
+/* A later setting overrides an earlier one. */
+static void said_override(enum uns_said *to, enum uns_said what)
 {
 	if (what != UNS_NOT_SAID)
 		*to = what;
 }
 
-static int64_t number(const cJSON *object, const char *key)
+static int64_t json_number(const cJSON *object, const char *key)
 {
 	const char *s = uns_json_str(object, key);
 	unsigned long long n;
@@ -57,8 +57,8 @@ static int64_t number(const cJSON *object, const char *key)
 	return s && uns_str_number(s, "", "", &n) && n < INT32_MAX ? (int64_t)n : 0;
 }
 
-static int keep_string(const char **to, const cJSON *object, const char *key,
-		       struct uns_arena *arena, struct uns_err *err)
+static int keep_string(const char **to, const cJSON *object, const char *key, struct uns_arena *arena,
+		       struct uns_err *err)
 {
 	const char *s = uns_json_str(object, key);
 
@@ -92,9 +92,9 @@ static bool class_is(const cJSON *v, const char *name)
 
 static enum uns_state_dict state_dict_of(const cJSON *config, const char *key)
 {
-	const cJSON *v = item(config, key);
+	const cJSON *v = json_item(config, key);
 	const char *s = cJSON_GetStringValue(v);
-	int64_t n = number(config, key); /* torch's StateDictType: 1, 2, 3 */
+	int64_t n = json_number(config, key); /* torch's StateDictType: 1, 2, 3 */
 
 	if (n == UNS_FULL || (s && strcasestr(s, "FULL_STATE_DICT")))
 		return UNS_FULL;
@@ -115,8 +115,8 @@ void uns_settings_add_fsdp(struct uns_settings *s, const cJSON *config)
 	for (i = 0; i < 2; i++) {
 		if (state_dict_of(config, types[i]) != UNS_STATE_DICT_NOT_SAID)
 			s->state_dict = state_dict_of(config, types[i]);
-		if (number(config, versions[i]) > 0)
-			s->fsdp_version = number(config, versions[i]);
+		if (json_number(config, versions[i]) > 0)
+			s->fsdp_version = json_number(config, versions[i]);
 	}
 }
 
@@ -144,35 +144,35 @@ int64_t uns_settings_fsdp_version(const struct uns_settings *s)
 
 static void add_deepspeed(struct uns_settings *s, const cJSON *json)
 {
-	const cJSON *zero = item(json, "zero_optimization"), *checkpoint = item(json, "checkpoint");
+	const cJSON *zero = json_item(json, "zero_optimization"), *checkpoint = json_item(json, "checkpoint");
 
 	s->deepspeed = true;
-	if (number(zero, "stage") > 0)
-		s->zero_stage = number(zero, "stage");
-	say(&s->gather_16bit, said(zero, "stage3_gather_fp16_weights_on_model_save"));
-	say(&s->gather_16bit, said(zero, "stage3_gather_16bit_weights_on_model_save"));
-	say(&s->load_universal, said(checkpoint, "load_universal"));
-	s->round_robin |= yes(zero, "round_robin_gradients");
-	s->universal_key |= yes(json, "universal_checkpoint") || yes(json, "load_universal") ||
-			    yes(json, "load_universal_checkpoint");
-	s->exclude_frozen |= yes(json, "exclude_frozen_parameters") ||
-			     yes(checkpoint, "exclude_frozen_parameters");
+	if (json_number(zero, "stage") > 0)
+		s->zero_stage = json_number(zero, "stage");
+	said_override(&s->gather_16bit, said(zero, "stage3_gather_fp16_weights_on_model_save"));
+	said_override(&s->gather_16bit, said(zero, "stage3_gather_16bit_weights_on_model_save"));
+	said_override(&s->load_universal, said(checkpoint, "load_universal"));
+	s->round_robin |= said_yes(zero, "round_robin_gradients");
+	s->universal_key |= said_yes(json, "universal_checkpoint") || said_yes(json, "load_universal") ||
+			    said_yes(json, "load_universal_checkpoint");
+	s->exclude_frozen |=
+		said_yes(json, "exclude_frozen_parameters") || said_yes(checkpoint, "exclude_frozen_parameters");
 }
 
 /* -- one file each -- */
 
-static int add_training_arguments(struct uns_settings *s, const cJSON *json,
-				  struct uns_arena *arena, struct uns_err *err)
+static int add_training_arguments(struct uns_settings *s, const cJSON *json, struct uns_arena *arena,
+				  struct uns_err *err)
 {
-	const cJSON *fsdp = item(json, "fsdp"), *config = item(json, "fsdp_config"),
-		    *deepspeed = item(json, "deepspeed");
+	const cJSON *fsdp = json_item(json, "fsdp"), *config = json_item(json, "fsdp_config"),
+		    *deepspeed = json_item(json, "deepspeed");
 
 	s->trainer = true;
-	s->save_only_model |= yes(json, "save_only_model");
-	s->load_best_model_at_end |= yes(json, "load_best_model_at_end");
-	s->exclude_frozen |= yes(json, "exclude_frozen_parameters");
-	if (cJSON_IsNumber(item(json, "weight_decay")))
-		s->weight_decay = item(json, "weight_decay")->valuedouble;
+	s->save_only_model |= said_yes(json, "save_only_model");
+	s->load_best_model_at_end |= said_yes(json, "load_best_model_at_end");
+	s->exclude_frozen |= said_yes(json, "exclude_frozen_parameters");
+	if (cJSON_IsNumber(json_item(json, "weight_decay")))
+		s->weight_decay = json_item(json, "weight_decay")->valuedouble;
 	UNS_TRY(keep_string(&s->output_dir, json, "output_dir", arena, err));
 	if (fsdp ? is_on(fsdp) : is_on(config)) {
 		s->fsdp = true;
@@ -184,10 +184,9 @@ static int add_training_arguments(struct uns_settings *s, const cJSON *json,
 	return keep_string(&s->deepspeed_file, json, "deepspeed", arena, err);
 }
 
-static int add_accelerate(struct uns_settings *s, const cJSON *json, struct uns_arena *arena,
-			  struct uns_err *err)
+static int add_accelerate(struct uns_settings *s, const cJSON *json, struct uns_arena *arena, struct uns_err *err)
 {
-	const cJSON *fsdp = item(json, "fsdp_config"), *deepspeed = item(json, "deepspeed_config");
+	const cJSON *fsdp = json_item(json, "fsdp_config"), *deepspeed = json_item(json, "deepspeed_config");
 	const char *type = uns_json_str(json, "distributed_type");
 
 	s->accelerate = true;
@@ -198,16 +197,16 @@ static int add_accelerate(struct uns_settings *s, const cJSON *json, struct uns_
 	if (type ? strcmp(type, "DEEPSPEED") != 0 : !is_on(deepspeed))
 		return 0;
 	s->deepspeed = true;
-	if (number(deepspeed, "zero_stage") > 0)
-		s->zero_stage = number(deepspeed, "zero_stage");
-	say(&s->gather_16bit, said(deepspeed, "zero3_save_16bit_model"));
+	if (json_number(deepspeed, "zero_stage") > 0)
+		s->zero_stage = json_number(deepspeed, "zero_stage");
+	said_override(&s->gather_16bit, said(deepspeed, "zero3_save_16bit_model"));
 	return keep_string(&s->deepspeed_file, deepspeed, "deepspeed_config_file", arena, err);
 }
 
-static int add_lightning_strategy(struct uns_settings *s, const cJSON *strategy,
-				  struct uns_arena *arena, struct uns_err *err)
+static int add_lightning_strategy(struct uns_settings *s, const cJSON *strategy, struct uns_arena *arena,
+				  struct uns_err *err)
 {
-	const cJSON *init = item(strategy, "init_args");
+	const cJSON *init = json_item(strategy, "init_args");
 
 	if (class_is(strategy, "FSDPStrategy")) {
 		const char *type = uns_json_str(init, "state_dict_type");
@@ -217,30 +216,29 @@ static int add_lightning_strategy(struct uns_settings *s, const cJSON *strategy,
 	if (!class_is(strategy, "DeepSpeedStrategy"))
 		return 0;
 	s->deepspeed = true;
-	s->exclude_frozen |= yes(init, "exclude_frozen_parameters");
-	if (number(init, "stage") > 0)
-		s->zero_stage = number(init, "stage");
-	if (cJSON_IsObject(item(init, "config")))
-		add_deepspeed(s, item(init, "config"));
+	s->exclude_frozen |= said_yes(init, "exclude_frozen_parameters");
+	if (json_number(init, "stage") > 0)
+		s->zero_stage = json_number(init, "stage");
+	if (cJSON_IsObject(json_item(init, "config")))
+		add_deepspeed(s, json_item(init, "config"));
 	return keep_string(&s->deepspeed_file, init, "config", arena, err);
 }
 
-static int add_lightning(struct uns_settings *s, const cJSON *json, struct uns_arena *arena,
-			 struct uns_err *err)
+static int add_lightning(struct uns_settings *s, const cJSON *json, struct uns_arena *arena, struct uns_err *err)
 {
-	const cJSON *trainer = item(json, "trainer"), *callbacks, *callback;
+	const cJSON *trainer = json_item(json, "trainer"), *callbacks, *callback;
 
 	s->lightning = true;
-	callbacks = item(trainer, "callbacks");
+	callbacks = json_item(trainer, "callbacks");
 	cJSON_ArrayForEach (callback, callbacks)
 		s->lightning_weights_only |= class_is(callback, "ModelCheckpoint") &&
-					     yes(item(callback, "init_args"), "save_weights_only");
+					     said_yes(json_item(callback, "init_args"), "save_weights_only");
 	UNS_TRY(keep_string(&s->output_dir, trainer, "default_root_dir", arena, err));
-	return add_lightning_strategy(s, item(trainer, "strategy"), arena, err);
+	return add_lightning_strategy(s, json_item(trainer, "strategy"), arena, err);
 }
 
-int uns_settings_add(struct uns_settings *s, enum uns_config_kind kind, const cJSON *json,
-		     struct uns_arena *arena, struct uns_err *err)
+int uns_settings_add(struct uns_settings *s, enum uns_config_kind kind, const cJSON *json, struct uns_arena *arena,
+		     struct uns_err *err)
 {
 	switch (kind) {
 	case UNS_CONFIG_TRAINING_ARGUMENTS:
@@ -262,15 +260,14 @@ int uns_settings_add(struct uns_settings *s, enum uns_config_kind kind, const cJ
 static bool has_any(const cJSON *json, const char *const *keys)
 {
 	for (; *keys; keys++)
-		if (has(json, *keys))
+		if (json_has(json, *keys))
 			return true;
 	return false;
 }
 
 enum uns_config_kind uns_config_kind_of(const cJSON *json)
 {
-	static const char *const accelerate[] = { "compute_environment", "distributed_type",
-						  "deepspeed_config", NULL };
+	static const char *const accelerate[] = { "compute_environment", "distributed_type", "deepspeed_config", NULL };
 	static const char *const arguments[] = { "output_dir",
 						 "per_device_train_batch_size",
 						 "save_strategy",
@@ -295,21 +292,21 @@ enum uns_config_kind uns_config_kind_of(const cJSON *json)
 
 	if (!cJSON_IsObject(json))
 		return UNS_CONFIG_UNKNOWN;
-	if (has_any(json, accelerate) && !has(json, "output_dir"))
+	if (has_any(json, accelerate) && !json_has(json, "output_dir"))
 		return UNS_CONFIG_ACCELERATE;
-	if (cJSON_IsObject(item(json, "trainer")))
+	if (cJSON_IsObject(json_item(json, "trainer")))
 		return UNS_CONFIG_LIGHTNING;
 	if (has_any(json, arguments))
 		return UNS_CONFIG_TRAINING_ARGUMENTS;
 	if (has_any(json, deepspeed))
 		return UNS_CONFIG_DEEPSPEED;
-	return is_on(item(json, "fsdp_config")) ? UNS_CONFIG_ACCELERATE : UNS_CONFIG_UNKNOWN;
+	return is_on(json_item(json, "fsdp_config")) ? UNS_CONFIG_ACCELERATE : UNS_CONFIG_UNKNOWN;
 }
 
 const char *uns_config_kind_text(enum uns_config_kind kind)
 {
-	static const char *const text[] = { "unknown", "TrainingArguments", "Accelerate config",
-					    "DeepSpeed config", "LightningCLI config" };
+	static const char *const text[] = { "unknown", "TrainingArguments", "Accelerate config", "DeepSpeed config",
+					    "LightningCLI config" };
 
 	return text[kind];
 }

@@ -1,4 +1,4 @@
-/* What a training config says about saving and loading, whichever framework's file it is. Pure:
+/* A training config's settings for saving and loading, of any framework. Pure:
  * files are read, and configs that they name are fetched, by the session.
  *
  *   TrainingArguments (Hugging Face)  JSON or YAML, also with other programs' keys beside
@@ -32,7 +32,7 @@ struct uns_settings {
 	bool trainer, accelerate, lightning; /* a file of this kind was read */
 
 	bool fsdp;
-	int64_t fsdp_version; /* 0 = not said */
+	int64_t fsdp_version; /* 0 = not set */
 	enum uns_state_dict state_dict;
 	bool save_only_model, load_best_model_at_end;
 	double weight_decay; /* 0 = none or not said */
@@ -45,9 +45,8 @@ struct uns_settings {
 
 	bool lightning_sharded, lightning_weights_only;
 
-	const char *output_dir; /* NULL = not said */
-	const char
-		*output_dir_why; /* a sentence when it cannot be written: filled by the session */
+	const char *output_dir; /* NULL = not set */
+	const char *output_dir_why; /* a sentence when it cannot be written: filled by the session */
 	/* Configs that are named instead of written out; NULL = none, or read already. */
 	const char *deepspeed_file, *fsdp_file;
 
@@ -58,9 +57,9 @@ struct uns_settings {
 enum uns_config_kind uns_config_kind_of(const cJSON *json);
 const char *uns_config_kind_text(enum uns_config_kind kind);
 
-/* Adds what `json` says; strings are copied into the arena. -ENOMEM. */
-int uns_settings_add(struct uns_settings *s, enum uns_config_kind kind, const cJSON *json,
-		     struct uns_arena *arena, struct uns_err *err);
+/* Adds the settings of `json`; strings are copied into the arena. -ENOMEM. */
+int uns_settings_add(struct uns_settings *s, enum uns_config_kind kind, const cJSON *json, struct uns_arena *arena,
+		     struct uns_err *err);
 /* The content of fsdp_file. */
 void uns_settings_add_fsdp(struct uns_settings *s, const cJSON *fsdp_config);
 

@@ -5,29 +5,13 @@
 #include <string.h>
 
 static const char *const names[UNS_N_PACKAGES] = {
-	[UNS_TRANSFORMERS] = "transformers",
-	[UNS_ACCELERATE] = "accelerate",
-	[UNS_LIGHTNING] = "lightning",
-	[UNS_DEEPSPEED] = "deepspeed",
-	[UNS_TORCH] = "torch",
+	[UNS_TRANSFORMERS] = "transformers", [UNS_ACCELERATE] = "accelerate", [UNS_LIGHTNING] = "lightning",
+	[UNS_DEEPSPEED] = "deepspeed",       [UNS_TORCH] = "torch",
 };
 
 const char *uns_package_name(enum uns_package package)
 {
 	return names[package];
-}
-
-static int find_package(const char *name, size_t len)
-{
-	static const char *const former = "pytorch-lightning";
-	int i;
-
-	if (len == strlen(former) && strncmp(name, former, len) == 0)
-		return UNS_LIGHTNING;
-	for (i = 0; i < UNS_N_PACKAGES; i++)
-		if (strlen(names[i]) == len && strncmp(names[i], name, len) == 0)
-			return i;
-	return -1;
 }
 
 static bool is_digit(char c)
@@ -64,9 +48,15 @@ static bool parse_version(const char *s, size_t len, struct uns_version *out)
 
 static int parse_one(const char *text, size_t len, struct uns_version *v, struct uns_err *err)
 {
+	static const char *const former = "pytorch-lightning";
 	const char *equals = memchr(text, '=', len), *version;
-	int package = equals ? find_package(text, (size_t)(equals - text)) : -1;
+	const size_t n = equals ? (size_t)(equals - text) : 0;
+	int package = UNS_N_PACKAGES;
 
+	while (--package >= 0 && (strlen(names[package]) != n || strncmp(names[package], text, n) != 0))
+		;
+	if (n == strlen(former) && strncmp(text, former, n) == 0)
+		package = UNS_LIGHTNING;
 	if (package < 0)
 		return uns_fail(err, -EINVAL,
 				"versions: '%.*s' is not PACKAGE=VERSION of transformers, "
@@ -74,8 +64,7 @@ static int parse_one(const char *text, size_t len, struct uns_version *v, struct
 				(int)(len < 100 ? len : 100), text);
 	version = equals + 1 + (equals + 1 < text + len && equals[1] == '=');
 	if (!parse_version(version, (size_t)(text + len - version), &v[package]))
-		return uns_fail(err, -EINVAL, "versions: '%.*s' has no version",
-				(int)(len < 100 ? len : 100), text);
+		return uns_fail(err, -EINVAL, "versions: '%.*s' has no version", (int)(len < 100 ? len : 100), text);
 	return 0;
 }
 

@@ -1,10 +1,11 @@
-/* The reader of a torch.distributed.checkpoint directory: .metadata lists all tensors, the boxes (chunks) in which ranks
- * saved them, and where in which .distcp file each chunk's item lies. A tensor becomes one of the catalog with a piece
- * for each chunk; objects that tell param groups and scalars are read now, all other bytes when they are asked for.
+/* The reader of a torch.distributed.checkpoint directory. .metadata lists all tensors, the boxes (chunks) in which
+ * ranks saved them, and the file and offset of each chunk's item. unshard makes one tensor of the catalog from each,
+ * with a piece for each chunk. It reads the objects that hold param groups and scalars now, and all other bytes when a
+ * view is read.
  *
- * Where bytes lie is taken from storage_data only, and names from planner_data only: file names, ranks and
- * flat keys are never taken for either. This file owns reading the metadata and what is said when it, or a part of
- * it, is not there. It must not know which framework wrote the directory: names.c says what an entry is. */
+ * unshard takes the places of bytes from storage_data only, and names from planner_data only, never from file names,
+ * ranks or flat keys. This file owns reading the metadata, and the findings about metadata and items that are missing.
+ * It does not know which framework wrote the directory: names.c finds out what an entry is. */
 #include "dcp/dir.h"
 
 #include <string.h>
@@ -14,12 +15,10 @@
 #include "base/path.h"
 #include "dcp/groups.h"
 #include "dcp/item.h"
-#include "dcp/megatron_space.h"
 #include "dcp/names.h"
 #include "dcp/metadata.h"
 #include "dcp/numbered.h"
 #include "dcp/plain.h"
-#include "model/megatron_file.h"
 #include "model/save_times.h"
 
 /* A 70B model on 32 ranks has 10 MB of metadata; a larger one on a thousand ranks a few hundred MB. */
@@ -62,7 +61,7 @@ static void dir_fini(struct dir *d)
 
 /* -- metadata -- */
 
-static bool rank_metadata(const char *name, unsigned long long *rank)
+static bool is_rank_metadata(const char *name, unsigned long long *rank)
 {
 	return uns_str_number(name, "__", ".metadata", rank);
 }
@@ -72,8 +71,7 @@ bool uns_dcp_dir_is(const struct uns_listing *list)
 	return uns_listing_find(list, ".metadata") || uns_listing_find(list, "__0.metadata");
 }
 
-static int parse_one(struct dir *d, const char *name, struct uns_dcp_metadata *out,
-		     struct uns_err *err)
+static int metadata_read(struct dir *d, const char *name, struct uns_dcp_metadata *out, struct uns_err *err)
 {
 	char *path = uns_path_join(&d->scratch, d->path, name);
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena file_arena = UNS_ARENA_INIT;
@@ -81,139 +79,13 @@ static int parse_one(struct dir *d, const char *name, struct uns_dcp_metadata *o
 	struct uns_stat now;
 	uint32_t file;
 
-	if (!path)
-		return uns_oom(err);
 	UNS_TRY(uns_catalog_add_file(d->cat, d->root, path, &file, err));
-	UNS_TRY(uns_root_read_file(d->root, path, MAX_METADATA_BYTES, &file_arena, &bytes, &now,
-				   err));
+	UNS_TRY(uns_root_read_file(d->root, path, MAX_METADATA_BYTES, &file_arena, &bytes, &now, err));
 	if (!uns_identity_equal(&now.id, &d->cat->files[file].stat.id))
 		return uns_fail(err, -ESTALE, "%s changed while it was read", path);
 	if (uns_dcp_metadata_parse(bytes, &file_arena, &d->scratch, out, err) < 0)
 		return uns_fail_in_file(err, path);
 	return 0;
-}
-
-static int fail_no_metadata(struct dir *d, struct uns_err *err)
-{
-	const struct uns_entry *torn = uns_listing_find(&d->list, ".metadata.tmp");
-	const char *path = uns_path_join(&d->scratch, d->path, ".metadata");
-
-	if (!path)
-		return uns_oom(err);
-	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_METADATA_MISSING,
-					      .scope = UNS_SCOPE_ALL, .file = path,
-					      .checkpoint = d->cat->path,
-					      .arg = { { "torn", uns_str(torn ? torn->name : NULL) } }));
-}
-
-static int32_t rank_of(const char *path);
-
-static int report_rank(struct dir *d, unsigned long long rank, struct uns_err *err)
-{
-	const char *name = uns_arena_printf(&d->scratch, "__%llu.metadata", rank);
-	const char *path = name ? uns_path_join(&d->scratch, d->path, name) : NULL;
-
-	if (!path)
-		return uns_oom(err);
-	return uns_catalog_add_finding(d->cat,
-				       UNS_FINDING(.id = UNS_FOUND_RANK_METADATA_MISSING,
-						   .scope = UNS_SCOPE_ALL, .file = path,
-						   .rank = uns_num(rank)),
-				       err);
-}
-
-/* Each rank writes metadata of its own, so ranks above the last one with metadata are known only by their
- * shards: report each whose metadata is missing. */
-static int report_silent_ranks(struct dir *d, unsigned long long n_ranks, struct uns_err *err)
-{
-	const struct uns_entry *e = d->list.v, *end = e + d->list.n;
-	int32_t rank, last = -1;
-
-	for (; e < end; e++) {
-		rank = uns_str_ends(e->name, ".distcp") ? rank_of(e->name) : -1;
-		if (rank < 0 || (unsigned long long)rank < n_ranks || rank == last)
-			continue;
-		last = rank;
-		UNS_TRY(report_rank(d, (unsigned long long)rank, err));
-	}
-	return 0;
-}
-
-/* Each rank wrote metadata of its own (use_collectives=False). If a number is missing among them, that
- * rank's tensors are not described anywhere. */
-static int parse_ranks(struct dir *d, struct uns_err *err)
-{
-	struct uns_dcp_metadata *parts =
-		UNS_NEW_N(&d->scratch, struct uns_dcp_metadata, d->list.n + 1);
-	unsigned long long rank, expected = 0;
-	size_t i, n = 0;
-
-	if (!parts)
-		return uns_oom(err);
-	for (i = 0; i < d->list.n && n < MAX_RANK_METADATA; i++) {
-		if (!rank_metadata(d->list.v[i].name, &rank))
-			continue;
-		if (rank != expected)
-			UNS_TRY(report_rank(d, expected, err));
-		expected = rank + 1;
-		UNS_TRY(parse_one(d, d->list.v[i].name, &parts[n++], err));
-	}
-	if (!n)
-		return fail_no_metadata(d, err);
-	UNS_TRY(report_silent_ranks(d, expected, err));
-	if (uns_dcp_metadata_merge(parts, n, &d->scratch, &d->meta, err) < 0)
-		return uns_fail_in_file(err, d->path);
-	return 0;
-}
-
-static int read_metadata(struct dir *d, struct uns_err *err)
-{
-	if (uns_listing_find(&d->list, ".metadata"))
-		return parse_one(d, ".metadata", &d->meta, err);
-	return parse_ranks(d, err);
-}
-
-static bool is_part(const char *name)
-{
-	unsigned long long rank;
-
-	return strcmp(name, ".metadata") == 0 || uns_str_ends(name, ".distcp") ||
-	       rank_metadata(name, &rank);
-}
-
-static int add_companions(struct dir *d, struct uns_err *err)
-{
-	const struct uns_entry *e = d->list.v, *end = e + d->list.n;
-	char *path, *name;
-	uint32_t file;
-
-	for (; e < end; e++) {
-		if (!is_part(e->name) || e->kind == UNS_KIND_DIR)
-			continue;
-		path = uns_path_join(&d->scratch, d->path, e->name);
-		name = uns_path_join(&d->scratch, d->prefix, e->name);
-		if (!path || !name)
-			return uns_oom(err);
-		UNS_TRY(uns_catalog_add_file(d->cat, d->root, path, &file, err));
-		UNS_TRY(uns_catalog_add_companion(d->cat, name, file, true, err));
-	}
-	return 0;
-}
-
-/* -- locations in files -- */
-
-static int file_of(struct dir *d, const char *name, uint32_t *out, struct uns_err *err)
-{
-	char *path;
-
-	*out = uns_map_index(&d->file_of, name);
-	if (*out != UNS_MAP_NO_INDEX)
-		return 0;
-	path = uns_path_join(&d->scratch, d->path, name);
-	if (!path)
-		return uns_oom(err);
-	UNS_TRY(uns_catalog_add_file(d->cat, d->root, path, out, err));
-	return uns_map_put_index(&d->file_of, name, *out) ? 0 : uns_oom(err);
 }
 
 /* Rank 3 for "__3_0.distcp". Used in messages only. */
@@ -229,29 +101,98 @@ static int32_t rank_of(const char *path)
 	return p > name + 2 && *p == '_' ? rank : -1;
 }
 
-static int report(struct dir *d, enum uns_finding_id id, enum uns_scope scope, const char *key,
-		  struct uns_err *err)
+static int report_rank_without_metadata(struct dir *d, unsigned long long rank, struct uns_err *err)
 {
-	return uns_catalog_add_finding(
-		d->cat, UNS_FINDING(.id = id, .scope = scope, .file = d->path, .tensor = key), err);
+	const char *name = uns_arena_printf(&d->cat->arena, "__%llu.metadata", rank);
+
+	return UNS_ADD_FINDING(d->cat, err, RANK_METADATA_MISSING, .scope = UNS_SCOPE_ALL,
+			       .file = uns_path_join(&d->cat->arena, d->path, name), .rank = uns_num(rank));
 }
 
-/* Adds the finding unless there is one about this subject: one for a file, not one for each of its
- * tensors. */
-static int report_once(struct dir *d, const char *subject, const struct uns_finding *f,
-		       struct uns_err *err)
+/* Each rank wrote metadata of its own (use_collectives=False). If a number is missing among them, that rank's tensors
+ * are not described anywhere. Ranks above the last one with metadata are known only by their shards. */
+static int metadata_read_of_ranks(struct dir *d, struct uns_err *err)
+{
+	struct uns_dcp_metadata *parts = UNS_NEW_N(&d->scratch, struct uns_dcp_metadata, d->list.n + 1);
+	const struct uns_entry *torn = uns_listing_find(&d->list, ".metadata.tmp");
+	const struct uns_entry *e = d->list.v, *end = e + d->list.n;
+	unsigned long long rank, expected = 0;
+	int32_t of_shard, last = -1;
+	size_t n = 0;
+
+	UNS_TRY_ALLOC(parts, err);
+	for (; e < end && n < MAX_RANK_METADATA; e++) {
+		if (!is_rank_metadata(e->name, &rank))
+			continue;
+		if (rank != expected)
+			UNS_TRY(report_rank_without_metadata(d, expected, err));
+		expected = rank + 1;
+		UNS_TRY(metadata_read(d, e->name, &parts[n++], err));
+	}
+	if (!n)
+		return UNS_CATALOG_FAIL(d->cat, err, METADATA_MISSING, .scope = UNS_SCOPE_ALL,
+					.file = uns_path_join(&d->cat->arena, d->path, ".metadata"),
+					.arg = { { "torn", uns_str(torn ? torn->name : NULL) } });
+	for (e = d->list.v; e < end; e++) {
+		of_shard = uns_str_ends(e->name, ".distcp") ? rank_of(e->name) : -1;
+		if (of_shard < 0 || (unsigned long long)of_shard < expected || of_shard == last)
+			continue;
+		last = of_shard;
+		UNS_TRY(report_rank_without_metadata(d, (unsigned long long)of_shard, err));
+	}
+	if (uns_dcp_metadata_merge(parts, n, &d->scratch, &d->meta, err) < 0)
+		return uns_fail_in_file(err, d->path);
+	return 0;
+}
+
+static int companions_add(struct dir *d, struct uns_err *err)
+{
+	const struct uns_entry *e = d->list.v, *end = e + d->list.n;
+	unsigned long long rank;
+	uint32_t file;
+
+	for (; e < end; e++) {
+		if (e->kind == UNS_KIND_DIR || (strcmp(e->name, ".metadata") != 0 &&
+						!uns_str_ends(e->name, ".distcp") && !is_rank_metadata(e->name, &rank)))
+			continue;
+		UNS_TRY(uns_catalog_add_file(d->cat, d->root, uns_path_join(&d->scratch, d->path, e->name), &file,
+					     err));
+		UNS_TRY(uns_catalog_add_companion(d->cat, uns_path_join(&d->scratch, d->prefix, e->name), file, true,
+						  err));
+	}
+	return 0;
+}
+
+/* -- locations in files -- */
+
+static int file_of(struct dir *d, const char *name, uint32_t *out, struct uns_err *err)
+{
+	*out = uns_map_index(&d->file_of, name);
+	if (*out != UNS_MAP_NO_INDEX)
+		return 0;
+	UNS_TRY(uns_catalog_add_file(d->cat, d->root, uns_path_join(&d->scratch, d->path, name), out, err));
+	return uns_map_put_index(&d->file_of, name, *out) ? 0 : uns_oom(err);
+}
+
+static int report_entry(struct dir *d, enum uns_finding_id id, enum uns_scope scope, const char *key,
+			struct uns_err *err)
+{
+	return uns_catalog_add_finding(d->cat, UNS_FINDING(.id = id, .scope = scope, .file = d->path, .tensor = key),
+				       err);
+}
+
+/* Adds the finding unless there is one about this subject: one for a file, not one for each of its tensors. */
+static int report_once(struct dir *d, const char *subject, const struct uns_finding *f, struct uns_err *err)
 {
 	if (uns_map_get(&d->reported, subject))
 		return 0;
-	subject = uns_arena_str(&d->scratch, subject);
-	if (!subject || !uns_map_put(&d->reported, subject, d, NULL))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(uns_map_put(&d->reported, uns_arena_str(&d->scratch, subject), d, NULL), err);
 	return uns_catalog_add_finding(d->cat, f, err);
 }
 
 /* Returns 1 if the item's transforms are known. Otherwise reports them and returns 0. */
-static int codec_of(struct dir *d, const struct uns_dcp_storage *s, enum uns_scope scope,
-		    enum uns_codec *out, struct uns_err *err)
+static int codec_of(struct dir *d, const struct uns_dcp_storage *s, enum uns_scope scope, enum uns_codec *out,
+		    struct uns_err *err)
 {
 	static const char known[] = "stream.zstd/1";
 
@@ -262,9 +203,8 @@ static int codec_of(struct dir *d, const struct uns_dcp_storage *s, enum uns_sco
 	if (s->n_transforms == 1 && strcmp(s->transform[0], known) == 0)
 		return 1;
 	UNS_TRY(report_once(d, s->transform[0],
-			    UNS_FINDING(.id = UNS_FOUND_TRANSFORM_UNKNOWN, .scope = scope,
-					.file = d->path, .found = uns_str(s->transform[0]),
-					.expected = uns_str(known),
+			    UNS_FINDING(.id = UNS_FOUND_TRANSFORM_UNKNOWN, .scope = scope, .file = d->path,
+					.found = uns_str(s->transform[0]), .expected = uns_str(known),
 					.arg = { { "n", uns_num(s->n_transforms) } }),
 			    err));
 	return 0;
@@ -314,7 +254,8 @@ static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *
 		.root = meaning->root,
 		.role = meaning->role,
 		.dtype = e->dtype,
-		.shape = { .n = (uint32_t)e->n_dims }, UNS_TENSOR_ALONE,
+		.shape = { .n = (uint32_t)e->n_dims },
+		UNS_TENSOR_ALONE,
 		.inferred = meaning->inferred,
 	};
 	struct uns_err why = { 0 };
@@ -324,12 +265,8 @@ static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *
 		t.state = meaning->state;
 	memcpy(t.shape.dim, e->dims, e->n_dims * sizeof(*e->dims));
 	if (uns_shape_check(&t.shape, t.dtype, &why) < 0)
-		return uns_catalog_add_finding(
-			d->cat,
-			UNS_FINDING(.id = UNS_FOUND_TENSOR_UNREADABLE, .scope = scope_of(meaning),
-				    .code = why.code, .file = d->path, .tensor = key,
-				    .arg = { { "cause", uns_str(why.text) } }),
-			err);
+		return UNS_ADD_FINDING(d->cat, err, TENSOR_UNREADABLE, .scope = scope_of(meaning), .code = why.code,
+				       .file = d->path, .tensor = key, .arg = { { "cause", uns_str(why.text) } });
 	UNS_TRY(uns_catalog_add_tensor(d->cat, &t, NULL, err));
 	for (i = 0; i < e->n_chunks; i++)
 		UNS_TRY(add_chunk(d, &e->chunk[i], scope_of(meaning), err));
@@ -339,197 +276,120 @@ static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *
 
 /* -- objects -- */
 
-static bool is_decoded(const struct uns_dcp_meaning *meaning)
+/* Reads the object in an item. If the item cannot be read, *out is NULL and a finding reports the item as damage of the
+ * optimizer; one finding is enough for a file that is missing. A hyper-parameter may be stored with each parameter: if
+ * the item has the same bytes as the last item of that name (`state`), its value is used again. */
+static int object_read(struct dir *d, const char *key, const char *state, const struct uns_dcp_item_location *at,
+		       const struct uns_value **out, struct uns_err *err)
 {
-	return meaning->what != UNS_DCP_IS_WEIGHT && meaning->what != UNS_DCP_IS_OTHER;
-}
+	struct decoded *last = uns_map_get(&d->last_decoded, state);
+	struct uns_err why = { .keep = &d->scratch };
+	struct uns_finding f;
+	struct uns_span bytes;
 
-/* Reports an object that cannot be read, as damage of what it belongs to. A missing file is reported once. */
-static int report_item(struct dir *d, const char *key, uint32_t file, const struct uns_err *why,
-		       struct uns_err *err)
-{
-	struct uns_finding f = uns_finding_of_err(why, UNS_SCOPE_OPTIMIZER);
-
-	if (!uns_code_is_finding(why->code))
-		return uns_fail_copy(err, why);
-	if (!why->finding)
+	*out = NULL;
+	if (uns_dcp_item_bytes(&d->reader, at, &d->scratch, &bytes, &why) == 0) {
+		if (last && uns_span_left(&last->bytes) == uns_span_left(&bytes) &&
+		    memcmp(last->bytes.p, bytes.p, uns_span_left(&bytes)) == 0) {
+			*out = last->value;
+			return 0;
+		}
+		if (uns_dcp_item_value(bytes, &d->cat->arena, out, &why) == 0) {
+			UNS_TRY_ALLOC(last = UNS_NEW(&d->scratch, struct decoded), err);
+			*last = (struct decoded){ bytes, *out };
+			return uns_map_put(&d->last_decoded, state, last, NULL) ? 0 : uns_oom(err);
+		}
+	}
+	if (!uns_code_is_finding(why.code))
+		return uns_fail_copy(err, &why);
+	f = uns_finding_of_err(&why, UNS_SCOPE_OPTIMIZER);
+	if (!why.finding)
 		f.id = UNS_FOUND_ITEM_UNREADABLE;
-	f.file = d->cat->files[file].path;
+	f.file = d->cat->files[at->file].path;
 	f.rank = uns_rank(rank_of(f.file));
 	f.tensor = key;
 	return report_once(d, f.code == -ENODATA ? f.file : key, &f, err);
 }
 
-/* Decodes an item's object, unless the item before it of the same hyper-parameter has the same bytes: one
- * may be stored with each parameter. */
-static int value_of(struct dir *d, const char *kind, struct uns_span bytes,
-		    const struct uns_value **out, struct uns_err *err)
-{
-	struct decoded *last = uns_map_get(&d->last_decoded, kind);
-
-	if (last && uns_span_left(&last->bytes) == uns_span_left(&bytes) &&
-	    memcmp(last->bytes.p, bytes.p, uns_span_left(&bytes)) == 0) {
-		*out = last->value;
-		return 0;
-	}
-	UNS_TRY(uns_dcp_item_value(bytes, &d->cat->arena, out, err));
-	last = UNS_NEW(&d->scratch, struct decoded);
-	if (!last || !uns_map_put(&d->last_decoded, kind, last, NULL))
-		return uns_oom(err);
-	*last = (struct decoded){ bytes, *out };
-	return 0;
-}
-
-static int decode(struct dir *d, const char *key, const char *kind,
-		  const struct uns_dcp_item_location *at, const struct uns_value **out,
-		  struct uns_err *err)
-{
-	struct uns_err why = { .keep = &d->scratch };
-	struct uns_span bytes;
-
-	*out = NULL;
-	if (uns_dcp_item_bytes(&d->reader, at, &d->scratch, &bytes, &why) < 0 ||
-	    value_of(d, kind, bytes, out, &why) < 0)
-		return report_item(d, key, at->file, &why, err);
-	return 0;
-}
-
-static int add_hyper(struct dir *d, const char *key, const struct uns_dcp_meaning *meaning,
-		     const struct uns_value *value, struct uns_err *err)
-{
-	if (meaning->deep)
-		return report(d, UNS_FOUND_HYPER_IN_PARTS, UNS_SCOPE_OPTIMIZER, key, err);
-	if (meaning->what == UNS_DCP_IS_GROUPS)
-		return uns_dcp_groups_add_list(&d->groups, meaning->root, value, err);
-	if (meaning->what == UNS_DCP_IS_HYPER)
-		return uns_dcp_groups_add_key(&d->groups, meaning->root, meaning->group, meaning->state,
-					      value, err);
-	return uns_dcp_groups_add_param_key(&d->groups, meaning->root, meaning->name, meaning->state,
-					    value, err);
-}
-
-static int add_value(struct dir *d, const struct uns_dcp_meaning *meaning,
-		     const struct uns_dcp_item_location *at, const struct uns_value *value,
-		     struct uns_err *err)
-{
-	struct uns_named_value named = { .name = meaning->name,
-					 .root = meaning->root,
-					 .value = value,
-					 .file = at->file,
-					 .offset_bytes = at->offset_bytes,
-					 .length_bytes = at->length_bytes,
-					 .codec = at->codec };
-
-	if (meaning->what == UNS_DCP_IS_STATE)
-		named.name = uns_arena_printf(&d->cat->arena, "state.%s.%s", meaning->name,
-					      meaning->state);
-	return named.name ? uns_catalog_add_value(d->cat, &named, err) : uns_oom(err);
-}
-
+/* Adds an object: what belongs to param groups to the groups, all else to the catalog's values. Of the optimizer's
+ * objects the values are read, of others only the place is kept. */
 static int add_object(struct dir *d, const char *key, const struct uns_dcp_meaning *meaning,
 		      const struct uns_dcp_storage *s, struct uns_err *err)
 {
+	bool of_optimizer = meaning->what != UNS_DCP_IS_WEIGHT && meaning->what != UNS_DCP_IS_OTHER;
+	struct uns_named_value named = { .name = meaning->name, .root = meaning->root };
 	struct uns_dcp_item_location at = { 0 };
-	const struct uns_value *value = NULL;
 	int code;
 
 	if (!s)
-		return report(d, UNS_FOUND_ITEM_NOT_SAVED, scope_of(meaning), key, err);
+		return report_entry(d, UNS_FOUND_ITEM_NOT_SAVED, scope_of(meaning), key, err);
 	code = codec_of(d, s, scope_of(meaning), &at.codec, err);
 	if (code <= 0)
 		return code;
 	at.offset_bytes = s->offset_bytes;
 	at.length_bytes = s->length_bytes;
 	UNS_TRY(file_of(d, s->path, &at.file, err));
-	if (is_decoded(meaning)) {
-		UNS_TRY(decode(d, key, meaning->state ? meaning->state : "", &at, &value, err));
-		if (!value)
+	if (of_optimizer) {
+		UNS_TRY(object_read(d, key, meaning->state ? meaning->state : "", &at, &named.value, err));
+		if (!named.value)
 			return 0; /* it was reported above */
 	}
-	if (is_decoded(meaning) && meaning->what != UNS_DCP_IS_STATE)
-		return add_hyper(d, key, meaning, value, err);
-	return add_value(d, meaning, &at, value, err);
-}
-
-/* The hyper-parameter is a tensor: capturable optimizers keep lr on the device. The catalog lists the
- * tensor, and its number becomes the group's. */
-static int add_hyper_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *key,
-			    const struct uns_dcp_meaning *meaning, struct uns_err *err)
-{
-	UNS_TRY(add_tensor(d, e, key, meaning, err));
-	if (e->n_chunks != 1)
-		return report(d, UNS_FOUND_HYPER_NOT_ONE_NUMBER, UNS_SCOPE_OPTIMIZER, key, err);
-	return add_object(d, key, meaning, e->chunk[0].storage, err);
+	if (of_optimizer && meaning->what != UNS_DCP_IS_STATE && meaning->deep)
+		return report_entry(d, UNS_FOUND_HYPER_IN_PARTS, UNS_SCOPE_OPTIMIZER, key, err);
+	switch (meaning->what) {
+	case UNS_DCP_IS_GROUPS:
+		return uns_dcp_groups_add_list(&d->groups, meaning->root, named.value, err);
+	case UNS_DCP_IS_HYPER:
+		return uns_dcp_groups_add_key(&d->groups, meaning->root, meaning->group, meaning->state, named.value,
+					      err);
+	case UNS_DCP_IS_PARAM_HYPER:
+		return uns_dcp_groups_add_param_key(&d->groups, meaning->root, meaning->name, meaning->state,
+						    named.value, err);
+	case UNS_DCP_IS_STATE:
+		named.name = uns_arena_printf(&d->cat->arena, "state.%s.%s", meaning->name, meaning->state);
+		break;
+	default:
+		break;
+	}
+	named.file = at.file;
+	named.offset_bytes = at.offset_bytes;
+	named.length_bytes = at.length_bytes;
+	named.codec = at.codec;
+	return uns_catalog_add_value(d->cat, &named, err);
 }
 
 /* -- entries -- */
-
-/* The entry contradicts itself, so it may be anything: report it as a weight. */
-static int report_unknown(struct dir *d, const struct uns_dcp_entry *e,
-			  const struct uns_dcp_meaning *meaning, struct uns_err *err)
-{
-	enum uns_scope scope = scope_of(meaning);
-
-	if (meaning->what == UNS_DCP_IS_OTHER && e->code == -EBADMSG)
-		scope = UNS_SCOPE_ALL;
-	return uns_catalog_add_finding(d->cat,
-				       UNS_FINDING(.id = UNS_FOUND_FILE_UNREADABLE, .scope = scope,
-						   .code = e->code, .file = d->path, .tensor = e->key,
-						   .arg = { { "cause", uns_str(e->why) } }),
-				       err);
-}
 
 static int add_entry(struct dir *d, const struct uns_dcp_entry *e, struct uns_err *err)
 {
 	char *key = uns_arena_str(&d->cat->arena, e->key);
 	struct uns_dcp_meaning meaning;
+	enum uns_scope scope;
 
-	if (!key)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(key, err);
 	UNS_TRY(uns_dcp_meaning_of(&d->naming, e, key, &meaning, err));
 	if (meaning.stray)
-		UNS_TRY(report(d, UNS_FOUND_WEIGHT_NOT_PLANNED, UNS_SCOPE_WEIGHTS, key, err));
-	switch (e->kind) {
-	case UNS_DCP_TENSOR:
-		if (meaning.what == UNS_DCP_IS_HYPER || meaning.what == UNS_DCP_IS_PARAM_HYPER)
-			return add_hyper_tensor(d, e, key, &meaning, err);
-		return add_tensor(d, e, key, &meaning, err);
-	case UNS_DCP_BYTES:
+		UNS_TRY(report_entry(d, UNS_FOUND_WEIGHT_NOT_PLANNED, UNS_SCOPE_WEIGHTS, key, err));
+	if (e->kind == UNS_DCP_BYTES)
 		return add_object(d, key, &meaning, e->bytes, err);
-	default:
-		return report_unknown(d, e, &meaning, err);
+	if (e->kind != UNS_DCP_TENSOR) {
+		/* An entry that contradicts itself may be anything, weights too. */
+		scope = meaning.what == UNS_DCP_IS_OTHER && e->code == -EBADMSG ? UNS_SCOPE_ALL : scope_of(&meaning);
+		return UNS_ADD_FINDING(d->cat, err, FILE_UNREADABLE, .scope = scope, .code = e->code, .file = d->path,
+				       .tensor = e->key, .arg = { { "cause", uns_str(e->why) } });
 	}
-}
-
-static int report_no_weights(struct dir *d, struct uns_err *err)
-{
-	const char *first = d->meta.n_entries ? d->meta.entry[0].key : "nothing";
-
-	if (d->any_weight || !d->roots->weights || !d->roots->n_weights)
+	UNS_TRY(add_tensor(d, e, key, &meaning, err));
+	if (meaning.what != UNS_DCP_IS_HYPER && meaning.what != UNS_DCP_IS_PARAM_HYPER)
 		return 0;
-	return uns_catalog_add_finding(d->cat,
-				       UNS_FINDING(.id = UNS_FOUND_NO_TENSOR_BELOW_KEY,
-						   .scope = UNS_SCOPE_WEIGHTS, .file = d->path,
-						   .expected = uns_str(d->roots->weights[0]),
-						   .found = uns_str(first)),
-				       err);
-}
-
-static int report_two_roots(struct dir *d, struct uns_err *err)
-{
-	const char *const *roots = d->naming.two_roots;
-
-	if (!roots[0])
-		return 0;
-	return uns_catalog_add_finding(d->cat,
-				       UNS_FINDING(.id = UNS_FOUND_WEIGHTS_BELOW_KEYS, .file = d->path,
-						   .arg = { { "what", uns_str(roots[0]) },
-							    { "other", uns_str(roots[1]) } }),
-				       err);
+	/* Capturable optimizers keep lr on the device: the tensor is in the catalog, and its number is the group's. */
+	if (e->n_chunks != 1)
+		return report_entry(d, UNS_FOUND_HYPER_NOT_ONE_NUMBER, UNS_SCOPE_OPTIMIZER, key, err);
+	return add_object(d, key, &meaning, e->chunk[0].storage, err);
 }
 
 static int add_entries(struct dir *d, struct uns_err *err)
 {
+	const char *const *two = d->naming.two_roots;
 	size_t i;
 
 	UNS_TRY(uns_dcp_naming_init(&d->naming, &d->meta, d->roots, &d->cat->arena, err));
@@ -538,52 +398,46 @@ static int add_entries(struct dir *d, struct uns_err *err)
 	UNS_TRY(uns_dcp_plain_finish(&d->plain, err));
 	UNS_TRY(uns_dcp_groups_finish(&d->groups, err));
 	UNS_TRY(uns_dcp_numbered_judge(d->cat, d->path, err));
-	UNS_TRY(report_no_weights(d, err));
-	UNS_TRY(report_two_roots(d, err));
+	if (!d->any_weight && d->roots->weights && d->roots->n_weights)
+		UNS_TRY(UNS_ADD_FINDING(d->cat, err, NO_TENSOR_BELOW_KEY, .scope = UNS_SCOPE_WEIGHTS, .file = d->path,
+					.expected = uns_str(d->roots->weights[0]),
+					.found = uns_str(d->meta.n_entries ? d->meta.entry[0].key : "nothing")));
+	if (two[0])
+		UNS_TRY(UNS_ADD_FINDING(d->cat, err, WEIGHTS_BELOW_KEYS, .file = d->path,
+					.arg = { { "what", uns_str(two[0]) }, { "other", uns_str(two[1]) } }));
 	return uns_catalog_assign_groups(d->cat, err);
 }
 
-/* Finds the metadata, and of its files the oldest (the end of the save, model/save_times.h). If each rank
- * wrote its own, no rank waited for another: a rank that began a second save has shards that are newer
- * than the other ranks' metadata. */
-static int find_metadata(struct dir *d, struct uns_save_end *end, struct uns_err *err)
+/* Compares the shards' times with the end of the save (model/save_times.h): that of the oldest file of metadata. If
+ * each rank wrote its own, no rank waited for another: a rank that began a second save has shards that are newer than
+ * the other ranks' metadata. */
+static int check_times(struct dir *d, struct uns_err *err)
 {
 	const char **all = UNS_NEW_N(&d->cat->arena, const char *, d->list.n + 1);
+	struct uns_save_end end = { .root = d->root, .below = d->path, .all = all };
 	const struct uns_entry *whole = uns_listing_find(&d->list, ".metadata");
 	int64_t oldest = INT64_MAX;
 	unsigned long long rank;
 	struct uns_stat st;
-	const char *path;
 	size_t i, n = 0;
 
-	if (!all)
-		return uns_oom(err);
-	end->all = all;
+	UNS_TRY_ALLOC(all, err);
 	for (i = 0; i < d->list.n; i++) {
-		if (whole ? &d->list.v[i] != whole : !rank_metadata(d->list.v[i].name, &rank))
+		if (whole ? &d->list.v[i] != whole : !is_rank_metadata(d->list.v[i].name, &rank))
 			continue;
-		path = uns_path_join(&d->cat->arena, d->path, d->list.v[i].name);
-		if (!path)
-			return uns_oom(err);
-		UNS_TRY(uns_stat_seen(d->root, d->cat->capture, path, &st, err));
-		if (st.id.mtime_ns < oldest)
-			end->path = path;
-		all[n++] = path;
-		oldest = st.id.mtime_ns < oldest ? st.id.mtime_ns : oldest;
+		UNS_TRY_ALLOC(all[n] = uns_path_join(&d->cat->arena, d->path, d->list.v[i].name), err);
+		UNS_TRY(uns_stat_seen(d->root, d->cat->capture, all[n], &st, err));
+		if (st.id.mtime_ns < oldest) {
+			end.path = all[n];
+			oldest = st.id.mtime_ns;
+		}
+		n++;
 	}
-	return 0;
-}
-
-static int check_times(struct dir *d, struct uns_err *err)
-{
-	struct uns_save_end end = { .root = d->root, .below = d->path };
-
-	UNS_TRY(find_metadata(d, &end, err));
 	return uns_save_times_check(d->cat, &end, err);
 }
 
-int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const char *path,
-		    const char *prefix, const struct uns_dcp_roots *roots, struct uns_err *err)
+int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const char *path, const char *prefix,
+		    const struct uns_dcp_roots *roots, struct uns_err *err)
 {
 	static const struct uns_dcp_roots find_out = { 0 };
 	UNS_CLEANUP(dir_fini) struct dir d = { .cat = cat, .root = root };
@@ -594,14 +448,16 @@ int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const 
 	uns_dcp_reader_init(&d.reader, cat);
 	uns_dcp_groups_init(&d.groups, cat, d.path);
 	uns_dcp_plain_init(&d.plain, cat, &d.reader, d.path);
-	if (!d.path || !d.prefix)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(d.path && d.prefix, err);
 	UNS_TRY(uns_list_seen(root, cat->capture, path, &d.scratch, &d.list, err));
 	/* First, because the catalog needs its files even if the metadata is missing. */
-	UNS_TRY(add_companions(&d, err));
-	UNS_TRY(read_metadata(&d, err));
-	if (uns_listing_find(&d.list, UNS_MEGATRON_COMMON))
-		UNS_TRY(uns_megatron_space_restore(&d.meta, &d.scratch, &cat->arena, err));
+	UNS_TRY(companions_add(&d, err));
+	if (uns_listing_find(&d.list, ".metadata"))
+		UNS_TRY(metadata_read(&d, ".metadata", &d.meta, err));
+	else
+		UNS_TRY(metadata_read_of_ranks(&d, err));
+	if (d.roots->restore)
+		UNS_TRY(d.roots->restore(&d.meta, &d.scratch, &cat->arena, err));
 	UNS_TRY(add_entries(&d, err));
 	return check_times(&d, err);
 }

@@ -23,13 +23,12 @@ void uns_dcp_groups_fini(struct uns_dcp_groups *groups);
 /* These three take what one item holds: a key of group `index`; the whole list of groups (torch < 2.3); a
  * key that is stored with each parameter (flatten_optimizer_state_dict). In the last case parameters with
  * equal keys become one group at the end. They fail with -ENOMEM only. */
-int uns_dcp_groups_add_key(struct uns_dcp_groups *groups, const char *root, int64_t index,
-			   const char *key, const struct uns_value *value, struct uns_err *err);
-int uns_dcp_groups_add_list(struct uns_dcp_groups *groups, const char *root,
-			    const struct uns_value *list, struct uns_err *err);
-int uns_dcp_groups_add_param_key(struct uns_dcp_groups *groups, const char *root, const char *param,
-				 const char *key, const struct uns_value *value,
-				 struct uns_err *err);
+int uns_dcp_groups_add_key(struct uns_dcp_groups *groups, const char *root, int64_t index, const char *key,
+			   const struct uns_value *value, struct uns_err *err);
+int uns_dcp_groups_add_list(struct uns_dcp_groups *groups, const char *root, const struct uns_value *list,
+			    struct uns_err *err);
+int uns_dcp_groups_add_param_key(struct uns_dcp_groups *groups, const char *root, const char *param, const char *key,
+				 const struct uns_value *value, struct uns_err *err);
 
 /* Adds the groups to the catalog. Groups that contradict each other, or are missing, become findings. */
 int uns_dcp_groups_finish(struct uns_dcp_groups *groups, struct uns_err *err);

@@ -1,5 +1,5 @@
-/* Reads items of a DCP directory as values. Owns the file descriptor that it reads with and the limit on
- * an object's size. Does not know what the objects mean. */
+/* Reads items of a DCP directory as values. Owns the file descriptors that it reads with, and the limit on an object's
+ * size. Does not know what the objects mean. */
 #include "dcp/item.h"
 
 #include <string.h>
@@ -38,26 +38,19 @@ void uns_dcp_reader_fini(struct uns_dcp_reader *reader)
 
 /* -- bytes -- */
 
-/* The file, or the one that was read longest ago. */
-static struct uns_dcp_open_file *choose_open(struct uns_dcp_reader *reader, uint32_t file)
+/* Returns the open file of this number; opens it in place of the one that was read longest ago. */
+static int switch_file(struct uns_dcp_reader *reader, uint32_t file, struct uns_dcp_open_file **out,
+		       struct uns_err *err)
 {
 	struct uns_dcp_open_file *o = reader->open, *end = o + UNS_DCP_FILES_OPEN, *oldest = o;
+	const struct uns_file *f = &reader->cat->files[file];
+	struct uns_stat now;
 
 	for (; o < end && o->file != file; o++)
 		if (o->last_read < oldest->last_read)
 			oldest = o;
-	o = o < end ? o : oldest;
+	*out = o = o < end ? o : oldest;
 	o->last_read = ++reader->n_reads;
-	return o;
-}
-
-static int switch_file(struct uns_dcp_reader *reader, uint32_t file, struct uns_dcp_open_file **out,
-		       struct uns_err *err)
-{
-	struct uns_dcp_open_file *o = *out = choose_open(reader, file);
-	const struct uns_file *f = &reader->cat->files[file];
-	struct uns_stat now;
-
 	if (o->file == file)
 		return 0;
 	uns_close_p(&o->fd);
@@ -71,72 +64,43 @@ static int switch_file(struct uns_dcp_reader *reader, uint32_t file, struct uns_
 	return 0;
 }
 
-static int check_extent(const struct uns_file *f, const struct uns_dcp_item_location *location,
-			struct uns_err *err)
-{
-	if (f->missing)
-		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ITEM_FILE_MISSING,
-						      .file = f->path));
-	if (!uns_inside(location->offset_bytes, location->length_bytes, f->stat.id.size))
-		return uns_fail_with(
-			err, UNS_FINDING(.id = UNS_FOUND_ITEM_CUT, .file = f->path,
-					 .expected = uns_num(location->offset_bytes + location->length_bytes),
-					 .found = uns_num(f->stat.id.size)));
-	return 0;
-}
-
-static bool in_window(const struct uns_dcp_open_file *o, uint64_t off, uint64_t len)
-{
-	return o->window && off >= o->at_bytes && uns_inside(off - o->at_bytes, len, o->len);
-}
-
-static int fill_window(struct uns_dcp_reader *reader, struct uns_dcp_open_file *o, const struct uns_file *f,
-		       uint64_t off, struct uns_err *err)
-{
-	size_t len = (size_t)uns_u64_min(WINDOW_BYTES, f->stat.id.size - off);
-
-	if (!o->window)
-		o->window = uns_arena_alloc(&reader->windows, WINDOW_BYTES, 1);
-	if (!o->window)
-		return uns_oom(err);
-	o->len = 0;
-	UNS_TRY(uns_fd_pread(o->fd, o->window, len, off, f->path, err));
-	o->at_bytes = off;
-	o->len = len;
-	return 0;
-}
-
-/* Reads the first `len` stored bytes of the item. ahead: also reads what follows them, because the next
- * item is there. A file that fits into the window is read once, whole. */
-static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location,
-			size_t len, bool ahead, struct uns_arena *arena, struct uns_span *out,
-			struct uns_err *err)
+/* Reads the first `len` stored bytes of the item. ahead: also reads the bytes behind them into the window, because the
+ * next item is there. A file that fits into the window is read once, whole. */
+static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location, size_t len,
+			bool ahead, struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
 {
 	const struct uns_file *f = &reader->cat->files[location->file];
-	bool whole = f->stat.id.size <= WINDOW_BYTES;
+	const uint64_t size = f->stat.id.size, off = location->offset_bytes;
+	bool whole = size <= WINDOW_BYTES;
 	struct uns_dcp_open_file *o;
 	uint8_t *bytes;
 
-	UNS_TRY(check_extent(f, location, err));
+	if (f->missing)
+		return UNS_FAIL_WITH(err, ITEM_FILE_MISSING, .file = f->path);
+	if (!uns_inside(off, location->length_bytes, size))
+		return UNS_FAIL_WITH(err, ITEM_CUT, .file = f->path, .expected = uns_num(off + location->length_bytes),
+				     .found = uns_num(size));
 	UNS_TRY(switch_file(reader, location->file, &o, err));
-	bytes = uns_arena_alloc(arena, len, 1);
-	if (!bytes)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(bytes = uns_arena_alloc(arena, len, 1), err);
 	*out = uns_span_of(bytes, len);
-	if (!in_window(o, location->offset_bytes, len)) {
+	if (!o->window || off < o->at_bytes || !uns_inside(off - o->at_bytes, len, o->len)) {
 		if (len > WINDOW_BYTES || (!ahead && !whole))
-			return uns_fd_pread(o->fd, bytes, len, location->offset_bytes, f->path, err);
-		UNS_TRY(fill_window(reader, o, f, whole ? 0 : location->offset_bytes, err));
+			return uns_fd_pread(o->fd, bytes, len, off, f->path, err);
+		if (!o->window)
+			UNS_TRY_ALLOC(o->window = uns_arena_alloc(&reader->windows, WINDOW_BYTES, 1), err);
+		o->len = 0;
+		o->at_bytes = whole ? 0 : off;
+		UNS_TRY(uns_fd_pread(o->fd, o->window, (size_t)uns_u64_min(WINDOW_BYTES, size - o->at_bytes),
+				     o->at_bytes, f->path, err));
+		o->len = (size_t)uns_u64_min(WINDOW_BYTES, size - o->at_bytes);
 	}
-	memcpy(bytes, o->window + (location->offset_bytes - o->at_bytes), len);
+	memcpy(bytes, o->window + (off - o->at_bytes), len);
 	return 0;
 }
 
-/* Decompresses whole frames. Input and output are both in memory, so zstd needs no window beside them,
- * whatever window the frames' headers name. A frame may not record its decompressed size, so the output
- * grows until it fits. */
-static int unzstd(struct uns_span in, struct uns_arena *arena, struct uns_span *out,
-		  struct uns_err *err)
+/* Decompresses whole frames. Input and output are both in memory, so zstd needs no window beside them, whatever window
+ * the frames' headers name. A frame may not record its decompressed size, so the output grows until it fits. */
+static int unzstd(struct uns_span in, struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
 {
 	enum { FIRST_BYTES = 8 << 10 };
 	UNS_CLEANUP(uns_free_p) uint8_t *room = NULL;
@@ -145,25 +109,19 @@ static int unzstd(struct uns_span in, struct uns_arena *arena, struct uns_span *
 
 	for (;; size *= 2) {
 		free(room);
-		room = malloc(size);
-		if (!room)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(room = malloc(size), err);
 		n = ZSTD_decompress(room, size, in.p, uns_span_left(&in));
 		if (!ZSTD_isError(n))
 			break;
 		if (ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
 			return uns_oom(err);
 		if (ZSTD_getErrorCode(n) != ZSTD_error_dstSize_tooSmall)
-			return uns_fail(err, -EBADMSG, "damaged zstd frame (%s)",
-					ZSTD_getErrorName(n));
+			return uns_fail(err, -EBADMSG, "damaged zstd frame (%s)", ZSTD_getErrorName(n));
 		if (size >= MAX_ITEM_BYTES)
-			return uns_fail(err, -ENOTSUP, "it decompresses to more than the %d bytes "
-						       "that unshard reads",
+			return uns_fail(err, -ENOTSUP, "it decompresses to more than the %d bytes that unshard reads",
 					MAX_ITEM_BYTES);
 	}
-	bytes = uns_arena_alloc(arena, n, 1);
-	if (!bytes)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(bytes = uns_arena_alloc(arena, n, 1), err);
 	memcpy(bytes, room, n);
 	*out = uns_span_of(bytes, n);
 	return 0;
@@ -176,11 +134,9 @@ int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_
 	struct uns_span stored;
 
 	if (!f->missing && location->length_bytes > MAX_ITEM_BYTES)
-		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ITEM_TOO_LARGE, .file = f->path,
-						      .expected = uns_num(MAX_ITEM_BYTES),
-						      .found = uns_num(location->length_bytes)));
-	UNS_TRY(stored_bytes(reader, location, (size_t)location->length_bytes, true, arena, &stored,
-			     err));
+		return UNS_FAIL_WITH(err, ITEM_TOO_LARGE, .file = f->path, .expected = uns_num(MAX_ITEM_BYTES),
+				     .found = uns_num(location->length_bytes));
+	UNS_TRY(stored_bytes(reader, location, (size_t)location->length_bytes, true, arena, &stored, err));
 	if (location->codec == UNS_CODEC_ZSTD)
 		return unzstd(stored, arena, out, err);
 	*out = stored;
@@ -188,8 +144,7 @@ int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_
 }
 
 /* Decompresses the first blocks. */
-static int unzstd_head(struct uns_span in, struct uns_arena *arena, struct uns_span *out,
-		       struct uns_err *err)
+static int unzstd_head(struct uns_span in, struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
 {
 	uint8_t *bytes = uns_arena_alloc(arena, HEAD_BYTES, 1);
 	ZSTD_inBuffer from = { in.p, uns_span_left(&in), 0 };
@@ -230,20 +185,10 @@ int uns_dcp_item_head(struct uns_dcp_reader *reader, const struct uns_dcp_item_l
 
 /* -- values -- */
 
-static double bf16(uint16_t bits)
-{
-	uint32_t wide = (uint32_t)bits << 16;
-	float f;
-
-	memcpy(&f, &wide, sizeof(f));
-	return (double)f;
-}
-
-static int number_of_bytes(enum uns_dtype dtype, const uint8_t *p, struct uns_value *out,
-			   struct uns_err *err)
+static int number_of_bytes(enum uns_dtype dtype, const uint8_t *p, struct uns_value *out, struct uns_err *err)
 {
 	uint64_t bits = uns_le(p, uns_dtype_size(dtype) <= 8 ? uns_dtype_size(dtype) : 8);
-	uint32_t low = (uint32_t)bits;
+	uint32_t low = (uint32_t)(dtype == UNS_BF16 ? bits << 16 : bits);
 	float f;
 
 	out->kind = UNS_VALUE_FLOAT;
@@ -252,11 +197,9 @@ static int number_of_bytes(enum uns_dtype dtype, const uint8_t *p, struct uns_va
 		memcpy(&out->f, &bits, sizeof(out->f));
 		return 0;
 	case UNS_F32:
+	case UNS_BF16: /* the upper half of an fp32 number */
 		memcpy(&f, &low, sizeof(f));
 		out->f = (double)f;
-		return 0;
-	case UNS_BF16:
-		out->f = bf16((uint16_t)bits);
 		return 0;
 	case UNS_I64:
 		out->kind = UNS_VALUE_INT;
@@ -271,14 +214,13 @@ static int number_of_bytes(enum uns_dtype dtype, const uint8_t *p, struct uns_va
 		out->b = bits != 0;
 		return 0;
 	default:
-		return uns_fail(err, -ENOTSUP, "it holds a number of dtype %s, which unshard does "
-					       "not read",
+		return uns_fail(err, -ENOTSUP, "it holds a number of dtype %s, which unshard does not read",
 				uns_dtype_info(dtype)->torch);
 	}
 }
 
-static int number_of_tensor(const struct uns_torchfile *file, struct uns_arena *arena,
-			    const struct uns_value **out, struct uns_err *err)
+static int number_of_tensor(const struct uns_torchfile *file, struct uns_arena *arena, const struct uns_value **out,
+			    struct uns_err *err)
 {
 	struct uns_value *number = UNS_NEW(arena, struct uns_value);
 	struct uns_torch_tensor t;
@@ -286,13 +228,11 @@ static int number_of_tensor(const struct uns_torchfile *file, struct uns_arena *
 	size_t size;
 	uint32_t d;
 
-	if (!number)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(number, err);
 	UNS_TRY(uns_torch_tensor(file, file->root, &t, err));
 	for (d = 0; d < t.n_dims; d++)
 		if (t.dims[d] != 1)
-			return uns_fail(err, -ENOTSUP, "it holds a tensor of several elements; "
-						       "expected one number");
+			return uns_fail(err, -ENOTSUP, "it holds a tensor of several elements; expected one number");
 	size = uns_dtype_size(t.dtype);
 	UNS_TRY(uns_reader_pread(file->r, bytes, size, t.data_bytes + t.first_elem * size, err));
 	UNS_TRY(number_of_bytes(t.dtype, bytes, number, err));
@@ -300,8 +240,8 @@ static int number_of_tensor(const struct uns_torchfile *file, struct uns_arena *
 	return 0;
 }
 
-int uns_dcp_item_value(struct uns_span bytes, struct uns_arena *arena,
-		       const struct uns_value **out, struct uns_err *err)
+int uns_dcp_item_value(struct uns_span bytes, struct uns_arena *arena, const struct uns_value **out,
+		       struct uns_err *err)
 {
 	struct uns_reader r = uns_reader_of_span(&bytes);
 	struct uns_torchfile file;

@@ -45,7 +45,7 @@ int uns_dcp_item_head(struct uns_dcp_reader *reader, const struct uns_dcp_item_l
 		      struct uns_arena *arena, struct uns_span *out, struct uns_err *err);
 
 /* Unpickles the object that an item holds. A tensor with one element is returned as a number. */
-int uns_dcp_item_value(struct uns_span bytes, struct uns_arena *arena,
-		       const struct uns_value **out, struct uns_err *err);
+int uns_dcp_item_value(struct uns_span bytes, struct uns_arena *arena, const struct uns_value **out,
+		       struct uns_err *err);
 
 #endif

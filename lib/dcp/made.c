@@ -1,7 +1,7 @@
 /* The writer of view dcp: one .distcp file in which every tensor is an item of its own (a torch.save file), one behind
- * the other, and the .metadata that lists them, each as one chunk. Loaders read what they need of it at any
- * number of ranks. The tensors' bytes are not read for it: the file's layout says from which pieces they will come. This file
- * knows DCP's classes, not who will load them. */
+ * the other, and the .metadata that lists each of them as one chunk. Loaders read the parts that they need, at any
+ * number of ranks. The writer reads no tensor's bytes: the file's layout lists the pieces that hold them. This file
+ * owns DCP's classes; it does not know which framework will load them. */
 #include "dcp/made.h"
 
 #include <string.h>
@@ -41,131 +41,71 @@ struct uns_dcp_made {
 
 /* -- keys -- */
 
-/* A key as path elements: ('optimizer', 'state', NAME, 'exp_avg') has four. The number of a param group is
- * an int. */
+/* A key as path elements: ('optimizer', 'state', NAME, 'exp_avg') has four. The number of a param group is an int. */
 struct key {
 	const char *root, *name, *state;
 	bool in_state, in_group;
 	size_t group;
 };
 
-static const char *flat_key(struct uns_arena *arena, const struct key *k)
-{
-	if (k->in_group)
-		return uns_arena_printf(arena, "%s.param_groups.%zu.%s", k->root, k->group,
-					k->name);
-	if (k->in_state)
-		return uns_arena_printf(arena, "%s.state.%s.%s", k->root, k->name, k->state);
-	return uns_arena_printf(arena, "%s.%s", k->root, k->name);
-}
-
 static const struct uns_value *path_value(struct uns_arena *arena, const struct key *k)
 {
 	struct uns_value *path = uns_value_new_tuple(arena, 4);
-	bool ok = uns_value_append(path, uns_value_new_str(arena, k->root));
 
-	if (ok && k->in_group)
-		ok = uns_value_append(path, uns_value_new_str(arena, "param_groups")) &&
-		     uns_value_append(path, uns_value_new_int(arena, (int64_t)k->group));
-	else if (ok && k->in_state)
-		ok = uns_value_append(path, uns_value_new_str(arena, "state"));
-	ok = ok && uns_value_append(path, uns_value_new_str(arena, k->name));
-	if (ok && k->in_state)
-		ok = uns_value_append(path, uns_value_new_str(arena, k->state));
-	return ok ? path : NULL;
+	uns_value_append(path, uns_value_new_str(arena, k->root));
+	if (k->in_group) {
+		uns_value_append(path, uns_value_new_str(arena, "param_groups"));
+		uns_value_append(path, uns_value_new_int(arena, (int64_t)k->group));
+	} else if (k->in_state) {
+		uns_value_append(path, uns_value_new_str(arena, "state"));
+	}
+	uns_value_append(path, uns_value_new_str(arena, k->name));
+	if (k->in_state)
+		uns_value_append(path, uns_value_new_str(arena, k->state));
+	return path;
 }
 
 /* -- Metadata's classes -- */
 
-static const struct uns_value *made_object(struct uns_arena *arena, const char *cls,
-					   const struct uns_value *state)
+static const struct uns_value *object_of(struct uns_arena *arena, const char *cls, const struct uns_value *state)
 {
-	return state ? uns_value_new_object(arena, cls, uns_value_new_tuple(arena, 0), state)
-		     : NULL;
+	return uns_value_new_object(arena, cls, uns_value_new_tuple(arena, 0), state);
 }
 
-static const struct uns_value *called(struct uns_arena *arena, const char *cls,
-				      const struct uns_value *arg)
+static const struct uns_value *call_of(struct uns_arena *arena, const char *cls, const struct uns_value *arg)
 {
 	struct uns_value *args = uns_value_new_tuple(arena, 1);
 
-	return uns_value_append(args, arg) ? uns_value_new_object(arena, cls, args, NULL) : NULL;
+	uns_value_append(args, arg);
+	return uns_value_new_object(arena, cls, args, NULL);
 }
 
-/* The fields of TensorProperties: (dtype, layout, requires_grad, memory_format, pin_memory). */
-static const struct uns_value *properties(struct uns_arena *arena, enum uns_dtype dtype)
+/* TensorStorageMetadata, with one chunk: the whole tensor. The fields of TensorProperties are (dtype, layout,
+ * requires_grad, memory_format, pin_memory). */
+static const struct uns_value *tensor_entry(struct uns_arena *arena, const struct uns_torch_leaf *leaf)
 {
-	struct uns_value *state = uns_value_new_tuple(arena, 5);
-	const char *name = uns_arena_printf(arena, "torch.%s", uns_dtype_info(dtype)->torch);
+	const char *dtype = uns_arena_printf(arena, "torch.%s", uns_dtype_info(leaf->out)->torch);
+	struct uns_value *properties = uns_value_new_tuple(arena, 5), *chunks = uns_value_new_list(arena, 1);
+	struct uns_value *chunk = uns_value_new_dict(arena, 2), *state = uns_value_new_dict(arena, 3);
 
-	if (!name || !uns_value_append(state, uns_value_new_global(arena, name)) ||
-	    !uns_value_append(state, called(arena, "torch.serialization._get_layout",
-					    uns_value_new_str(arena, "torch.strided"))) ||
-	    !uns_value_append(state, uns_value_new_bool(arena, false)) ||
-	    !uns_value_append(state, called(arena, METADATA "_MEM_FORMAT_ENCODING",
-					    uns_value_new_int(arena, 0))) ||
-	    !uns_value_append(state, uns_value_new_bool(arena, false)))
-		return NULL;
-	return made_object(arena, METADATA "TensorProperties", state);
-}
-
-static const struct uns_value *chunk(struct uns_arena *arena, const struct uns_shape *shape)
-{
-	struct uns_value *state = uns_value_new_dict(arena, 2);
-
-	if (!uns_value_put_str(arena, state, "offsets",
-			       uns_value_new_size(arena, NULL, shape->n)) ||
-	    !uns_value_put_str(arena, state, "sizes",
-			       uns_value_new_size(arena, shape->dim, shape->n)))
-		return NULL;
-	return made_object(arena, METADATA "ChunkStorageMetadata", state);
-}
-
-static const struct uns_value *tensor_entry(struct uns_arena *arena,
-					    const struct uns_torch_leaf *leaf)
-{
-	struct uns_value *state = uns_value_new_dict(arena, 3);
-	struct uns_value *chunks = uns_value_new_list(arena, 1);
-
-	if (!uns_value_append(chunks, chunk(arena, &leaf->shape)) ||
-	    !uns_value_put_str(arena, state, "properties", properties(arena, leaf->out)) ||
-	    !uns_value_put_str(arena, state, "size",
-			       uns_value_new_size(arena, leaf->shape.dim, leaf->shape.n)) ||
-	    !uns_value_put_str(arena, state, "chunks", chunks))
-		return NULL;
-	return made_object(arena, METADATA "TensorStorageMetadata", state);
-}
-
-static const struct uns_value *index_value(struct uns_arena *arena, const char *key,
-					   const struct uns_torch_leaf *leaf)
-{
-	struct uns_value *state = uns_value_new_dict(arena, 3);
-	const struct uns_value *offset, *index;
-
-	offset = leaf ? uns_value_new_size(arena, NULL, leaf->shape.n) : uns_value_new_none(arena);
-	index = leaf ? uns_value_new_int(arena, 0) : uns_value_new_none(arena);
-	if (!uns_value_put_str(arena, state, "fqn", uns_value_new_str(arena, key)) ||
-	    !uns_value_put_str(arena, state, "offset", offset) ||
-	    !uns_value_put_str(arena, state, "index", index))
-		return NULL;
-	return made_object(arena, METADATA "MetadataIndex", state);
-}
-
-static const struct uns_value *storage_value(struct uns_arena *arena, uint64_t at, uint64_t len)
-{
-	struct uns_value *state = uns_value_new_dict(arena, 3);
-
-	if (!uns_value_put_str(arena, state, "relative_path",
-			       uns_value_new_str(arena, DATA_NAME)) ||
-	    !uns_value_put_str(arena, state, "offset", uns_value_new_int(arena, (int64_t)at)) ||
-	    !uns_value_put_str(arena, state, "length", uns_value_new_int(arena, (int64_t)len)))
-		return NULL;
-	return made_object(arena, "torch.distributed.checkpoint.filesystem._StorageInfo", state);
+	uns_value_append(properties, uns_value_new_global(arena, dtype));
+	uns_value_append(properties,
+			 call_of(arena, "torch.serialization._get_layout", uns_value_new_str(arena, "torch.strided")));
+	uns_value_append(properties, uns_value_new_bool(arena, false));
+	uns_value_append(properties, call_of(arena, METADATA "_MEM_FORMAT_ENCODING", uns_value_new_int(arena, 0)));
+	uns_value_append(properties, uns_value_new_bool(arena, false));
+	uns_value_put_str(arena, chunk, "offsets", uns_value_new_size(arena, NULL, leaf->shape.n));
+	uns_value_put_str(arena, chunk, "sizes", uns_value_new_size(arena, leaf->shape.dim, leaf->shape.n));
+	uns_value_append(chunks, object_of(arena, METADATA "ChunkStorageMetadata", chunk));
+	uns_value_put_str(arena, state, "properties", object_of(arena, METADATA "TensorProperties", properties));
+	uns_value_put_str(arena, state, "size", uns_value_new_size(arena, leaf->shape.dim, leaf->shape.n));
+	uns_value_put_str(arena, state, "chunks", chunks);
+	return object_of(arena, METADATA "TensorStorageMetadata", state);
 }
 
 /* -- items -- */
 
-static void append(struct uns_layout_builder *b, const struct uns_layout *item)
+static void append_layout(struct uns_layout_builder *b, const struct uns_layout *item)
 {
 	const struct uns_segment *s = item->segment, *end = s + item->n;
 
@@ -178,8 +118,7 @@ static void append(struct uns_layout_builder *b, const struct uns_layout *item)
 			uns_layout_zeros(b, s->len_bytes);
 			break;
 		case UNS_FROM_PIECES:
-			uns_layout_tensor(b, s->tensor, s->first_elem,
-					  s->len_bytes / uns_dtype_size(s->out), s->out);
+			uns_layout_tensor(b, s->tensor, s->first_elem, s->len_bytes / uns_dtype_size(s->out), s->out);
 			break;
 		case UNS_FROM_CRC32:
 			uns_layout_crc32(b, s->tensor, s->out);
@@ -189,41 +128,38 @@ static void append(struct uns_layout_builder *b, const struct uns_layout *item)
 }
 
 /* Adds an item: the tensor `leaf`, or the value v if leaf is NULL. */
-static int add_item(struct uns_dcp_made *m, const struct key *k, struct uns_torch_leaf *leaf,
-		    const struct uns_value *v, struct uns_err *err)
+static int add_item(struct uns_dcp_made *m, const struct key *k, struct uns_torch_leaf *leaf, const struct uns_value *v,
+		    struct uns_err *err)
 {
-	struct uns_arena *arena = m->scratch;
+	struct uns_arena *a = m->scratch;
 	const struct uns_torch_leaves leaves = { .v = leaf, .n = leaf ? 1 : 0 };
-	const struct uns_torch_input in = { .cat = m->cat,
-					    .root = leaf ? uns_value_new_tensor(arena, 0) : v,
-					    .leaves = &leaves,
-					    .stem = "archive" };
-	const char *key = flat_key(arena, k);
-	uint64_t at = m->data.at_bytes;
-	const struct uns_value *entry;
+	const struct uns_torch_input in = {
+		.cat = m->cat, .root = leaf ? uns_value_new_tensor(a, 0) : v, .leaves = &leaves, .stem = "archive"
+	};
+	struct uns_value *index = uns_value_new_dict(a, 3), *storage = uns_value_new_dict(a, 3);
+	const uint64_t at = m->data.at_bytes;
 	struct uns_layout item;
+	const char *key;
 
-	if (!in.root || !key)
-		return uns_oom(err);
+	key = k->in_group   ? uns_arena_printf(a, "%s.param_groups.%zu.%s", k->root, k->group, k->name)
+	      : k->in_state ? uns_arena_printf(a, "%s.state.%s.%s", k->root, k->name, k->state)
+			    : uns_arena_printf(a, "%s.%s", k->root, k->name);
+	UNS_TRY(uns_arena_check(a, err));
 	UNS_TRY(uns_part_torch_file(&in, m->arena, &item, err));
-	append(&m->data, &item);
-	entry = leaf ? tensor_entry(arena, leaf)
-		     : uns_value_new_object(arena, METADATA "BytesStorageMetadata",
-					    uns_value_new_tuple(arena, 0), NULL);
-	if (!uns_value_put_str(arena, m->entries, key, entry) ||
-	    !uns_value_put_str(arena, m->paths, key, path_value(arena, k)) ||
-	    !uns_value_put(m->storage, index_value(arena, key, leaf),
-			   storage_value(arena, at, item.size_bytes)))
-		return uns_oom(err);
-	return 0;
-}
-
-static int add_tensor(struct uns_dcp_made *m, const struct key *k, const struct uns_tensor *t,
-		      enum uns_dtype out, struct uns_err *err)
-{
-	struct uns_torch_leaf leaf = { .tensor = t, .out = out, .shape = t->shape };
-
-	return add_item(m, k, &leaf, NULL, err);
+	append_layout(&m->data, &item);
+	uns_value_put_str(a, index, "fqn", uns_value_new_str(a, key));
+	uns_value_put_str(a, index, "offset",
+			  leaf ? uns_value_new_size(a, NULL, leaf->shape.n) : uns_value_new_none(a));
+	uns_value_put_str(a, index, "index", leaf ? uns_value_new_int(a, 0) : uns_value_new_none(a));
+	uns_value_put_str(a, storage, "relative_path", uns_value_new_str(a, DATA_NAME));
+	uns_value_put_str(a, storage, "offset", uns_value_new_int(a, (int64_t)at));
+	uns_value_put_str(a, storage, "length", uns_value_new_int(a, (int64_t)item.size_bytes));
+	uns_value_put_str(a, m->entries, key,
+			  leaf ? tensor_entry(a, leaf) : object_of(a, METADATA "BytesStorageMetadata", NULL));
+	uns_value_put_str(a, m->paths, key, path_value(a, k));
+	uns_value_put(m->storage, object_of(a, METADATA "MetadataIndex", index),
+		      object_of(a, "torch.distributed.checkpoint.filesystem._StorageInfo", storage));
+	return uns_arena_check(a, err);
 }
 
 /* -- the model -- */
@@ -231,22 +167,21 @@ static int add_tensor(struct uns_dcp_made *m, const struct key *k, const struct 
 int uns_dcp_made_add_model(struct uns_dcp_made *m, bool by_file_names, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
-	const struct uns_tensor *t, *master;
-	size_t i;
+	const struct uns_tensor *t, *end = m->cat->tensors + m->cat->n_tensors, *master;
 
 	UNS_TRY(uns_masters_find(m->cat, &masters, err));
-	for (i = 0; i < m->cat->n_tensors; i++) {
-		struct key k = { .root = "model", .name = m->cat->tensors[i].name };
+	for (t = m->cat->tensors; t < end; t++) {
+		struct key k = { .root = "model", .name = t->name };
+		struct uns_torch_leaf leaf = { .tensor = t, .out = t->dtype, .shape = t->shape };
 
-		t = &m->cat->tensors[i];
-		if (t->role != UNS_ROLE_WEIGHT && t->role != UNS_ROLE_BUFFER)
+		if (!uns_role_is_model(t->role))
 			continue;
-		if (by_file_names && t->of_adapter && !(k.name = uns_adapter_name(m->scratch, t->name)))
-			return uns_oom(err);
+		if (by_file_names && t->of_adapter)
+			k.name = uns_adapter_name(m->scratch, t->name);
 		master = t->role == UNS_ROLE_WEIGHT ? uns_map_get(&masters, t->name) : NULL;
 		if (master && uns_shape_equal(&master->shape, &t->shape))
-			t = master;
-		UNS_TRY(add_tensor(m, &k, t, t->dtype, err));
+			leaf = (struct uns_torch_leaf){ .tensor = master, .out = master->dtype, .shape = t->shape };
+		UNS_TRY(add_item(m, &k, &leaf, NULL, err));
 	}
 	return 0;
 }
@@ -269,8 +204,7 @@ static int add_states(struct uns_dcp_made *m, const char *param, const struct un
 	return 0;
 }
 
-static int add_group(struct uns_dcp_made *m, const struct uns_value *group, size_t index,
-		     struct uns_err *err)
+static int add_group(struct uns_dcp_made *m, const struct uns_value *group, size_t index, struct uns_err *err)
 {
 	struct key k = { .root = "optimizer", .in_group = true, .group = index };
 	size_t i;
@@ -278,10 +212,7 @@ static int add_group(struct uns_dcp_made *m, const struct uns_value *group, size
 	for (i = 0; i < group->n; i++) {
 		k.name = uns_value_str(group->pair[i].key);
 		if (!k.name)
-			return uns_catalog_fail(m->cat,
-						UNS_FINDING(.id = UNS_FOUND_SETTING_UNNAMED,
-							    .scope = UNS_SCOPE_OPTIMIZER),
-						err);
+			return UNS_CATALOG_FAIL(m->cat, err, SETTING_UNNAMED, .scope = UNS_SCOPE_OPTIMIZER);
 		UNS_TRY(add_item(m, &k, NULL, group->pair[i].value, err));
 	}
 	return 0;
@@ -308,57 +239,41 @@ int uns_dcp_made_add_optimizer(struct uns_dcp_made *m, int64_t global_step, stru
 
 /* -- the directory -- */
 
-int uns_dcp_made_new(const struct uns_catalog *cat, struct uns_arena *arena,
-		     struct uns_arena *scratch, struct uns_dcp_made **out, struct uns_err *err)
+int uns_dcp_made_new(const struct uns_catalog *cat, struct uns_arena *arena, struct uns_arena *scratch,
+		     struct uns_dcp_made **out, struct uns_err *err)
 {
 	struct uns_dcp_made *m = UNS_NEW(scratch, struct uns_dcp_made);
 	size_t most = cat->n_tensors * 2, i;
 
-	if (!m)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(m, err);
 	/* Counted twice, once for the group and once for its parameters' keys. */
 	for (i = 0; i < cat->n_groups; i++)
-		most += 2 + (cat->groups[i].hyper ? 2 * cat->groups[i].hyper->n : 0) +
-			3 * cat->groups[i].n_params;
-	*m = (struct uns_dcp_made){
-		.cat = cat, .arena = arena, .scratch = scratch, .data = { .arena = arena }
-	};
+		most += 2 + (cat->groups[i].hyper ? 2 * cat->groups[i].hyper->n : 0) + 3 * cat->groups[i].n_params;
+	*m = (struct uns_dcp_made){ .cat = cat, .arena = arena, .scratch = scratch, .data = { .arena = arena } };
 	m->entries = uns_value_new_dict(scratch, most);
 	m->paths = uns_value_new_dict(scratch, most);
 	m->storage = uns_value_new_dict(scratch, most);
 	*out = m;
-	return m->entries && m->paths && m->storage ? 0 : uns_oom(err);
+	return uns_arena_check(scratch, err);
 }
 
-static const struct uns_value *metadata_value(const struct uns_dcp_made *m)
-{
-	struct uns_value *state = uns_value_new_dict(m->scratch, 5);
-
-	if (!uns_value_put_str(m->scratch, state, "state_dict_metadata", m->entries) ||
-	    !uns_value_put_str(m->scratch, state, "planner_data", m->paths) ||
-	    !uns_value_put_str(m->scratch, state, "storage_data", m->storage) ||
-	    !uns_value_put_str(m->scratch, state, "storage_meta", uns_value_new_none(m->scratch)) ||
-	    !uns_value_put_str(m->scratch, state, "version",
-			       uns_value_new_str(m->scratch, "1.0.0")))
-		return NULL;
-	return made_object(m->scratch, METADATA "Metadata", state);
-}
-
-int uns_dcp_made_finish(struct uns_dcp_made *m, const char *dir, struct uns_vtree *out,
-			struct uns_err *err)
+int uns_dcp_made_finish(struct uns_dcp_made *m, const char *dir, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
-	struct uns_vfile file = { .source = UNS_NONE,
-				  .origin = "assembled from the checkpoint's tensors" };
-	const struct uns_value *metadata = metadata_value(m);
-	const char *path = uns_path_join(m->arena, dir, ".metadata");
+	struct uns_vfile file = { .source = UNS_NONE, .origin = "assembled from the checkpoint's tensors" };
+	struct uns_value *state = uns_value_new_dict(m->scratch, 5);
+	const struct uns_value *metadata = object_of(m->scratch, METADATA "Metadata", state);
 
+	uns_value_put_str(m->scratch, state, "state_dict_metadata", m->entries);
+	uns_value_put_str(m->scratch, state, "planner_data", m->paths);
+	uns_value_put_str(m->scratch, state, "storage_data", m->storage);
+	uns_value_put_str(m->scratch, state, "storage_meta", uns_value_new_none(m->scratch));
+	uns_value_put_str(m->scratch, state, "version", uns_value_new_str(m->scratch, "1.0.0"));
+	UNS_TRY(uns_arena_check(m->scratch, err));
 	file.path = uns_path_join(m->arena, dir, DATA_NAME);
-	if (!metadata || !path || !file.path)
-		return uns_oom(err);
 	UNS_TRY(uns_layout_build(&m->data, m->cat, &file.layout, err));
 	UNS_TRY(uns_vtree_add(out, &file, err));
 	UNS_TRY(uns_pickle_emit(metadata, NULL, 0, metadata_classes, &text, err));
-	return uns_vtree_add_text(out, path, text.p, text.len,
+	return uns_vtree_add_text(out, uns_path_join(m->arena, dir, ".metadata"), text.p, text.len,
 				  "synthesised: where the tensors are in " DATA_NAME, err);
 }

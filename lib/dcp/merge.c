@@ -9,9 +9,7 @@
 #include "base/map.h"
 
 struct merge {
-	struct uns_map at; /* key -> entry in out */
 	struct uns_arena *arena;
-	struct uns_dcp_metadata *out;
 	struct uns_err *err;
 };
 
@@ -21,11 +19,6 @@ static int contradict(struct merge *m, struct uns_dcp_entry *e, const char *abou
 	e->code = -EBADMSG;
 	e->why = uns_arena_printf(m->arena, "'%s': ranks disagree about its %s", e->key, about);
 	return e->why ? 0 : uns_oom(m->err);
-}
-
-static bool same_shape(const struct uns_dcp_entry *a, const struct uns_dcp_entry *b)
-{
-	return a->n_dims == b->n_dims && memcmp(a->dims, b->dims, sizeof(a->dims)) == 0;
 }
 
 /* Until the chunks are gathered, e->n_chunks is only their number. */
@@ -50,69 +43,11 @@ static int entry_join(struct merge *m, struct uns_dcp_entry *e, const struct uns
 		return contradict(m, e, "kind");
 	if (e->dtype != more->dtype)
 		return contradict(m, e, "dtype");
-	if (!same_shape(e, more))
+	if (e->n_dims != more->n_dims || memcmp(e->dims, more->dims, sizeof(e->dims)) != 0)
 		return contradict(m, e, "shape");
 	e->n_chunks += more->n_chunks;
 	e->bytes = e->bytes ? e->bytes : more->bytes;
 	return 0;
-}
-
-static int entry_meet(struct merge *m, const struct uns_dcp_entry *from)
-{
-	struct uns_dcp_entry *e = uns_map_get(&m->at, from->key);
-
-	if (e)
-		return entry_join(m, e, from);
-	e = &m->out->entry[m->out->n_entries++];
-	*e = *from;
-	e->chunk = NULL;
-	return uns_map_put(&m->at, e->key, e, NULL) ? 0 : uns_oom(m->err);
-}
-
-static int part_meet(struct merge *m, const struct uns_dcp_metadata *part)
-{
-	size_t i;
-
-	m->out->has_paths |= part->has_paths;
-	m->out->version = m->out->version ? m->out->version : part->version;
-	if (!m->out->checkpoint_id)
-		m->out->checkpoint_id = part->checkpoint_id;
-	for (i = 0; i < part->n_entries; i++)
-		UNS_TRY(entry_meet(m, &part->entry[i]));
-	return 0;
-}
-
-static int make_room(struct merge *m)
-{
-	struct uns_dcp_entry *e;
-	size_t i;
-
-	for (i = 0; i < m->out->n_entries; i++) {
-		e = &m->out->entry[i];
-		if (e->kind == UNS_DCP_TENSOR) {
-			e->chunk = UNS_NEW_N(m->arena, struct uns_dcp_chunk, e->n_chunks);
-			if (!e->chunk)
-				return uns_oom(m->err);
-		}
-		e->n_chunks = 0;
-	}
-	return 0;
-}
-
-static void part_gather(struct merge *m, const struct uns_dcp_metadata *part)
-{
-	const struct uns_dcp_entry *from;
-	struct uns_dcp_entry *e;
-	size_t i;
-
-	for (i = 0; i < part->n_entries; i++) {
-		from = &part->entry[i];
-		e = uns_map_get(&m->at, from->key);
-		if (e->kind != UNS_DCP_TENSOR || from->n_chunks == 0)
-			continue;
-		memcpy(e->chunk + e->n_chunks, from->chunk, from->n_chunks * sizeof(*e->chunk));
-		e->n_chunks += from->n_chunks;
-	}
 }
 
 /* By offset; of one tensor. */
@@ -135,7 +70,7 @@ static int chunk_cmp(const void *pa, const void *pb)
 	return order ? order : (b->storage != NULL) - (a->storage != NULL);
 }
 
-static int drop_equal(struct merge *m, struct uns_dcp_entry *e)
+static int drop_equal_chunks(struct merge *m, struct uns_dcp_entry *e)
 {
 	size_t i, n = 0;
 
@@ -151,37 +86,51 @@ static int drop_equal(struct merge *m, struct uns_dcp_entry *e)
 	return 0;
 }
 
-static int merge_all(struct merge *m, const struct uns_dcp_metadata *parts, size_t n_parts)
+int uns_dcp_metadata_merge(const struct uns_dcp_metadata *parts, size_t n_parts, struct uns_arena *arena,
+			   struct uns_dcp_metadata *out, struct uns_err *err)
 {
+	UNS_CLEANUP(uns_map_fini) struct uns_map at = UNS_MAP_INIT; /* key -> entry in out */
+	struct merge m = { .arena = arena, .err = err };
+	const struct uns_dcp_metadata *part, *end = parts + n_parts;
+	const struct uns_dcp_entry *from;
+	struct uns_dcp_entry *e;
 	size_t i, n = 0;
 
-	for (i = 0; i < n_parts; i++)
-		n += parts[i].n_entries;
-	m->out->entry = UNS_NEW_N(m->arena, struct uns_dcp_entry, n);
-	if (!m->out->entry)
-		return uns_oom(m->err);
-	for (i = 0; i < n_parts; i++)
-		UNS_TRY(part_meet(m, &parts[i]));
-	UNS_TRY(make_room(m));
-	for (i = 0; i < n_parts; i++)
-		part_gather(m, &parts[i]);
-	for (i = 0; i < m->out->n_entries; i++)
-		if (m->out->entry[i].kind == UNS_DCP_TENSOR)
-			UNS_TRY(drop_equal(m, &m->out->entry[i]));
-	return 0;
-}
-
-static void merge_fini(struct merge *m)
-{
-	uns_map_fini(&m->at);
-}
-
-int uns_dcp_metadata_merge(const struct uns_dcp_metadata *parts, size_t n_parts,
-			   struct uns_arena *arena, struct uns_dcp_metadata *out,
-			   struct uns_err *err)
-{
-	UNS_CLEANUP(merge_fini) struct merge m = { .arena = arena, .out = out, .err = err };
-
 	*out = (struct uns_dcp_metadata){ 0 };
-	return merge_all(&m, parts, n_parts);
+	for (part = parts; part < end; part++)
+		n += part->n_entries;
+	UNS_TRY_ALLOC(out->entry = UNS_NEW_N(arena, struct uns_dcp_entry, n), err);
+	for (part = parts; part < end; part++) {
+		out->has_paths |= part->has_paths;
+		out->version = out->version ? out->version : part->version;
+		out->checkpoint_id = out->checkpoint_id ? out->checkpoint_id : part->checkpoint_id;
+		for (from = part->entry; from < part->entry + part->n_entries; from++) {
+			e = uns_map_get(&at, from->key);
+			if (e) {
+				UNS_TRY(entry_join(&m, e, from));
+				continue;
+			}
+			e = &out->entry[out->n_entries++];
+			*e = *from;
+			e->chunk = NULL;
+			UNS_TRY_ALLOC(uns_map_put(&at, e->key, e, NULL), err);
+		}
+	}
+	for (e = out->entry; e < out->entry + out->n_entries; e++) {
+		if (e->kind == UNS_DCP_TENSOR)
+			UNS_TRY_ALLOC(e->chunk = UNS_NEW_N(arena, struct uns_dcp_chunk, e->n_chunks), err);
+		e->n_chunks = 0;
+	}
+	for (part = parts; part < end; part++)
+		for (from = part->entry; from < part->entry + part->n_entries; from++) {
+			e = uns_map_get(&at, from->key);
+			if (e->kind != UNS_DCP_TENSOR || from->n_chunks == 0)
+				continue;
+			memcpy(e->chunk + e->n_chunks, from->chunk, from->n_chunks * sizeof(*e->chunk));
+			e->n_chunks += from->n_chunks;
+		}
+	for (i = 0; i < out->n_entries; i++)
+		if (out->entry[i].kind == UNS_DCP_TENSOR)
+			UNS_TRY(drop_equal_chunks(&m, &out->entry[i]));
+	return 0;
 }

@@ -35,16 +35,14 @@ struct parse {
 static int spend(struct parse *p, size_t n, size_t each_bytes, const char *key)
 {
 	if (n > p->budget_bytes / each_bytes)
-		return uns_fail(p->err, -EBADMSG,
-				"'%s' has more chunks or path elements than fit into the file",
-				key);
+		return uns_fail(p->err, -EBADMSG, "'%s' has more chunks or path elements than fit into the file", key);
 	p->budget_bytes -= n * each_bytes;
 	return 0;
 }
 
 /* Makes the entry UNKNOWN; the other entries stay usable. */
-__attribute__((format(printf, 4, 5))) static int odd(struct parse *p, struct uns_dcp_entry *e,
-						     int code, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static int odd(struct parse *p, struct uns_dcp_entry *e, int code,
+						     const char *fmt, ...)
 {
 	struct uns_text text = UNS_TEXT_INIT;
 	char buf[UNS_ERR_TEXT];
@@ -105,9 +103,7 @@ static int chunk_add(struct parse *p, struct uns_dcp_entry *e, const struct uns_
 			return 0;
 		return odd(p, e, -EBADMSG, "has two chunks of different sizes at the same offset");
 	}
-	kept->box = uns_box_keep(&p->boxes, p->arena, box);
-	if (!kept->box)
-		return uns_oom(p->err);
+	UNS_TRY_ALLOC(kept->box = uns_box_keep(&p->boxes, p->arena, box), p->err);
 	kept->storage = item ? &item->storage : NULL;
 	e->n_chunks++;
 	if (item)
@@ -121,8 +117,8 @@ static int parse_chunk(struct parse *p, const struct uns_value *v, struct uns_dc
 	size_t n_lo, n_len;
 
 	if (!uns_value_dims(uns_value_field(v, "offsets"), box.lo, UNS_MAX_DIMS, &n_lo) ||
-	    !uns_value_dims(uns_value_field(v, "sizes"), box.len, UNS_MAX_DIMS, &n_len) ||
-	    n_lo != e->n_dims || n_len != e->n_dims)
+	    !uns_value_dims(uns_value_field(v, "sizes"), box.len, UNS_MAX_DIMS, &n_len) || n_lo != e->n_dims ||
+	    n_len != e->n_dims)
 		return odd(p, e, -EBADMSG, "has a chunk without %zu offsets and sizes", e->n_dims);
 	if (!chunk_inside(&box, e))
 		return odd(p, e, -EBADMSG, "has a chunk that ends behind the end of the tensor");
@@ -136,9 +132,7 @@ static int parse_chunks(struct parse *p, const struct uns_value *chunks, struct 
 	if (!chunks || (chunks->kind != UNS_VALUE_LIST && chunks->kind != UNS_VALUE_TUPLE))
 		return odd(p, e, -EBADMSG, "has no list of chunks");
 	UNS_TRY(spend(p, chunks->n, sizeof(*e->chunk) + sizeof(*e->chunk->box), e->key));
-	e->chunk = UNS_NEW_N(p->arena, struct uns_dcp_chunk, chunks->n);
-	if (!e->chunk)
-		return uns_oom(p->err);
+	UNS_TRY_ALLOC(e->chunk = UNS_NEW_N(p->arena, struct uns_dcp_chunk, chunks->n), p->err);
 	for (i = 0; i < chunks->n && e->kind == UNS_DCP_TENSOR; i++)
 		UNS_TRY(parse_chunk(p, chunks->item[i], e));
 	return 0;
@@ -166,14 +160,11 @@ static int parse_path(struct parse *p, const struct uns_value *path, struct uns_
 	size_t i;
 
 	UNS_TRY(spend(p, path->n, sizeof(*step), e->key));
-	step = UNS_NEW_N(p->arena, struct uns_dcp_step, path->n);
-	if (!step)
-		return uns_oom(p->err);
+	UNS_TRY_ALLOC(step = UNS_NEW_N(p->arena, struct uns_dcp_step, path->n), p->err);
 	for (i = 0; i < path->n; i++) {
 		step[i].key = uns_dcp_string(&p->strings, path->item[i]);
 		if (!step[i].key && !uns_value_int(path->item[i], &step[i].index))
-			return odd(p, e, -EBADMSG, "has a path that holds something other than "
-						   "names and numbers");
+			return odd(p, e, -EBADMSG, "has a path that holds something other than names and numbers");
 	}
 	e->path = step;
 	e->n_path = path->n;
@@ -184,8 +175,7 @@ static int path_of_key(struct parse *p, struct uns_dcp_entry *e)
 {
 	struct uns_dcp_step *step = UNS_NEW(p->arena, struct uns_dcp_step);
 
-	if (!step)
-		return uns_oom(p->err);
+	UNS_TRY_ALLOC(step, p->err);
 	step->key = e->key;
 	e->path = step;
 	e->n_path = 1;
@@ -199,8 +189,8 @@ static int parse_described(struct parse *p, const struct uns_value *v, struct un
 	if (class_is(v, ".TensorStorageMetadata"))
 		return parse_tensor(p, v, e);
 	if (!class_is(v, ".BytesStorageMetadata"))
-		return odd(p, e, -ENOTSUP, "is described by an object of class %s, which unshard "
-					   "does not know", class_of(v));
+		return odd(p, e, -ENOTSUP, "is described by an object of class %s, which unshard does not know",
+			   class_of(v));
 	e->kind = UNS_DCP_BYTES;
 	item = uns_dcp_items_find(&p->items, e->key, NULL, 0);
 	e->bytes = item ? &item->storage : NULL;
@@ -214,8 +204,7 @@ static int list_entry(struct parse *p, const char *key, const struct uns_value *
 {
 	struct uns_dcp_entry *e = &p->out->entry[p->out->n_entries++];
 	const struct uns_value *described = uns_map_get(&p->described, key);
-	bool has_path = path && (path->kind == UNS_VALUE_TUPLE || path->kind == UNS_VALUE_LIST) &&
-			path->n > 0;
+	bool has_path = path && (path->kind == UNS_VALUE_TUPLE || path->kind == UNS_VALUE_LIST) && path->n > 0;
 
 	e->key = key;
 	e->dtype = UNS_DTYPE_NONE;
@@ -225,8 +214,7 @@ static int list_entry(struct parse *p, const char *key, const struct uns_value *
 	e->is_elsewhere = !described;
 	if (!described)
 		return odd(p, e, -EBADMSG, "is in planner_data, but not in state_dict_metadata");
-	if (!uns_map_put(&p->described, key, (void *)(uintptr_t)&listed, NULL))
-		return uns_oom(p->err);
+	UNS_TRY_ALLOC(uns_map_put(&p->described, key, (void *)(uintptr_t)&listed, NULL), p->err);
 	UNS_TRY(parse_described(p, described, e));
 	return has_path ? parse_path(p, path, e) : 0;
 }
@@ -236,8 +224,7 @@ static const char *entry_key(struct parse *p, const struct uns_value *v)
 	const char *key = uns_dcp_string(&p->strings, v);
 
 	if (!key)
-		uns_fail(p->err, -EBADMSG, "a key of the metadata is not a name of at most %d bytes",
-			 UNS_DCP_MAX_NAME);
+		uns_fail(p->err, -EBADMSG, "a key of the metadata is not a name of at most %d bytes", UNS_DCP_MAX_NAME);
 	return key;
 }
 
@@ -252,8 +239,7 @@ static int collect_described(struct parse *p)
 		key = entry_key(p, dict->pair[i].key);
 		if (!key)
 			return p->err ? p->err->code : -EBADMSG;
-		if (!uns_map_put(&p->described, key, (void *)(uintptr_t)dict->pair[i].value, &old))
-			return uns_oom(p->err);
+		UNS_TRY_ALLOC(uns_map_put(&p->described, key, (void *)(uintptr_t)dict->pair[i].value, &old), p->err);
 		if (old)
 			return uns_fail(p->err, -EBADMSG, "'%s' is described twice", key);
 	}
@@ -280,9 +266,7 @@ static int list_unplanned(struct parse *p)
 	size_t i;
 
 	for (i = 0; i < p->state_dict->n; i++) {
-		key = uns_dcp_string(&p->strings, p->state_dict->pair[i].key);
-		if (!key)
-			return uns_oom(p->err);
+		UNS_TRY_ALLOC(key = uns_dcp_string(&p->strings, p->state_dict->pair[i].key), p->err);
 		if (uns_map_get(&p->described, key) != &listed)
 			UNS_TRY(list_entry(p, key, NULL));
 	}
@@ -294,9 +278,7 @@ static int list_entries(struct parse *p)
 	size_t n_planned = p->out->has_paths ? p->planner->n : 0;
 
 	UNS_TRY(collect_described(p));
-	p->out->entry = UNS_NEW_N(p->arena, struct uns_dcp_entry, n_planned + p->state_dict->n);
-	if (!p->out->entry)
-		return uns_oom(p->err);
+	UNS_TRY_ALLOC(p->out->entry = UNS_NEW_N(p->arena, struct uns_dcp_entry, n_planned + p->state_dict->n), p->err);
 	UNS_TRY(list_planned(p));
 	return list_unplanned(p);
 }
@@ -334,13 +316,10 @@ static int parse_root(struct parse *p, struct uns_span in, struct uns_arena *in_
 		uns_arena_fini(in_arena);
 	p->state_dict = uns_value_field(root, "state_dict_metadata");
 	p->planner = uns_value_field(root, "planner_data");
-	if (!class_is(root, ".Metadata") || !p->state_dict ||
-	    p->state_dict->kind != UNS_VALUE_DICT)
-		return uns_fail(p->err, -EBADMSG,
-				"is not the metadata of a distributed checkpoint: it holds %s",
+	if (!class_is(root, ".Metadata") || !p->state_dict || p->state_dict->kind != UNS_VALUE_DICT)
+		return uns_fail(p->err, -EBADMSG, "is not the metadata of a distributed checkpoint: it holds %s",
 				class_of(root));
-	UNS_TRY(uns_dcp_items_parse(uns_value_field(root, "storage_data"), &p->strings, &p->boxes, &p->items,
-				    p->err));
+	UNS_TRY(uns_dcp_items_parse(uns_value_field(root, "storage_data"), &p->strings, &p->boxes, &p->items, p->err));
 	meta = uns_value_field(root, "storage_meta");
 	p->out->has_paths = p->planner && p->planner->kind == UNS_VALUE_DICT;
 	p->out->version = uns_dcp_string(&p->strings, uns_value_field(root, "version"));
@@ -376,8 +355,7 @@ int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *in_arena, struc
 	return code < 0 ? uns_fail_copy(err, &why) : code;
 }
 
-const struct uns_dcp_entry *uns_dcp_metadata_find(const struct uns_dcp_metadata *meta,
-						  const char *key)
+const struct uns_dcp_entry *uns_dcp_metadata_find(const struct uns_dcp_metadata *meta, const char *key)
 {
 	size_t i;
 

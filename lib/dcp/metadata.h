@@ -25,7 +25,7 @@ struct uns_dcp_chunk {
 	const struct uns_box *box;
 	/* NULL = the chunk is listed, but storage_data has no item for it: it was not saved. */
 	const struct uns_dcp_storage *storage;
-	/* The item holds more than the chunk, and flat: dcp/megatron_space.h. NULL = it is the chunk. */
+	/* The item holds more than the chunk, and flat: megatron/space.h. NULL = it is the chunk. */
 	const struct uns_item_part *part;
 };
 
@@ -38,7 +38,7 @@ struct uns_dcp_step {
 enum uns_dcp_kind {
 	UNS_DCP_TENSOR,
 	UNS_DCP_BYTES,   /* one pickled object that is not a tensor */
-	UNS_DCP_UNKNOWN, /* listed, but not usable: `why` says what is wrong */
+	UNS_DCP_UNKNOWN, /* listed, but not usable: see `why` */
 };
 
 struct uns_dcp_entry {
@@ -62,9 +62,8 @@ struct uns_dcp_entry {
 	 * -EBADMSG (it contradicts itself), and one sentence that names the key. Otherwise NULL. */
 	int code;
 	const char *why;
-	/* It is UNKNOWN because only planner_data has the key. If each rank writes metadata of its own, a
-	 * rank that holds no rows of a tensor (a ShardedTensor with fewer rows than ranks) lists it like
-	 * this. */
+	/* It is UNKNOWN because only planner_data has the key. If each rank writes metadata of its own, a rank that
+	 * holds no rows of a tensor (a ShardedTensor with fewer rows than ranks) lists it like this. */
 	bool is_elsewhere;
 };
 
@@ -80,9 +79,8 @@ struct uns_dcp_metadata {
 
 /* Parses the whole file. in_arena, unless it is NULL, is emptied as soon as the bytes of `in`, which it holds, are not
  * needed any more: before the entries are made. Fails if the pickle is not Metadata, if a storage path leads out of the
- * directory, or if numbers overflow. Any other mistake makes only the entry UNKNOWN that it is in.
- * Everything is allocated in the arena. O(bytes) time; memory is at most a constant times the input's
- * size. */
+ * directory, or if numbers overflow. Any other mistake makes only the entry UNKNOWN that it is in. Everything is
+ * allocated in the arena. O(bytes) time; memory is at most a constant times the input's size. */
 int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *in_arena, struct uns_arena *arena,
 			   struct uns_dcp_metadata *out, struct uns_err *err);
 
@@ -91,12 +89,10 @@ int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *in_arena, struc
  * that has storage is kept. A key that some ranks only list (is_elsewhere) gets the other ranks'
  * description. If ranks disagree about a tensor's dtype, shape or the size of a chunk, its entry becomes
  * UNKNOWN (-EBADMSG). The result borrows from the parts. */
-int uns_dcp_metadata_merge(const struct uns_dcp_metadata *parts, size_t n_parts,
-			   struct uns_arena *arena, struct uns_dcp_metadata *out,
-			   struct uns_err *err);
+int uns_dcp_metadata_merge(const struct uns_dcp_metadata *parts, size_t n_parts, struct uns_arena *arena,
+			   struct uns_dcp_metadata *out, struct uns_err *err);
 
 /* Finds an entry by its flat key; NULL if there is none. O(n). */
-const struct uns_dcp_entry *uns_dcp_metadata_find(const struct uns_dcp_metadata *meta,
-						  const char *key);
+const struct uns_dcp_entry *uns_dcp_metadata_find(const struct uns_dcp_metadata *meta, const char *key);
 
 #endif

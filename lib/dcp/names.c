@@ -37,8 +37,8 @@ static const char *past_chain(const char *key)
 /* Root keys under which trainers save what is not the model. */
 static bool is_beside_model(const char *key)
 {
-	static const char *const prefix[] = { "optim", "lr_sched", "scheduler", "train_state",
-					      "trainer", "dataloader", "data_loader", "rng",
+	static const char *const prefix[] = { "optim",        "lr_sched",    "scheduler",   "train_state",
+					      "trainer",      "dataloader",  "data_loader", "rng",
 					      "random_state", "rerun_state", "loss_scaler", "grad_scaler" };
 	size_t i;
 
@@ -53,8 +53,7 @@ static bool is_beside_model(const char *key)
 
 /* Joins path elements, from number `from` to the last, with '.'. The result points into `key` if `key`
  * ends with just that text. */
-static const char *join(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t from,
-			const char *key)
+static const char *steps_join(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t from, const char *key)
 {
 	struct uns_text text = UNS_TEXT_INIT;
 	const char *joined = NULL;
@@ -74,15 +73,6 @@ static const char *join(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
 		joined = uns_arena_strn(n->arena, text.p, text.len);
 	uns_text_fini(&text);
 	return joined;
-}
-
-static const char *keep_root(struct uns_dcp_naming *n, const char *root)
-{
-	if (n->roots->as_root)
-		root = n->roots->as_root;
-	if (!n->last_root || strcmp(n->last_root, root) != 0)
-		n->last_root = uns_arena_str(n->arena, root);
-	return n->last_root;
 }
 
 /* -- roots -- */
@@ -106,19 +96,16 @@ static size_t below_root(const struct uns_dcp_entry *e, const char *root)
 }
 
 /* Reads the flat key "model.x" as x below the root "model", if no path was recorded. */
-static const char *flat_below(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
-			      const char *root)
+static const char *flat_below(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *root)
 {
 	size_t len = strlen(root);
 
-	if (n->has_paths || e->n_path != 1 || strncmp(e->key, root, len) != 0 ||
-	    e->key[len] != '.' || !e->key[len + 1])
+	if (n->has_paths || e->n_path != 1 || strncmp(e->key, root, len) != 0 || e->key[len] != '.' || !e->key[len + 1])
 		return NULL;
 	return e->key + len + 1;
 }
 
-static bool any_below(const struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta,
-		      const char *root)
+static bool any_below(const struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta, const char *root)
 {
 	size_t i;
 
@@ -159,20 +146,9 @@ static size_t groups_at(const struct uns_dcp_entry *e)
 	size_t i;
 
 	for (i = 1; i < e->n_path && e->path[i - 1].key; i++)
-		if (step_is(e, i, "param_groups") ||
-		    (i + 1 == e->n_path && step_starts(e, i, "param_groups.")))
+		if (step_is(e, i, "param_groups") || (i + 1 == e->n_path && step_starts(e, i, "param_groups.")))
 			return i;
 	return 0;
-}
-
-static const char *first_keys(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t count)
-{
-	const char *text = e->path[0].key;
-	size_t i;
-
-	for (i = 1; i < count && text; i++)
-		text = uns_arena_printf(n->arena, "%s.%s", text, e->path[i].key);
-	return text;
 }
 
 /* The index of the path element that follows the keys of an optimizer in n->shaped, or 0. */
@@ -195,28 +171,26 @@ static bool has_state_below(const struct uns_dcp_metadata *meta, const char *roo
 
 	for (i = 0; i < meta->n_entries; i++) {
 		at = below_root(&meta->entry[i], root);
-		if (at && (step_is(&meta->entry[i], at, "state") ||
-			   step_starts(&meta->entry[i], at, "state.")))
+		if (at && (step_is(&meta->entry[i], at, "state") || step_starts(&meta->entry[i], at, "state.")))
 			return true;
 	}
 	return false;
 }
 
-static int find_shaped(struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta,
-		       struct uns_err *err)
+static int find_shaped(struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta, struct uns_err *err)
 {
 	const struct uns_dcp_entry *e = meta->entry, *end = meta->entry + meta->n_entries;
 	const char *root, *bare = ""; /* an optimizer without states, so far */
-	size_t at;
+	size_t at, i;
 
 	for (; e < end && n->n_shaped < MAX_ROOTS; e++) {
 		at = below_shaped(n, e) || below_root(e, bare) ? 0 : groups_at(e);
 		if (!at)
 			continue;
-		root = first_keys(n, e, at);
-		root = root ? uns_arena_str(n->arena, root) : NULL;
-		if (!root)
-			return uns_oom(err);
+		root = uns_arena_str(n->arena, e->path[0].key);
+		for (i = 1; i < at; i++)
+			root = uns_arena_printf(n->arena, "%s.%s", root, e->path[i].key);
+		UNS_TRY(uns_arena_check(n->arena, err));
 		if (has_state_below(meta, root))
 			n->shaped[n->n_shaped++] = root;
 		else
@@ -250,20 +224,17 @@ static void find_rest(struct uns_dcp_naming *n, const struct uns_dcp_metadata *m
 static int add_root(struct uns_dcp_naming *n, const char *root, struct uns_err *err)
 {
 	if (n->n_weight_roots == MAX_ROOTS)
-		return uns_fail(err, -ENOTSUP, "-o weights_key= names more than the %d keys that "
-					       "unshard takes weights from", MAX_ROOTS);
-	root = uns_arena_str(n->arena, root);
-	if (!root)
-		return uns_oom(err);
+		return uns_fail(err, -ENOTSUP,
+				"-o weights_key= names more than the %d keys that unshard takes weights from",
+				MAX_ROOTS);
+	UNS_TRY_ALLOC(root = uns_arena_str(n->arena, root), err);
 	n->weight_root[n->n_weight_roots++] = root;
 	return 0;
 }
 
-static int find_roots(struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta,
-		      struct uns_err *err)
+static int find_roots(struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta, struct uns_err *err)
 {
 	static const char *const usual[] = { "model", "state_dict" };
-	const char *root;
 	size_t i;
 
 	for (i = 0; i < 2; i++)
@@ -273,8 +244,7 @@ static int find_roots(struct uns_dcp_naming *n, const struct uns_dcp_metadata *m
 		n->wrapper = find_wrapper(meta, usual[i]);
 		if (!n->wrapper)
 			continue;
-		root = uns_arena_printf(n->arena, "%s.%s", n->wrapper, usual[i]);
-		return root ? add_root(n, root, err) : uns_oom(err);
+		return add_root(n, uns_arena_printf(n->arena, "%s.%s", n->wrapper, usual[i]), err);
 	}
 	n->rest_is_weights = !n->bare_optimizer;
 	if (n->has_paths)
@@ -283,13 +253,11 @@ static int find_roots(struct uns_dcp_naming *n, const struct uns_dcp_metadata *m
 }
 
 int uns_dcp_naming_init(struct uns_dcp_naming *naming, const struct uns_dcp_metadata *meta,
-			const struct uns_dcp_roots *roots, struct uns_arena *arena,
-			struct uns_err *err)
+			const struct uns_dcp_roots *roots, struct uns_arena *arena, struct uns_err *err)
 {
 	size_t i;
 
-	*naming = (struct uns_dcp_naming){ .roots = roots, .arena = arena,
-					   .has_paths = meta->has_paths };
+	*naming = (struct uns_dcp_naming){ .roots = roots, .arena = arena, .has_paths = meta->has_paths };
 	naming->bare_optimizer = has_bare_optimizer(meta);
 	UNS_TRY(find_shaped(naming, meta, err));
 	if (!roots->weights)
@@ -350,45 +318,30 @@ static bool flat_optimizer(struct uns_dcp_naming *n, const char *text, struct un
 		return (!n->has_paths && cut_first(n, text, out)) || cut_last(n, text, out);
 	}
 	out->what = UNS_DCP_IS_PARAM_HYPER;
-	return uns_str_starts(text, "param_groups.") &&
-	       cut_last(n, text + strlen("param_groups."), out);
+	return uns_str_starts(text, "param_groups.") && cut_last(n, text + strlen("param_groups."), out);
 }
 
-static void state_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
-			const char *key, struct uns_dcp_meaning *out)
+/* `at` is the index of the path element 'state' or 'param_groups'. Returns false if the path has another form. */
+static bool optimizer_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at, const char *key,
+			      struct uns_dcp_meaning *out)
 {
-	const struct uns_dcp_step *fqn = &e->path[at + 1];
+	const struct uns_dcp_step *next = &e->path[at + 1];
 
-	out->what = UNS_DCP_IS_STATE;
-	out->name = fqn->key ? uns_arena_str(n->arena, fqn->key) :
-			       uns_arena_printf(n->arena, "%lld", (long long)fqn->index);
-	out->state = join(n, e, at + 2, key);
-}
-
-static void hyper_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
-			struct uns_dcp_meaning *out)
-{
-	out->what = UNS_DCP_IS_HYPER;
-	out->group = e->path[at + 1].index;
-	out->state = uns_arena_str(n->arena, e->path[at + 2].key);
-	out->deep = e->n_path > at + 3;
-}
-
-/* `at` is the index of the path element 'state' or 'param_groups'. Returns false if the path has another
- * form. */
-static bool optimizer_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
-			    const char *key, struct uns_dcp_meaning *out)
-{
-	if (step_is(e, at, "state") && e->n_path >= at + 3)
-		state_meaning(n, e, at, key, out);
-	else if (step_is(e, at, "param_groups") && e->n_path == at + 1)
+	if (step_is(e, at, "state") && e->n_path >= at + 3) {
+		out->what = UNS_DCP_IS_STATE;
+		out->name = next->key ? uns_arena_str(n->arena, next->key)
+				      : uns_arena_printf(n->arena, "%lld", (long long)next->index);
+		out->state = steps_join(n, e, at + 2, key);
+	} else if (step_is(e, at, "param_groups") && e->n_path == at + 1) {
 		out->what = UNS_DCP_IS_GROUPS;
-	else if (step_is(e, at, "param_groups") && e->n_path >= at + 3 && !e->path[at + 1].key &&
-		 e->path[at + 2].key)
-		hyper_meaning(n, e, at, out);
-	else
-		return e->n_path == at + 1 && e->path[at].key &&
-		       flat_optimizer(n, e->path[at].key, out);
+	} else if (step_is(e, at, "param_groups") && e->n_path >= at + 3 && !next->key && next[1].key) {
+		out->what = UNS_DCP_IS_HYPER;
+		out->group = next->index;
+		out->state = uns_arena_str(n->arena, next[1].key);
+		out->deep = e->n_path > at + 3;
+	} else {
+		return e->n_path == at + 1 && e->path[at].key && flat_optimizer(n, e->path[at].key, out);
+	}
 	return true;
 }
 
@@ -407,8 +360,7 @@ static size_t below_optimizer(const struct uns_dcp_naming *n, const struct uns_d
 }
 
 /* Reads the flat key "optimizer.state.x", if no path was recorded. */
-static bool flat_optimizer_key(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
-			       struct uns_dcp_meaning *out)
+static bool flat_optimizer_key(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, struct uns_dcp_meaning *out)
 {
 	const char *key = past_chain(e->key), *rest = NULL;
 	size_t len;
@@ -444,8 +396,8 @@ static bool try_optimizer(struct uns_dcp_naming *n, const struct uns_dcp_entry *
 
 /* -- weights -- */
 
-static bool try_weight_roots(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
-			     const char *key, struct uns_dcp_meaning *out)
+static bool try_weight_roots(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *key,
+			     struct uns_dcp_meaning *out)
 {
 	const char *flat;
 	size_t i, below;
@@ -454,7 +406,7 @@ static bool try_weight_roots(struct uns_dcp_naming *n, const struct uns_dcp_entr
 		out->root = n->weight_root[i];
 		below = below_root(e, out->root);
 		if (below) {
-			out->name = join(n, e, below, key);
+			out->name = steps_join(n, e, below, key);
 			return true;
 		}
 		flat = flat_below(n, e, out->root);
@@ -475,38 +427,28 @@ static bool try_rest(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, co
 	if (n->only_root && !(e->n_path > 1 && step_is(e, 0, n->only_root)))
 		return false; /* an object that was saved beside the tensors */
 	out->root = n->only_root ? n->only_root : "";
-	out->name = join(n, e, n->only_root ? 1 : 0, key);
+	out->name = steps_join(n, e, n->only_root ? 1 : 0, key);
 	return true;
 }
 
-/* Other weights have paths, and this key looks like a weight's whose path was lost from planner_data. */
-static bool is_stray(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e)
-{
-	size_t i, len;
-
-	for (i = 0; i < n->n_weight_roots && n->has_paths && e->n_path == 1; i++) {
-		len = strlen(n->weight_root[i]);
-		if (strncmp(e->key, n->weight_root[i], len) == 0 && e->key[len] == '.')
-			return true;
-	}
-	return false;
-}
-
 static void other_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *key,
-			struct uns_dcp_meaning *out)
+			  struct uns_dcp_meaning *out)
 {
 	bool rooted = e->n_path > 1 && e->path[0].key;
+	size_t i, len;
 
-	out->what = UNS_DCP_IS_OTHER;
-	out->role = UNS_ROLE_OTHER;
-	out->state = NULL;
+	*out = (struct uns_dcp_meaning){ .what = UNS_DCP_IS_OTHER, .role = UNS_ROLE_OTHER };
 	out->root = rooted ? e->path[0].key : "";
-	out->name = join(n, e, rooted ? 1 : 0, key);
-	out->stray = is_stray(n, e);
+	out->name = steps_join(n, e, rooted ? 1 : 0, key);
+	/* Other weights have paths, and this key looks like a weight's whose path was lost from planner_data. */
+	for (i = 0; i < n->n_weight_roots && n->has_paths && e->n_path == 1; i++) {
+		len = strlen(n->weight_root[i]);
+		out->stray |= strncmp(e->key, n->weight_root[i], len) == 0 && e->key[len] == '.';
+	}
 }
 
-int uns_dcp_meaning_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry,
-		     const char *key, struct uns_dcp_meaning *out, struct uns_err *err)
+int uns_dcp_meaning_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry, const char *key,
+		       struct uns_dcp_meaning *out, struct uns_err *err)
 {
 	struct uns_dcp_meaning meaning = { .what = UNS_DCP_IS_WEIGHT, .role = UNS_ROLE_WEIGHT };
 
@@ -517,16 +459,18 @@ int uns_dcp_meaning_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry
 			meaning.name = key;
 		if (meaning.what != UNS_DCP_IS_GROUPS && !meaning.state)
 			return uns_oom(err);
-		meaning.role = meaning.what == UNS_DCP_IS_STATE ? role_of_state(meaning.state) :
-							      UNS_ROLE_OTHER;
+		meaning.role = meaning.what == UNS_DCP_IS_STATE ? role_of_state(meaning.state) : UNS_ROLE_OTHER;
 	} else {
 		meaning = (struct uns_dcp_meaning){ .what = UNS_DCP_IS_WEIGHT, .role = UNS_ROLE_WEIGHT };
 		if (!try_rest(naming, entry, key, &meaning))
 			other_meaning(naming, entry, key, &meaning);
 	}
-	meaning.root = keep_root(naming, meaning.root);
-	if (!meaning.root || !meaning.name)
-		return uns_oom(err);
+	if (naming->roots->as_root)
+		meaning.root = naming->roots->as_root;
+	if (!naming->last_root || strcmp(naming->last_root, meaning.root) != 0)
+		naming->last_root = uns_arena_str(naming->arena, meaning.root);
+	meaning.root = naming->last_root;
+	UNS_TRY_ALLOC(meaning.root && meaning.name, err);
 	*out = meaning;
 	return 0;
 }

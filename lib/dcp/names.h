@@ -1,7 +1,7 @@
 /* What an entry of a DCP directory is, by its path: ('model', 'layers.0.weight') is a weight,
  * ('optimizer', 'state', 'layers.0.weight', 'exp_avg') an optimizer state. Private to dcp/.
  *
- * Forms that are told apart:
+ * Forms of paths:
  *   (ROOT, name...)                             FSDP, Accelerate, Lightning, torchtitan
  *   (WRAPPER, ROOT, ...)                        a Stateful that holds model and optimizer
  *   (OPTIMIZER, 'state', FQN, state)            torch.distributed.checkpoint.state_dict
@@ -57,15 +57,13 @@ struct uns_dcp_naming {
 	const char *last_root; /* the root that was copied last; it is used again, because roots repeat */
 };
 
-/* Looks at all keys and decides which of them are roots. Fails with -ENOTSUP if more than 8 roots are
- * given. */
+/* Looks at all keys and decides which of them are roots. Fails with -ENOTSUP if more than 8 roots are given. */
 int uns_dcp_naming_init(struct uns_dcp_naming *naming, const struct uns_dcp_metadata *meta,
-			const struct uns_dcp_roots *roots, struct uns_arena *arena,
-			struct uns_err *err);
+			const struct uns_dcp_roots *roots, struct uns_arena *arena, struct uns_err *err);
 
-/* Says what an entry is. `key` is the entry's flat key in the naming's arena; names in *meaning may point
+/* Finds out what an entry is. `key` is the entry's flat key in the naming's arena; names in *meaning may point
  * into it. Fails with -ENOMEM only. */
-int uns_dcp_meaning_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry,
-		     const char *key, struct uns_dcp_meaning *out, struct uns_err *err);
+int uns_dcp_meaning_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry, const char *key,
+		       struct uns_dcp_meaning *out, struct uns_err *err);
 
 #endif

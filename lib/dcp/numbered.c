@@ -25,7 +25,7 @@ struct param {
 	bool fits;
 };
 
-static void judge_fini(struct judge *j)
+static void numbered_fini(struct judge *j)
 {
 	uns_map_fini(&j->roots);
 	uns_map_fini(&j->shapes);
@@ -33,17 +33,7 @@ static void judge_fini(struct judge *j)
 	uns_arena_fini(&j->scratch);
 }
 
-static int find_roots(struct judge *j, struct uns_err *err)
-{
-	const struct uns_group *g = j->cat->groups, *end = g + j->cat->n_groups;
-
-	for (; g < end; g++)
-		if (g->numbered && !uns_map_put(&j->roots, g->root, (void *)g, NULL))
-			return uns_oom(err);
-	return 0;
-}
-
-static const char *text_of(struct judge *j, const struct uns_shape *a, const struct uns_shape *b)
+static const char *shape_text(struct judge *j, const struct uns_shape *a, const struct uns_shape *b)
 {
 	char first[SHAPE_TEXT], second[SHAPE_TEXT];
 
@@ -53,15 +43,13 @@ static const char *text_of(struct judge *j, const struct uns_shape *a, const str
 	return uns_arena_printf(&j->scratch, "%s %s", first, uns_shape_text(b, second, sizeof(second)));
 }
 
-static bool put(struct judge *j, const struct uns_shape *a, const struct uns_shape *b)
+static bool shapes_put(struct judge *j, const struct uns_shape *a, const struct uns_shape *b)
 {
-	const char *text = text_of(j, a, b);
-
-	return text && uns_map_put(&j->shapes, text, j, NULL);
+	return uns_map_put(&j->shapes, shape_text(j, a, b), j, NULL);
 }
 
 /* The shape without dimension d. */
-static struct uns_shape without(const struct uns_shape *shape, uint32_t d)
+static struct uns_shape shape_without(const struct uns_shape *shape, uint32_t d)
 {
 	struct uns_shape out = { .n = shape->n - 1 };
 
@@ -73,14 +61,14 @@ static struct uns_shape without(const struct uns_shape *shape, uint32_t d)
 /* Rows and columns, without the dimension that was averaged over, and with it as 1. */
 static bool put_factors(struct judge *j, const struct uns_shape *shape)
 {
-	struct uns_shape rows = without(shape, shape->n - 1), columns = without(shape, shape->n - 2);
+	struct uns_shape rows = shape_without(shape, shape->n - 1), columns = shape_without(shape, shape->n - 2);
 
-	if (!put(j, &rows, &columns))
+	if (!shapes_put(j, &rows, &columns))
 		return false;
 	rows = columns = *shape;
 	rows.dim[shape->n - 1] = 1;
 	columns.dim[shape->n - 2] = 1;
-	return put(j, &rows, &columns);
+	return shapes_put(j, &rows, &columns);
 }
 
 static int find_shapes(struct judge *j, struct uns_err *err)
@@ -89,35 +77,27 @@ static int find_shapes(struct judge *j, struct uns_err *err)
 
 	for (; t < end; t++)
 		if (uns_role_is_model(t->role) &&
-		    (!put(j, &t->shape, NULL) || (t->shape.n > 1 && !put_factors(j, &t->shape))))
+		    (!shapes_put(j, &t->shape, NULL) || (t->shape.n > 1 && !put_factors(j, &t->shape))))
 			return uns_oom(err);
 	return 0;
 }
 
-static struct param *param_of(struct judge *j, const struct uns_tensor *t)
+static int param_add_state(struct judge *j, const struct uns_tensor *t, struct uns_err *err)
 {
 	const char *key = uns_arena_printf(&j->scratch, "%s %s", t->root, t->name);
-	struct param *p = key ? uns_map_get(&j->params, key) : NULL;
+	const char *own = shape_text(j, &t->shape, NULL);
+	struct param *p = uns_map_get(&j->params, key);
 
-	if (p || !key)
-		return p;
-	p = UNS_NEW(&j->scratch, struct param);
-	return p && uns_map_put(&j->params, key, p, NULL) ? p : NULL;
-}
-
-static int look_at(struct judge *j, const struct uns_tensor *t, struct uns_err *err)
-{
-	struct param *p = param_of(j, t);
-	const char *own = text_of(j, &t->shape, NULL);
-	const char *both = p && p->last ? text_of(j, &p->last->shape, &t->shape) : own;
-
-	if (!p || !own || !both)
-		return uns_oom(err);
-	p->fits |= uns_map_get(&j->shapes, own) || (p->last && uns_map_get(&j->shapes, both));
+	if (!p) {
+		UNS_TRY_ALLOC(p = UNS_NEW(&j->scratch, struct param), err);
+		UNS_TRY_ALLOC(uns_map_put(&j->params, key, p, NULL), err);
+	}
+	p->fits |= uns_map_get(&j->shapes, own) ||
+		   (p->last && uns_map_get(&j->shapes, shape_text(j, &p->last->shape, &t->shape)));
 	p->last = t;
 	if (t->shape.n && !p->odd)
 		p->odd = t;
-	return 0;
+	return uns_arena_check(&j->scratch, err);
 }
 
 static int report_first(struct judge *j, struct uns_catalog *cat, const char *where, struct uns_err *err)
@@ -140,28 +120,28 @@ static int report_first(struct judge *j, struct uns_catalog *cat, const char *wh
 	if (!first)
 		return 0;
 	uns_shape_text(&first->shape, shape, sizeof(shape));
-	return uns_catalog_add_finding(cat,
-				       UNS_FINDING(.id = UNS_FOUND_NUMBERED_STATE_UNLIKE, .scope = UNS_SCOPE_OPTIMIZER,
-						   .file = where, .tensor = first->key, .found = uns_str(shape),
-						   .arg = { { "more", n > 1 ? uns_num(n - 1) : uns_str(NULL) } }),
-				       err);
+	return UNS_ADD_FINDING(cat, err, NUMBERED_STATE_UNLIKE, .scope = UNS_SCOPE_OPTIMIZER, .file = where,
+			       .tensor = first->key, .found = uns_str(shape), .arg = { { "more", uns_more(n - 1) } });
 }
 
 int uns_dcp_numbered_judge(struct uns_catalog *cat, const char *where, struct uns_err *err)
 {
-	UNS_CLEANUP(judge_fini) struct judge j = { .cat = cat };
+	UNS_CLEANUP(numbered_fini) struct judge j = { .cat = cat };
 	struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	size_t i;
 
-	UNS_TRY(find_roots(&j, err));
+	for (i = 0; i < cat->n_groups; i++)
+		if (cat->groups[i].numbered)
+			UNS_TRY_ALLOC(uns_map_put(&j.roots, cat->groups[i].root, &j, NULL), err);
 	if (!j.roots.n)
 		return 0;
 	UNS_TRY(find_shapes(&j, err));
 	for (; t < end; t++) {
 		if (!uns_role_is_optimizer(t->role) || !uns_map_get(&j.roots, t->root))
 			continue;
-		if (t->role == UNS_ROLE_MASTER) /* of which weight, nobody knows */
+		if (t->role == UNS_ROLE_MASTER) /* of a weight that no file names */
 			t->role = UNS_ROLE_OPTIM_OTHER;
-		UNS_TRY(look_at(&j, t, err));
+		UNS_TRY(param_add_state(&j, t, err));
 	}
 	return j.shapes.n ? report_first(&j, cat, where, err) : 0;
 }

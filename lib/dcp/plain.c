@@ -1,3 +1,5 @@
+/* Reads one item of each set of tensors that look alike. Owns the rule which tensors look alike, and the findings about
+ * tensors that are not plain. */
 #include "dcp/plain.h"
 
 #include <ctype.h>
@@ -8,7 +10,7 @@
 #include "base/text.h"
 #include "wire/torchfile.h"
 
-/* What was found in one of the tensors that look alike. */
+/* What unshard found in the item of one of the tensors that look alike. */
 struct look {
 	const char *strange; /* "a tensor of class X"; NULL = it is plain, or its item could not be read */
 };
@@ -19,8 +21,8 @@ struct refused {
 	uint64_t n;
 };
 
-void uns_dcp_plain_init(struct uns_dcp_plain *plain, struct uns_catalog *cat,
-			struct uns_dcp_reader *reader, const char *where)
+void uns_dcp_plain_init(struct uns_dcp_plain *plain, struct uns_catalog *cat, struct uns_dcp_reader *reader,
+			const char *where)
 {
 	*plain = (struct uns_dcp_plain){ .cat = cat, .reader = reader, .where = where };
 }
@@ -32,93 +34,51 @@ void uns_dcp_plain_fini(struct uns_dcp_plain *plain)
 	uns_arena_fini(&plain->scratch);
 }
 
-static bool is_complex(enum uns_dtype dtype)
+/* Returns in text what tensors that look alike have in common: the key with each run of digits replaced by '#', dtype,
+ * length of the first item and shape of the first chunk. Complex tensors and compressed items look like no other. */
+static void look_text(const struct uns_tensor *t, const struct uns_piece *piece, struct uns_text *text)
 {
-	return strncmp(uns_dtype_info(dtype)->torch, "complex", 7) == 0;
-}
-
-/* Adds the name with each run of digits replaced by '#'. */
-static void add_without_numbers(struct uns_text *text, const char *name)
-{
-	for (; *name; name++)
-		if (!isdigit((unsigned char)*name))
-			uns_text_add(text, name, 1);
-		else if (!isdigit((unsigned char)name[1]))
-			uns_text_str(text, "#");
-}
-
-static const char *look_of(struct uns_dcp_plain *plain, const struct uns_tensor *t,
-			   const struct uns_piece *piece, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
-	const char *look;
+	bool alone = strncmp(uns_dtype_info(t->dtype)->torch, "complex", 7) == 0 || piece->codec != UNS_CODEC_NONE;
+	const char *p;
 	uint32_t d;
 
-	if (is_complex(t->dtype) || piece->codec != UNS_CODEC_NONE)
-		uns_text_str(&text, t->key);
-	else
-		add_without_numbers(&text, t->key);
-	uns_text_printf(&text, " %d %llu", t->dtype, (unsigned long long)piece->length_bytes);
+	for (p = t->key; *p; p++)
+		if (alone || !isdigit((unsigned char)*p))
+			uns_text_add(text, p, 1);
+		else if (!isdigit((unsigned char)p[1]))
+			uns_text_str(text, "#");
+	uns_text_printf(text, " %d %llu", t->dtype, (unsigned long long)piece->length_bytes);
 	for (d = 0; d < piece->box->n; d++)
-		uns_text_printf(&text, " %llu", (unsigned long long)piece->box->len[d]);
-	look = text.failed ? NULL : uns_arena_strn(&plain->scratch, text.p, text.len);
-	if (!look)
-		uns_oom(err);
-	return look;
+		uns_text_printf(text, " %llu", (unsigned long long)piece->box->len[d]);
 }
 
-static int read_look(struct uns_dcp_plain *plain, const struct uns_piece *piece,
-		     const char **strange, struct uns_err *err)
+static int look_find(struct uns_dcp_plain *plain, const struct uns_tensor *t, const struct look **out,
+		     struct uns_err *err)
 {
-	const struct uns_dcp_item_location location = { piece->file, piece->offset_bytes,
-						     piece->length_bytes, piece->codec };
+	const struct uns_piece *piece = &plain->cat->pieces[t->first_piece];
+	const struct uns_dcp_item_location location = { piece->file, piece->offset_bytes, piece->length_bytes,
+							piece->codec };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct uns_err why = { 0 };
 	const struct uns_value *v;
 	struct uns_span head;
-	int code = uns_dcp_item_head(plain->reader, &location, &arena, &head, &why);
-
-	if (code < 0)
-		return uns_fail_if_passing(err, code, &why);
-	if (!uns_torchfile_peek(head, &arena, &v) || uns_torch_readable(v, &why) != -ENOTSUP)
-		return 0;
-	*strange = uns_arena_str(&plain->scratch, why.text);
-	return *strange ? 0 : uns_oom(err);
-}
-
-static int find_look(struct uns_dcp_plain *plain, const struct uns_tensor *t,
-		     const struct uns_piece *piece, const struct look **out, struct uns_err *err)
-{
-	const char *key = look_of(plain, t, piece, err);
 	struct look *look;
+	int code;
 
-	if (!key)
-		return -ENOMEM;
-	*out = uns_map_get(&plain->by_look, key);
+	look_text(t, piece, &text);
+	if (text.failed)
+		return uns_oom(err);
+	*out = uns_map_get(&plain->by_look, text.p);
 	if (*out)
 		return 0;
-	look = UNS_NEW(&plain->scratch, struct look);
-	if (!look || !uns_map_put(&plain->by_look, key, look, NULL))
-		return uns_oom(err);
-	*out = look;
-	return read_look(plain, piece, &look->strange, err);
-}
-
-static int refuse(struct uns_dcp_plain *plain, const struct uns_tensor *t, enum uns_scope scope,
-		  const char *what, struct uns_err *err)
-{
-	const char *key = uns_arena_printf(&plain->scratch, "%d %s", (int)scope, what);
-	struct refused *r = key ? uns_map_get(&plain->refused, key) : NULL;
-
-	if (!key)
-		return uns_oom(err);
-	if (!r) {
-		r = UNS_NEW(&plain->scratch, struct refused);
-		if (!r || !uns_map_put(&plain->refused, key, r, NULL))
-			return uns_oom(err);
-		*r = (struct refused){ scope, what, t->key, 0 };
-	}
-	r->n++;
+	*out = look = UNS_NEW(&plain->scratch, struct look);
+	UNS_TRY_ALLOC(uns_map_put(&plain->by_look, uns_arena_str(&plain->scratch, text.p), look, NULL), err);
+	code = uns_dcp_item_head(plain->reader, &location, &arena, &head, &why);
+	if (code < 0)
+		return uns_fail_if_passing(err, code, &why);
+	if (uns_torchfile_peek(head, &arena, &v) && uns_torch_readable(v, &why) == -ENOTSUP)
+		UNS_TRY_ALLOC(look->strange = uns_arena_str(&plain->scratch, why.text), err);
 	return 0;
 }
 
@@ -126,12 +86,24 @@ int uns_dcp_plain_judge(struct uns_dcp_plain *plain, enum uns_scope scope, struc
 {
 	struct uns_tensor *t = &plain->cat->tensors[plain->cat->n_tensors - 1];
 	const struct look *look;
+	struct refused *r;
+	const char *key;
 
 	if (!t->n_pieces)
 		return 0;
-	UNS_TRY(find_look(plain, t, &plain->cat->pieces[t->first_piece], &look, err));
+	UNS_TRY(look_find(plain, t, &look, err));
 	t->strange = look->strange != NULL;
-	return t->strange ? refuse(plain, t, scope, look->strange, err) : 0;
+	if (!t->strange)
+		return 0;
+	key = uns_arena_printf(&plain->scratch, "%d %s", (int)scope, look->strange);
+	r = uns_map_get(&plain->refused, key);
+	if (!r) {
+		UNS_TRY_ALLOC(r = UNS_NEW(&plain->scratch, struct refused), err);
+		UNS_TRY_ALLOC(uns_map_put(&plain->refused, key, r, NULL), err);
+		*r = (struct refused){ scope, look->strange, t->key, 0 };
+	}
+	r->n++;
+	return 0;
 }
 
 int uns_dcp_plain_finish(struct uns_dcp_plain *plain, struct uns_err *err)
@@ -143,14 +115,9 @@ int uns_dcp_plain_finish(struct uns_dcp_plain *plain, struct uns_err *err)
 	while (uns_map_next(&plain->refused, &at, &key, &value)) {
 		const struct refused *r = value;
 
-		UNS_TRY(uns_catalog_add_finding(
-			plain->cat,
-			UNS_FINDING(.id = UNS_FOUND_TENSORS_NOT_PLAIN, .scope = r->scope,
-				    .file = plain->where, .tensor = r->first,
-				    .found = uns_str(r->what),
-				    .arg = { { "more", r->n > 1 ? uns_num(r->n - 1) :
-								  uns_str(NULL) } }),
-			err));
+		UNS_TRY(UNS_ADD_FINDING(plain->cat, err, TENSORS_NOT_PLAIN, .scope = r->scope, .file = plain->where,
+					.tensor = r->first, .found = uns_str(r->what),
+					.arg = { { "more", uns_more(r->n - 1) } }));
 	}
 	return 0;
 }

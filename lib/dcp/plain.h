@@ -1,9 +1,9 @@
 /* Which tensors of a DCP directory are plain: their items hold nothing but their elements. `.metadata` does not
- * tell a subclass of torch.Tensor from a tensor, and a subclass's bytes may mean anything (int8 with scales,
- * 8-bit optimizer states, a conjugated tensor). The class stands in the item's pickle. Private to dcp/.
+ * record subclasses of torch.Tensor, and a subclass's bytes may mean anything (int8 with scales,
+ * 8-bit optimizer states, a conjugated tensor). The class is in the item's pickle. Private to dcp/.
  *
  * Few items are read, whatever the size of the model: of tensors that are named alike but for numbers
- * (layers.0.w, layers.1.w), with chunks of one dtype and shape in items of one length, one tells about all. A
+ * (layers.0.w, layers.1.w), with chunks of one dtype and shape in items of one length, one item is read for all. A
  * class's name makes a longer item: torch.save pads to 64 bytes, and the call that rebuilds a subclass takes more.
  * Complex tensors, whose conjugate bit takes less, and compressed items are read one by one. */
 #ifndef UNS_DCP_PLAIN_H
@@ -23,13 +23,12 @@ struct uns_dcp_plain {
 };
 
 /* Begins. `where` must live in the catalog's arena. */
-void uns_dcp_plain_init(struct uns_dcp_plain *plain, struct uns_catalog *cat,
-			struct uns_dcp_reader *reader, const char *where);
+void uns_dcp_plain_init(struct uns_dcp_plain *plain, struct uns_catalog *cat, struct uns_dcp_reader *reader,
+			const char *where);
 void uns_dcp_plain_fini(struct uns_dcp_plain *plain);
 
-/* Looks at the catalog's last tensor, which must have all its pieces. If it is not plain, it is refused
- * within this scope. Does nothing if the item is missing or cannot be read: that is reported when the
- * tensor is read. */
+/* Looks at the catalog's last tensor, which must have all its pieces. If it is not plain, it is refused within this
+ * scope. Does nothing if the item is missing or cannot be read: that is reported when the tensor is read. */
 int uns_dcp_plain_judge(struct uns_dcp_plain *plain, enum uns_scope scope, struct uns_err *err);
 
 /* Adds one finding to the catalog for each class of tensors that was refused, and each scope. */

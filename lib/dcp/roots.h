@@ -4,19 +4,26 @@
 
 #include <stddef.h>
 
+struct uns_arena;
+struct uns_dcp_metadata;
+struct uns_err;
+
 /* How names.c reads the root keys (path[0] of planner_data) of the directory. */
 struct uns_dcp_roots {
-	/* Tensors below one of these keys are weights. NULL = names.c finds the key: "model", then
-	 * "state_dict", each at the top or below one wrapping key, as in ("app", "model", ..). If neither
-	 * exists, every tensor is a weight that is not below a key like an optimizer's ("optimizer*",
-	 * "optim*", "lr_scheduler*", ...). A key of several path elements is written with dots:
-	 * "app.model". */
+	/* Tensors below one of these keys are weights. NULL = names.c finds the key: "model", then "state_dict", each
+	 * at the top or below one wrapping key, as in ("app", "model", ..). If neither exists, every tensor is a weight
+	 * that is not below a key like an optimizer's ("optimizer*", "optim*", "lr_scheduler*", ...). A key of several
+	 * path elements is written with dots: "app.model". */
 	const char *const *weights; /* non-NULL with n_weights = 0: the directory holds no weights */
 	size_t n_weights;
-	/* The root that the catalog records for all tensors and groups, in place of the one in the
-	 * directory; NULL = that one. For a second model or optimizer, whose root in its directory is
-	 * "model" or "optimizer" again. */
+	/* The root that the catalog records for all tensors and groups, in place of the one in the directory; NULL =
+	 * that one. For a second model or optimizer, whose root in its directory is "model" or "optimizer" again. */
 	const char *as_root;
+	/* Called once with the content of .metadata, before tensors are made of it, for a framework that saves tensors
+	 * in another shape than their own (megatron/space.h). NULL = every tensor has its own shape. Chunks are put
+	 * into `arena`, parts of items into `parts`. */
+	int (*restore)(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_arena *parts,
+		       struct uns_err *err);
 };
 
 #endif

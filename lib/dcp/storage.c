@@ -46,58 +46,47 @@ static bool path_stays_below(const char *path)
 	return true;
 }
 
-static int parse_transforms(const struct uns_value *v, const char *name,
-			    struct uns_dcp_strings *strings, struct uns_dcp_storage *out,
-			    struct uns_err *err)
+static int parse_transforms(const struct uns_value *v, const char *name, struct uns_dcp_strings *strings,
+			    struct uns_dcp_storage *out, struct uns_err *err)
 {
 	size_t i;
 
 	if (!v || v->kind == UNS_VALUE_NONE)
 		return 0;
 	if ((v->kind != UNS_VALUE_LIST && v->kind != UNS_VALUE_TUPLE) || v->n > MAX_TRANSFORMS)
-		return uns_fail(err, -ENOTSUP, "storage_data of '%s' has transforms that are not "
-					       "a short list", name);
-	out->transform = UNS_NEW_N(strings->arena, const char *, v->n);
-	if (!out->transform)
-		return uns_oom(err);
+		return uns_fail(err, -ENOTSUP, "storage_data of '%s' has transforms that are not a short list", name);
+	UNS_TRY_ALLOC(out->transform = UNS_NEW_N(strings->arena, const char *, v->n), err);
 	for (i = 0; i < v->n; i++) {
 		out->transform[i] = uns_dcp_string(strings, v->item[i]);
 		if (!out->transform[i])
-			return uns_fail(err, -ENOTSUP, "storage_data of '%s' has a transform "
-						       "without a name", name);
+			return uns_fail(err, -ENOTSUP, "storage_data of '%s' has a transform without a name", name);
 	}
 	out->n_transforms = v->n;
 	return 0;
 }
 
-static int parse_info(const struct uns_value *info, const char *name,
-		      struct uns_dcp_strings *strings, struct uns_dcp_storage *out,
-		      struct uns_err *err)
+static int parse_info(const struct uns_value *info, const char *name, struct uns_dcp_strings *strings,
+		      struct uns_dcp_storage *out, struct uns_err *err)
 {
 	uint64_t end;
 
 	out->path = uns_dcp_string(strings, uns_value_field(info, "relative_path"));
-	if (!out->path ||
-	    !uns_value_u64(uns_value_field(info, "offset"), &out->offset_bytes) ||
+	if (!out->path || !uns_value_u64(uns_value_field(info, "offset"), &out->offset_bytes) ||
 	    !uns_value_u64(uns_value_field(info, "length"), &out->length_bytes))
-		return uns_fail(err, -EBADMSG,
-				"storage_data of '%s' has no valid relative_path, offset and length",
+		return uns_fail(err, -EBADMSG, "storage_data of '%s' has no valid relative_path, offset and length",
 				name);
 	if (!path_stays_below(out->path))
 		return uns_fail(err, -EBADMSG,
-				"storage_data of '%s' leads out of the checkpoint: relative_path is '%s'",
-				name, out->path);
+				"storage_data of '%s' leads out of the checkpoint: relative_path is '%s'", name,
+				out->path);
 	if (!uns_u64_add(out->offset_bytes, out->length_bytes, &end) || end > INT64_MAX)
-		return uns_fail(err, -EBADMSG,
-				"storage_data of '%s': offset %llu + length %llu overflows", name,
-				(unsigned long long)out->offset_bytes,
-				(unsigned long long)out->length_bytes);
-	return parse_transforms(uns_value_field(info, "transform_descriptors"), name, strings, out,
-				err);
+		return uns_fail(err, -EBADMSG, "storage_data of '%s': offset %llu + length %llu overflows", name,
+				(unsigned long long)out->offset_bytes, (unsigned long long)out->length_bytes);
+	return parse_transforms(uns_value_field(info, "transform_descriptors"), name, strings, out, err);
 }
 
-static int parse_index(const struct uns_value *index, struct uns_dcp_strings *strings,
-		       struct uns_box_pool *boxes, struct uns_dcp_item *out, struct uns_err *err)
+static int parse_index(const struct uns_value *index, struct uns_dcp_strings *strings, struct uns_box_pool *boxes,
+		       struct uns_dcp_item *out, struct uns_err *err)
 {
 	const struct uns_value *offset = uns_value_field(index, "offset");
 	struct uns_box at = { 0 };
@@ -110,8 +99,7 @@ static int parse_index(const struct uns_value *index, struct uns_dcp_strings *st
 		return 0;
 	if (!uns_value_dims(offset, at.lo, UNS_MAX_DIMS, &n))
 		return uns_fail(err, -ENOTSUP,
-				"storage_data of '%s' has an offset that is not a list of at most "
-				"%d numbers",
+				"storage_data of '%s' has an offset that is not a list of at most %d numbers",
 				out->name, UNS_MAX_DIMS);
 	at.n = (uint32_t)n;
 	out->at = uns_box_keep(boxes, strings->arena, &at);
@@ -127,16 +115,15 @@ static uint64_t item_hash(const char *name, const uint64_t *lo, size_t n_dims)
 	return uns_keyed_hash(words, (1 + n_dims) * sizeof(*words));
 }
 
-static bool item_is(const struct uns_dcp_item *item, const char *name, const uint64_t *lo,
-		    size_t n_dims)
+static bool item_is(const struct uns_dcp_item *item, const char *name, const uint64_t *lo, size_t n_dims)
 {
 	if (item->name != name || !item->at != !lo)
 		return false;
 	return !lo || (item->at->n == n_dims && memcmp(item->at->lo, lo, n_dims * sizeof(*lo)) == 0);
 }
 
-static struct uns_dcp_item **slot_of(const struct uns_dcp_items *items, const char *name,
-				     const uint64_t *lo, size_t n_dims)
+static struct uns_dcp_item **slot_of(const struct uns_dcp_items *items, const char *name, const uint64_t *lo,
+				     size_t n_dims)
 {
 	size_t i = (size_t)item_hash(name, lo, n_dims) & (items->cap - 1);
 
@@ -145,8 +132,8 @@ static struct uns_dcp_item **slot_of(const struct uns_dcp_items *items, const ch
 	return &items->slot[i];
 }
 
-struct uns_dcp_item *uns_dcp_items_find(const struct uns_dcp_items *items, const char *name,
-					const uint64_t *lo, size_t n_dims)
+struct uns_dcp_item *uns_dcp_items_find(const struct uns_dcp_items *items, const char *name, const uint64_t *lo,
+					size_t n_dims)
 {
 	return items->cap ? *slot_of(items, name, lo, n_dims) : NULL;
 }
@@ -157,8 +144,7 @@ static int item_add(struct uns_dcp_items *items, struct uns_dcp_item *item, stru
 		slot_of(items, item->name, item->at ? item->at->lo : NULL, item->at ? item->at->n : 0);
 
 	if (*slot)
-		return uns_fail(err, -EBADMSG, "storage_data has '%s' twice at the same offset",
-				item->name);
+		return uns_fail(err, -EBADMSG, "storage_data has '%s' twice at the same offset", item->name);
 	*slot = item;
 	return 0;
 }
@@ -188,12 +174,9 @@ int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_str
 		return uns_fail(err, -EBADMSG, "storage_data is not a dict");
 	UNS_TRY(items_reserve(out, storage_data->n, err));
 	for (i = 0; i < storage_data->n; i++) {
-		item = UNS_NEW(strings->arena, struct uns_dcp_item);
-		if (!item)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(item = UNS_NEW(strings->arena, struct uns_dcp_item), err);
 		UNS_TRY(parse_index(storage_data->pair[i].key, strings, boxes, item, err));
-		UNS_TRY(parse_info(storage_data->pair[i].value, item->name, strings, &item->storage,
-				   err));
+		UNS_TRY(parse_info(storage_data->pair[i].value, item->name, strings, &item->storage, err));
 		UNS_TRY(item_add(out, item, err));
 	}
 	return 0;

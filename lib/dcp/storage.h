@@ -9,8 +9,7 @@
 #include "model/box_pool.h"
 #include "wire/value.h"
 
-/* Bytes of a name or path. A limit, because a pickle may use one long string many times, and each use is
- * hashed. */
+/* Bytes of a name or path. A limit, because a pickle may use one long string many times, and each use is hashed. */
 enum { UNS_DCP_MAX_NAME = 4096 };
 
 /* One item: a complete torch.save file, or what `transform` made of one. */
@@ -26,7 +25,7 @@ struct uns_dcp_storage {
 struct uns_dcp_strings {
 	struct uns_map map;
 	struct uns_arena *arena;
-	bool failed; /* out of memory: a NULL from uns_dcp_string then says nothing about the string */
+	bool failed; /* out of memory: a NULL from uns_dcp_string then means nothing for the string */
 };
 
 /* Returns the kept copy of v. NULL if v is not a string, contains a NUL, is longer than UNS_DCP_MAX_NAME,
@@ -52,7 +51,7 @@ int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_str
 void uns_dcp_items_fini(struct uns_dcp_items *items);
 
 /* Finds an item. lo = NULL: the item without an offset. NULL if there is none. O(1). */
-struct uns_dcp_item *uns_dcp_items_find(const struct uns_dcp_items *items, const char *name,
-					const uint64_t *lo, size_t n_dims);
+struct uns_dcp_item *uns_dcp_items_find(const struct uns_dcp_items *items, const char *name, const uint64_t *lo,
+					size_t n_dims);
 
 #endif

@@ -1,7 +1,6 @@
 /* unshard_device_open, unshard_device_close. */
 #include "device/device.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,12 +14,9 @@ enum {
 	DEFAULT_BUFFER_BYTES = 8 << 20,
 	LEAST_BUFFER_BYTES = 4096,
 	DEFAULT_BUFFERS = 16,
-	MOST_DEFAULT_THREADS =
-		12, /* fewer than buffers, so that copies are under way while all of them read */
 };
 
-static int take_options(struct unshard_device *d, const struct unshard_device_options *given,
-			struct uns_err *err)
+static int take_options(struct unshard_device *d, const struct unshard_device_options *given, struct uns_err *err)
 {
 	struct unshard_device_options *o = &d->opt;
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -34,10 +30,9 @@ static int take_options(struct unshard_device *d, const struct unshard_device_op
 	if (!o->n_buffers)
 		o->n_buffers = DEFAULT_BUFFERS;
 	if (!o->n_threads)
-		o->n_threads = (unsigned)uns_u64_min(processors > 0 ? (uint64_t)processors : 1,
-						     MOST_DEFAULT_THREADS);
-	if (o->buffer_bytes < LEAST_BUFFER_BYTES ||
-	    !uns_u64_mul(o->buffer_bytes, o->n_buffers, &bytes))
+		o->n_threads =
+			(unsigned)uns_u64_min(processors > 0 ? (uint64_t)processors : 1, UNS_MOST_THREADS_DEVICE);
+	if (o->buffer_bytes < LEAST_BUFFER_BYTES || !uns_u64_mul(o->buffer_bytes, o->n_buffers, &bytes))
 		return uns_fail(
 			err, -EINVAL,
 			"buffer_bytes=%llu with n_buffers=%u: a buffer has at least %d bytes, and all together fit into memory",
@@ -49,64 +44,86 @@ static int take_options(struct unshard_device *d, const struct unshard_device_op
 	return 0;
 }
 
+/* -- what the maker's thread does -- */
+
 static int device_make(struct unshard_device *d, struct uns_err *err)
 {
 	const struct uns_cuda *cuda = &d->cuda;
+	struct uns_near near = { 0 };
 
 	UNS_TRY(uns_cuda_load(&d->cuda, d->cuda.ordinal, err));
 	d->loaded = true;
 	UNS_TRY(device_set_current(d, err));
-	UNS_TRY(uns_cuda_check(cuda, cuda->StreamCreateWithFlags(&d->stream, cudaStreamNonBlocking),
-			       "making a stream", err));
-	uns_near_find(cuda, &d->near);
-	uns_near_take_memory(&d->near); /* this thread ends with the buffers, and CUDA has begun its own */
-	return uns_pinned_new(cuda, d->opt.n_buffers, d->opt.buffer_bytes, &d->ring, err);
+	UNS_TRY(uns_cuda_check(cuda, cuda->StreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream",
+			       err));
+	uns_near_find(cuda, &near);
+	uns_near_choose(&near, &d->processors);
+	uns_near_take_memory(&near); /* this thread takes nothing but the buffers, and CUDA has begun its own */
+	UNS_TRY(uns_pinned_new(cuda, d->opt.n_buffers, d->opt.buffer_bytes, &d->ring, err));
+	return uns_pool_new(d->opt.n_threads - 1, &d->processors, &d->pool,
+			    err); /* a transfer's own thread works too */
 }
 
-static int device_unmake(struct unshard_device *d, struct uns_err *err)
+static void device_unmake(struct unshard_device *d)
 {
-	(void)err;
 	if (!d->loaded)
-		return 0;
-	d->cuda.SetDevice(
-		d->cuda.ordinal); /* should it fail, all that can be freed is freed nevertheless */
+		return;
+	d->cuda.SetDevice(d->cuda.ordinal); /* should it fail, all that can be freed is freed nevertheless */
 	uns_pinned_free(d->ring);
 	if (d->stream)
 		d->cuda.StreamDestroy(d->stream);
-	return 0;
 }
 
-struct aside {
-	struct unshard_device *device;
-	int (*work)(struct unshard_device *d, struct uns_err *err);
-	struct uns_err *err;
-	int code;
-};
-
-static void *aside_run(void *arg)
+/* Lock held. */
+static void device_wait(struct unshard_device *d, enum device_progress progress)
 {
-	struct aside *a = arg;
+	while (d->progress < progress)
+		pthread_cond_wait(&d->changed, &d->lock);
+}
 
-	a->code = a->work(a->device, a->err);
+static void device_report(struct unshard_device *d, enum device_progress progress)
+{
+	pthread_mutex_lock(&d->lock);
+	d->progress = progress;
+	pthread_cond_broadcast(&d->changed);
+	pthread_mutex_unlock(&d->lock);
+}
+
+static void *maker_run(void *arg)
+{
+	struct unshard_device *d = arg;
+
+	d->code = device_make(d, &d->err);
+	device_report(d, DEVICE_MADE);
+	pthread_mutex_lock(&d->lock);
+	device_wait(d, DEVICE_CLOSING);
+	pthread_mutex_unlock(&d->lock);
+	device_unmake(d);
 	return NULL;
 }
 
-/* In a thread of its own, which CUDA's current device belongs to. */
-static int aside(struct unshard_device *d, int (*work)(struct unshard_device *, struct uns_err *),
-		 struct uns_err *err)
-{
-	struct aside a = { .device = d, .work = work, .err = err };
-	pthread_t thread;
-	int failed = pthread_create(&thread, NULL, aside_run, &a);
+/* -- */
 
-	if (failed)
-		return uns_fail(err, -failed, "no thread for CUDA: %s", strerror(failed));
-	pthread_join(thread, NULL);
-	return a.code;
+static void device_drop(struct unshard_device *d)
+{
+	uns_pool_free(d->pool);
+	pthread_mutex_destroy(&d->lock);
+	pthread_cond_destroy(&d->changed);
+	free(d);
 }
 
-int unshard_device_open(int ordinal, const struct unshard_device_options *options,
-			unshard_device **out, struct unshard_error *error)
+static int device_begin(struct unshard_device *d, const struct unshard_device_options *options, struct uns_err *err)
+{
+	int failed;
+
+	UNS_TRY(take_options(d, options, err));
+	uns_processors_take(&d->processors);
+	failed = uns_thread_begin(&d->maker, &d->processors, maker_run, d);
+	return failed ? uns_fail(err, -failed, "no thread for CUDA: %s", strerror(failed)) : 0;
+}
+
+int unshard_device_open(int ordinal, const struct unshard_device_options *options, unshard_device **out,
+			struct unshard_error *error)
 {
 	struct unshard_device *d = calloc(1, sizeof(*d));
 	struct uns_err err = { 0 };
@@ -115,12 +132,18 @@ int unshard_device_open(int ordinal, const struct unshard_device_options *option
 	if (!d)
 		return give_error(error, &err, uns_oom(&err));
 	d->cuda.ordinal = ordinal;
-	code = take_options(d, options, &err);
-	if (code == 0)
-		code = uns_pool_new(d->opt.n_threads - 1, &d->pool,
-				    &err); /* a transfer's own thread works too */
-	if (code == 0)
-		code = aside(d, device_make, &err);
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_cond_init(&d->changed, NULL);
+	code = device_begin(d, options, &err);
+	if (code < 0) {
+		device_drop(d);
+		return give_error(error, &err, code);
+	}
+	pthread_mutex_lock(&d->lock);
+	device_wait(d, DEVICE_MADE);
+	pthread_mutex_unlock(&d->lock);
+	code = d->code;
+	err = d->err;
 	if (code < 0)
 		unshard_device_close(d);
 	else
@@ -132,7 +155,7 @@ void unshard_device_close(unshard_device *d)
 {
 	if (!d)
 		return;
-	aside(d, device_unmake, NULL);
-	uns_pool_free(d->pool);
-	free(d);
+	device_report(d, DEVICE_CLOSING);
+	pthread_join(d->maker, NULL);
+	device_drop(d);
 }

@@ -12,7 +12,7 @@
 
 enum { MOST_NODES = 1024, NODES_A_WORD = 8 * sizeof(long) };
 
-/* One line of a file that says something of the PCI device; NULL = there is none. */
+/* The first line of a file of the PCI device; NULL = there is none. */
 static char *read_line(const char *bus_id, const char *name, char *line, size_t size)
 {
 	char path[256];
@@ -64,8 +64,7 @@ void uns_near_find(const struct uns_cuda *cuda, struct uns_near *out)
 	if (node < 0 || node >= MOST_NODES)
 		return;
 	found.node = (unsigned)node;
-	if (read_line(bus_id, "local_cpulist", line, sizeof(line)) &&
-	    parse_processors(line, &found.processors))
+	if (read_line(bus_id, "local_cpulist", line, sizeof(line)) && parse_processors(line, &found.processors))
 		*out = found;
 }
 
@@ -76,16 +75,17 @@ void uns_near_take_memory(const struct uns_near *near)
 	if (!near->known)
 		return;
 	nodes[near->node / NODES_A_WORD] = 1ul << near->node % NODES_A_WORD;
-	syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, MOST_NODES + 1); /* without it memory is as good, and farther */
+	syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes,
+		MOST_NODES + 1); /* without it memory is as good, and farther */
 }
 
-void uns_near_stay(const struct uns_near *near)
+void uns_near_choose(const struct uns_near *near, struct uns_processors *processors)
 {
 	cpu_set_t both;
 
-	if (!near->known || sched_getaffinity(0, sizeof(both), &both) < 0)
+	if (!near->known || !processors->known)
 		return;
-	CPU_AND(&both, &both, &near->processors);
+	CPU_AND(&both, &processors->set, &near->processors);
 	if (CPU_COUNT(&both))
-		sched_setaffinity(0, sizeof(both), &both);
+		processors->set = both;
 }

@@ -14,7 +14,7 @@ struct uns_pinned_ring {
 	pthread_cond_t given;
 };
 
-static void put(struct uns_pinned_ring *r, struct uns_pinned *buffer)
+static void ring_put(struct uns_pinned_ring *r, struct uns_pinned *buffer)
 {
 	pthread_mutex_lock(&r->lock);
 	r->idle[(r->first + r->n_idle++) % r->n] = buffer;
@@ -22,7 +22,7 @@ static void put(struct uns_pinned_ring *r, struct uns_pinned *buffer)
 	pthread_mutex_unlock(&r->lock);
 }
 
-static struct uns_pinned *get(struct uns_pinned_ring *r)
+static struct uns_pinned *ring_get(struct uns_pinned_ring *r)
 {
 	struct uns_pinned *buffer;
 
@@ -42,29 +42,26 @@ static int make_buffers(struct uns_pinned_ring *r, struct uns_err *err)
 	size_t i;
 
 	UNS_TRY(uns_cuda_check(r->cuda,
-			       r->cuda->HostAlloc((void **)&r->memory, r->n * r->buffer_bytes,
-						  cudaHostAllocDefault),
+			       r->cuda->HostAlloc((void **)&r->memory, r->n * r->buffer_bytes, cudaHostAllocDefault),
 			       "pinning memory for buffers (fewer or smaller ones may fit)", err));
 	for (i = 0; i < r->n; i++) {
-		UNS_TRY(uns_cuda_check(r->cuda,
-				       r->cuda->EventCreateWithFlags(&r->v[i].copied,
-								     cudaEventDisableTiming |
-									     cudaEventBlockingSync),
-				       "making an event", err));
+		UNS_TRY(uns_cuda_check(
+			r->cuda,
+			r->cuda->EventCreateWithFlags(&r->v[i].copied, cudaEventDisableTiming | cudaEventBlockingSync),
+			"making an event", err));
 		r->v[i].at = r->memory + i * r->buffer_bytes;
-		put(r, &r->v[i]);
+		ring_put(r, &r->v[i]);
 	}
 	return 0;
 }
 
-int uns_pinned_new(const struct uns_cuda *cuda, size_t n_buffers, size_t buffer_bytes,
-		   struct uns_pinned_ring **out, struct uns_err *err)
+int uns_pinned_new(const struct uns_cuda *cuda, size_t n_buffers, size_t buffer_bytes, struct uns_pinned_ring **out,
+		   struct uns_err *err)
 {
 	struct uns_pinned_ring *r = calloc(1, sizeof(*r));
 	int code;
 
-	if (!r)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(r, err);
 	*r = (struct uns_pinned_ring){ .cuda = cuda, .n = n_buffers, .buffer_bytes = buffer_bytes };
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->given, NULL);
@@ -104,25 +101,22 @@ size_t uns_pinned_bytes(const struct uns_pinned_ring *r)
 
 int uns_pinned_take(struct uns_pinned_ring *r, struct uns_pinned **out, struct uns_err *err)
 {
-	struct uns_pinned *buffer = get(r);
-	int code =
-		uns_cuda_check(r->cuda, r->cuda->EventSynchronize(buffer->copied), "copying", err);
+	struct uns_pinned *buffer = ring_get(r);
+	int code = uns_cuda_check(r->cuda, r->cuda->EventSynchronize(buffer->copied), "copying", err);
 
 	if (code < 0)
-		put(r, buffer);
+		ring_put(r, buffer);
 	else
 		*out = buffer;
 	return code;
 }
 
-int uns_pinned_give(struct uns_pinned_ring *r, struct uns_pinned *buffer, cudaStream_t stream,
-		    struct uns_err *err)
+int uns_pinned_give(struct uns_pinned_ring *r, struct uns_pinned *buffer, cudaStream_t stream, struct uns_err *err)
 {
-	int code = uns_cuda_check(r->cuda, r->cuda->EventRecord(buffer->copied, stream), "copying",
-				  err);
+	int code = uns_cuda_check(r->cuda, r->cuda->EventRecord(buffer->copied, stream), "copying", err);
 
 	if (code < 0)
-		r->cuda->StreamSynchronize(stream); /* nothing else says when the copy has ended */
-	put(r, buffer);
+		r->cuda->StreamSynchronize(stream); /* no event shows when the copy has ended */
+	ring_put(r, buffer);
 	return code;
 }

@@ -15,8 +15,8 @@ struct uns_pinned {
 };
 
 /* cuda is borrowed. -ENOMEM: the system lets no more memory be pinned. */
-int uns_pinned_new(const struct uns_cuda *cuda, size_t n_buffers, size_t buffer_bytes,
-		   struct uns_pinned_ring **out, struct uns_err *err);
+int uns_pinned_new(const struct uns_cuda *cuda, size_t n_buffers, size_t buffer_bytes, struct uns_pinned_ring **out,
+		   struct uns_err *err);
 /* Waits for the copies that are under way. NULL is allowed. */
 void uns_pinned_free(struct uns_pinned_ring *ring);
 size_t uns_pinned_bytes(const struct uns_pinned_ring *ring); /* of one buffer */
@@ -24,7 +24,6 @@ size_t uns_pinned_bytes(const struct uns_pinned_ring *ring); /* of one buffer */
 /* The buffer that was given back longest ago; waits until one is there and its copy has ended. */
 int uns_pinned_take(struct uns_pinned_ring *ring, struct uns_pinned **out, struct uns_err *err);
 /* Give it back: it is taken again behind everything that is queued on the stream by now. Also after a failure. */
-int uns_pinned_give(struct uns_pinned_ring *ring, struct uns_pinned *buffer, cudaStream_t stream,
-		    struct uns_err *err);
+int uns_pinned_give(struct uns_pinned_ring *ring, struct uns_pinned *buffer, cudaStream_t stream, struct uns_err *err);
 
 #endif

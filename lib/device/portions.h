@@ -24,8 +24,7 @@ struct uns_portions {
 };
 
 /* Add a box, in order: portions of at most a buffer each. Small boxes share a buffer. An empty one adds nothing. */
-int uns_portions_add(struct uns_portions *p, const struct tensor_box *box, void *to,
-		     struct uns_err *err);
+int uns_portions_add(struct uns_portions *p, const struct tensor_box *box, void *to, struct uns_err *err);
 void uns_portions_fini(struct uns_portions *p);
 
 #endif

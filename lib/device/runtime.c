@@ -37,10 +37,9 @@ static int find_functions(struct uns_cuda *cuda, void *library, struct uns_err *
 	for (i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
 		*(void **)((char *)cuda + functions[i].at) = dlsym(library, functions[i].name);
 		if (!*(void **)((char *)cuda + functions[i].at))
-			return uns_fail(
-				err, -ENODEV,
-				"GPU %d: %s has no function %s; install the CUDA runtime 11, 12 or 13",
-				cuda->ordinal, cuda->library, functions[i].name);
+			return uns_fail(err, -ENODEV,
+					"GPU %d: %s has no function %s; install the CUDA runtime 11, 12 or 13",
+					cuda->ordinal, cuda->library, functions[i].name);
 	}
 	return 0;
 }
@@ -51,10 +50,9 @@ static int find_gpu(const struct uns_cuda *cuda, struct uns_err *err)
 
 	UNS_TRY(uns_cuda_check(cuda, cuda->GetDeviceCount(&n), "looking for GPUs", err));
 	if (cuda->ordinal < 0 || cuda->ordinal >= n)
-		return uns_fail(
-			err, -ENODEV,
-			"GPU %d: CUDA finds %d GPUs, numbered from 0; CUDA_VISIBLE_DEVICES may hide others",
-			cuda->ordinal, n);
+		return uns_fail(err, -ENODEV,
+				"GPU %d: CUDA finds %d GPUs, numbered from 0; CUDA_VISIBLE_DEVICES may hide others",
+				cuda->ordinal, n);
 	return 0;
 }
 
@@ -65,27 +63,24 @@ int uns_cuda_load(struct uns_cuda *cuda, int ordinal, struct uns_err *err)
 	cuda->ordinal = ordinal;
 	library = open_library(&cuda->library);
 	if (!library)
-		return uns_fail(
-			err, -ENODEV,
-			"GPU %d: no CUDA runtime was found (libcudart.so.12, .13 or .11.0); install one, or "
-			"name its directory in LD_LIBRARY_PATH",
-			ordinal);
+		return uns_fail(err, -ENODEV,
+				"GPU %d: no CUDA runtime was found (libcudart.so.12, .13 or .11.0); install one, or "
+				"name its directory in LD_LIBRARY_PATH",
+				ordinal);
 	UNS_TRY(find_functions(cuda, library, err));
 	return find_gpu(cuda, err);
 }
 
-int uns_cuda_check(const struct uns_cuda *cuda, cudaError_t code, const char *what,
-		   struct uns_err *err)
+int uns_cuda_check(const struct uns_cuda *cuda, cudaError_t code, const char *what, struct uns_err *err)
 {
 	if (code == cudaSuccess)
 		return 0;
-	cuda->GetLastError(); /* else whoever asks next in this thread takes the failure for its own */
+	cuda->GetLastError(); /* else the next call in this thread would report the failure as its own */
 	switch (code) {
 	case cudaErrorInsufficientDriver:
-		return uns_fail(
-			err, -ENODEV,
-			"GPU %d: the NVIDIA driver is missing, or too old for %s; install a newer driver",
-			cuda->ordinal, cuda->library);
+		return uns_fail(err, -ENODEV,
+				"GPU %d: the NVIDIA driver is missing, or too old for %s; install a newer driver",
+				cuda->ordinal, cuda->library);
 	case cudaErrorNoDevice:
 		return uns_fail(
 			err, -ENODEV,
@@ -94,12 +89,12 @@ int uns_cuda_check(const struct uns_cuda *cuda, cudaError_t code, const char *wh
 	case cudaErrorStubLibrary:
 	case cudaErrorSystemNotReady:
 	case cudaErrorSystemDriverMismatch:
-		return uns_fail(err, -ENODEV, "GPU %d: the NVIDIA driver cannot be used: %s",
-				cuda->ordinal, cuda->GetErrorString(code));
+		return uns_fail(err, -ENODEV, "GPU %d: the NVIDIA driver cannot be used: %s", cuda->ordinal,
+				cuda->GetErrorString(code));
 	case cudaErrorMemoryAllocation:
 		return uns_fail(err, -ENOMEM, "GPU %d: %s: out of memory", cuda->ordinal, what);
 	default:
-		return uns_fail(err, -EIO, "GPU %d: %s: %s (%s)", cuda->ordinal, what,
-				cuda->GetErrorString(code), cuda->GetErrorName(code));
+		return uns_fail(err, -EIO, "GPU %d: %s: %s (%s)", cuda->ordinal, what, cuda->GetErrorString(code),
+				cuda->GetErrorName(code));
 	}
 }

@@ -8,12 +8,13 @@
 #include "base/error.h"
 
 /* All that is called. Their signatures are the same in CUDA 11 to 13. */
-#define UNS_CUDA_FUNCTIONS(X)                                                                      \
-	X(GetDeviceCount)                                                                          \
-	X(DeviceGetPCIBusId) X(SetDevice) X(HostAlloc) X(FreeHost) X(StreamCreateWithFlags) X(StreamDestroy)            \
-		X(StreamSynchronize) X(EventCreateWithFlags) X(EventDestroy) X(EventRecord)        \
-			X(EventSynchronize) X(MemcpyAsync) X(GetLastError) X(GetErrorName)         \
-				X(GetErrorString)
+/* clang-format off */
+#define UNS_CUDA_FUNCTIONS(X) \
+	X(GetDeviceCount) X(DeviceGetPCIBusId) X(SetDevice) X(HostAlloc) \
+	X(FreeHost) X(StreamCreateWithFlags) X(StreamDestroy) X(StreamSynchronize) \
+	X(EventCreateWithFlags) X(EventDestroy) X(EventRecord) X(EventSynchronize) \
+	X(MemcpyAsync) X(GetLastError) X(GetErrorName) X(GetErrorString)
+/* clang-format on */
 
 struct uns_cuda {
 	int ordinal;
@@ -28,7 +29,6 @@ int uns_cuda_load(struct uns_cuda *cuda, int ordinal, struct uns_err *err);
 
 /* 0, or the failure of a call as code and sentence: "GPU 0: WHAT: ...". CUDA forgets the failure, as far as it
  * lets itself. */
-int uns_cuda_check(const struct uns_cuda *cuda, cudaError_t code, const char *what,
-		   struct uns_err *err);
+int uns_cuda_check(const struct uns_cuda *cuda, cudaError_t code, const char *what, struct uns_err *err);
 
 #endif

@@ -1,9 +1,8 @@
-/* unshard_device_read, unshard_transfer_*: which threads read what, when it is copied, and who waits for it.
+/* unshard_device_read, unshard_transfer_*: which threads read what, when it is copied, and which thread waits for it.
  *
  * A transfer has a thread of its own. It lets the device's pool fill buffers and queue their copies, records an event
  * behind the last of them, and waits for that. So callers wait on a condition and never call CUDA, which would make
  * a context on whatever GPU is their thread's current one. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,29 +29,20 @@ struct unshard_transfer {
 
 /* -- a transfer's threads -- */
 
-static int queue_copies(const struct unshard_transfer *t, const struct uns_portion *first,
-			const struct uns_portion *end, const uint8_t *from, struct uns_err *err)
+static int buffer_fill(const struct unshard_transfer *t, const struct uns_portion *first, const struct uns_portion *end,
+		       uint8_t *buffer, struct uns_err *err)
 {
 	const struct uns_cuda *cuda = &t->device->cuda;
 	const struct uns_portion *p;
 
 	for (p = first; p < end; p++)
+		UNS_TRY(tensor_box_read(&p->box, t->device->opt.way, buffer + p->at_bytes, err));
+	for (p = first; p < end; p++)
 		UNS_TRY(uns_cuda_check(cuda,
-				       cuda->MemcpyAsync(p->to, from + p->at_bytes,
-							 p->box.size_bytes, cudaMemcpyHostToDevice,
-							 t->stream),
+				       cuda->MemcpyAsync(p->to, buffer + p->at_bytes, p->box.size_bytes,
+							 cudaMemcpyHostToDevice, t->stream),
 				       "copying", err));
 	return 0;
-}
-
-static int fill(const struct unshard_transfer *t, const struct uns_portion *first,
-		const struct uns_portion *end, uint8_t *buffer, struct uns_err *err)
-{
-	const struct uns_portion *p;
-
-	for (p = first; p < end; p++)
-		UNS_TRY(tensor_box_read(&p->box, t->device->opt.way, buffer + p->at_bytes, err));
-	return queue_copies(t, first, end, buffer, err);
 }
 
 /* An item of the pool: one buffer is filled, and copied from. */
@@ -66,7 +56,7 @@ static int fill_and_copy(void *ctx, size_t i, struct uns_err *err)
 
 	UNS_TRY(device_set_current(t->device, err));
 	UNS_TRY(uns_pinned_take(t->device->ring, &buffer, err));
-	code = fill(t, p->v + p->begin[i], p->v + end, buffer->at, err);
+	code = buffer_fill(t, p->v + p->begin[i], p->v + end, buffer->at, err);
 	given = uns_pinned_give(t->device->ring, buffer, t->stream, err);
 	return code < 0 ? code : given;
 }
@@ -77,25 +67,20 @@ static int queue_all(struct unshard_transfer *t, struct uns_err *err)
 
 	UNS_TRY(device_set_current(t->device, err));
 	UNS_TRY(uns_cuda_check(cuda,
-			       cuda->EventCreateWithFlags(
-				       &t->copied, cudaEventDisableTiming | cudaEventBlockingSync),
+			       cuda->EventCreateWithFlags(&t->copied, cudaEventDisableTiming | cudaEventBlockingSync),
 			       "making an event", err));
 	UNS_TRY(uns_pool_each(t->device->pool, t->portions.n_fills, fill_and_copy, t, err));
 	return uns_cuda_check(cuda, cuda->EventRecord(t->copied, t->stream), "copying", err);
 }
 
-/* Until all copies have ended, those of a transfer that failed too: the caller's memory is not written after it. */
-static int wait_for_copies(struct unshard_transfer *t, int code, struct uns_err *err)
+static int wait_for_copies(struct unshard_transfer *t, struct uns_err *err)
 {
 	const struct uns_cuda *cuda = &t->device->cuda;
-	cudaError_t over =
-		code < 0 ? cuda->StreamSynchronize(t->stream) : cuda->EventSynchronize(t->copied);
 
-	return code < 0 ? code : uns_cuda_check(cuda, over, "copying", err);
+	return uns_cuda_check(cuda, cuda->EventSynchronize(t->copied), "copying", err);
 }
 
-static void report(struct unshard_transfer *t, enum progress progress, int code,
-		   const struct uns_err *err)
+static void transfer_report(struct unshard_transfer *t, enum progress progress, int code, const struct uns_err *err)
 {
 	pthread_mutex_lock(&t->lock);
 	t->progress = progress;
@@ -111,11 +96,13 @@ static void *transfer_run(void *arg)
 	struct uns_err err = { 0 };
 	int code;
 
-	uns_near_stay(&t->device->near); /* the pool's threads are begun from here, and stay where this one does */
 	code = queue_all(t, &err);
-	report(t, QUEUED, code, &err);
-	code = wait_for_copies(t, code, &err);
-	report(t, OVER, code, &err);
+	if (code < 0) /* what was queued writes to the caller's memory, on a stream that the caller may destroy now */
+		t->device->cuda.StreamSynchronize(t->stream);
+	transfer_report(t, QUEUED, code, &err);
+	if (code == 0)
+		code = wait_for_copies(t, &err);
+	transfer_report(t, OVER, code, &err);
 	pthread_mutex_lock(&t->lock);
 	while (!t->freed)
 		pthread_cond_wait(&t->changed, &t->lock);
@@ -127,8 +114,8 @@ static void *transfer_run(void *arg)
 
 /* -- a transfer's callers -- */
 
-static int plan(struct unshard_transfer *t, const unshard_tensors *tensors,
-		const struct unshard_device_box *boxes, size_t n, struct uns_err *err)
+static int transfer_plan(struct unshard_transfer *t, const unshard_tensors *tensors,
+			 const struct unshard_device_box *boxes, size_t n, struct uns_err *err)
 {
 	const char *at = (const char *)boxes;
 	struct unshard_device_box b = CALLER_OWN(struct unshard_device_box);
@@ -140,8 +127,7 @@ static int plan(struct unshard_transfer *t, const unshard_tensors *tensors,
 		UNS_TRY(caller_take(&b, at, "device_box", err));
 		UNS_TRY(tensor_box_take(tensors, b.i, b.lo, b.len, b.dtype, b.to_bytes, &box, err));
 		if (!b.to && box.size_bytes)
-			return uns_fail(err, -EINVAL,
-					"tensor %s: there is no memory to read it into",
+			return uns_fail(err, -EINVAL, "tensor %s: there is no memory to read it into",
 					unshard_tensors_at(tensors, b.i)->name);
 		UNS_TRY(uns_portions_add(&t->portions, &box, b.to, err));
 	}
@@ -156,19 +142,22 @@ static void transfer_drop(struct unshard_transfer *t)
 	free(t);
 }
 
-static int begin(struct unshard_transfer *t, const unshard_tensors *tensors,
-		 const struct unshard_device_box *boxes, size_t n, struct uns_err *err)
+static int transfer_begin(struct unshard_transfer *t, const unshard_tensors *tensors,
+			  const struct unshard_device_box *boxes, size_t n, struct uns_err *err)
 {
 	int failed;
 
-	UNS_TRY(plan(t, tensors, boxes, n, err));
-	failed = pthread_create(&t->thread, NULL, transfer_run, t);
+	if (t->stream == cudaStreamPerThread)
+		return uns_fail(err, -EINVAL,
+				"the stream is cudaStreamPerThread, which is another one in each thread: the library's "
+				"threads queue the copies; make a stream, or give cudaStreamLegacy");
+	UNS_TRY(transfer_plan(t, tensors, boxes, n, err));
+	failed = uns_thread_begin(&t->thread, &t->device->processors, transfer_run, t);
 	return failed ? uns_fail(err, -failed, "no thread to read with: %s", strerror(failed)) : 0;
 }
 
-int unshard_device_read(unshard_device *device, const unshard_tensors *tensors,
-			const struct unshard_device_box *boxes, size_t n, void *const *stream,
-			unshard_transfer **out, struct unshard_error *error)
+int unshard_device_read(unshard_device *device, const unshard_tensors *tensors, const struct unshard_device_box *boxes,
+			size_t n, void *const *stream, unshard_transfer **out, struct unshard_error *error)
 {
 	struct unshard_transfer *t = calloc(1, sizeof(*t));
 	struct uns_err err = { 0 };
@@ -180,7 +169,7 @@ int unshard_device_read(unshard_device *device, const unshard_tensors *tensors,
 	t->stream = stream ? *stream : device->stream;
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->changed, NULL);
-	code = begin(t, tensors, boxes, n, &err);
+	code = transfer_begin(t, tensors, boxes, n, &err);
 	if (code < 0)
 		transfer_drop(t);
 	else
@@ -188,8 +177,7 @@ int unshard_device_read(unshard_device *device, const unshard_tensors *tensors,
 	return give_error(error, &err, code);
 }
 
-static int wait_until(struct unshard_transfer *t, enum progress progress,
-		      struct unshard_error *error)
+static int wait_until(struct unshard_transfer *t, enum progress progress, struct unshard_error *error)
 {
 	struct uns_err err;
 	int code;

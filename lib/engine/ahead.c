@@ -1,9 +1,8 @@
-/* Threads that ask storage. All that they share is under one lock, which nobody holds while a system call may wait. */
+/* Threads that ask storage. All that they share is under one lock, which is never held while a system call may wait. */
 #include "engine/ahead.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/thread.h"
 
 enum {
 	MOST_FILES = UNS_AHEAD_THREAD_FDS / 2, /* of one thread, with two descriptors each */
@@ -24,13 +24,13 @@ enum {
 	BITE_BYTES = 1 << 20, /* then a reader may have gone */
 };
 
-/* Made by whoever asks first; its descriptors are closed by the thread alone. */
+/* Made by the thread that asks first; its descriptors are closed by the thread alone. */
 struct file {
 	const struct uns_file *of;
 	struct uns_identity id; /* `of` may be another's by now */
-	int fd;                 /* shared with a reader; -1 = there is no file here */
-	int own;                /* the thread's alone; -1 = not yet, or refused */
-	bool tried;             /* to have one */
+	int fd; /* shared with a reader; -1 = there is no file here */
+	int own; /* the thread's alone; -1 = not yet, or refused */
+	bool tried; /* to have one */
 	int64_t used_ns;
 };
 
@@ -55,6 +55,7 @@ struct lane {
 };
 
 struct uns_ahead {
+	struct uns_processors processors; /* of its threads */
 	pthread_mutex_t lock;
 	pthread_cond_t thread_ended;
 	atomic_bool ending;
@@ -74,24 +75,19 @@ static struct timespec after(unsigned seconds)
 
 /* -- the thread -- */
 
-/* A description of its own has a read-ahead of its own, that may be doubled. */
-static void open_once_more(struct file *f)
-{
-	char path[32];
-
-	f->tried = true;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", f->fd);
-	f->own = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (f->own >= 0 && posix_fadvise(f->own, 0, 0, POSIX_FADV_SEQUENTIAL) != 0)
-		uns_close_p(&f->own);
-}
-
 static void ask_for(const struct uns_ahead *a, struct file *f, const struct stretch *s)
 {
 	uint64_t at = s->at, step;
+	char path[32];
 
-	if (!f->tried)
-		open_once_more(f);
+	/* A description of its own has a read-ahead of its own, that may be doubled. */
+	if (!f->tried) {
+		f->tried = true;
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", f->fd);
+		f->own = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		if (f->own >= 0 && posix_fadvise(f->own, 0, 0, POSIX_FADV_SEQUENTIAL) != 0)
+			uns_close_p(&f->own);
+	}
 	for (; at < s->end && !atomic_load(&a->ending); at += step) {
 		step = uns_u64_min(s->end - at, f->own >= 0 ? 2 * s->call_bytes : s->call_bytes);
 		posix_fadvise(f->own >= 0 ? f->own : f->fd, (off_t)at, (off_t)step, POSIX_FADV_WILLNEED);
@@ -105,41 +101,23 @@ static void remove_stretch(struct lane *l, unsigned i)
 		l->stretch[i] = l->stretch[i + 1];
 }
 
-/* Readers take turns; what one wants stays in order. Lock held. */
-static void to_the_back(struct lane *l, const void *reader)
-{
-	struct stretch later[MOST_STRETCHES];
-	unsigned i, n = 0, n_later = 0;
-
-	for (i = 0; i < l->n; i++)
-		if (l->stretch[i].reader == reader)
-			later[n_later++] = l->stretch[i];
-		else
-			l->stretch[n++] = l->stretch[i];
-	memcpy(l->stretch + n, later, n_later * sizeof(*later));
-}
-
-/* Lock held. */
+/* Readers take turns: what else the bite's reader wants goes to the back, in order. Lock held. */
 static struct stretch take_bite(struct lane *l)
 {
-	struct stretch bite = l->stretch[0];
+	struct stretch bite = l->stretch[0], later[MOST_STRETCHES];
+	unsigned i, n = 0, n_later = 0;
 
 	bite.end = uns_u64_min(bite.end, bite.at + BITE_BYTES);
 	l->stretch[0].at = bite.end;
 	if (l->stretch[0].at == l->stretch[0].end)
 		remove_stretch(l, 0);
-	to_the_back(l, bite.reader);
-	return bite;
-}
-
-static bool is_wanted(const struct lane *l, unsigned file)
-{
-	unsigned i;
-
 	for (i = 0; i < l->n; i++)
-		if (l->stretch[i].file == file)
-			return true;
-	return false;
+		if (l->stretch[i].reader == bite.reader)
+			later[n_later++] = l->stretch[i];
+		else
+			l->stretch[n++] = l->stretch[i];
+	memcpy(l->stretch + n, later, n_later * sizeof(*later));
+	return bite;
 }
 
 /* A file that was not used for so long. Lock held. */
@@ -147,13 +125,18 @@ static struct file take_idle(struct lane *l, int64_t idle_ns)
 {
 	const int64_t now_ns = uns_now_ns();
 	struct file taken = { .fd = -1, .own = -1 };
-	unsigned i;
+	unsigned i, k;
 
-	for (i = 0; i < MOST_FILES && taken.fd < 0; i++)
-		if (l->file[i].fd >= 0 && now_ns - l->file[i].used_ns >= idle_ns && !is_wanted(l, i)) {
-			taken = l->file[i];
-			l->file[i].fd = -1;
-		}
+	for (i = 0; i < MOST_FILES && taken.fd < 0; i++) {
+		if (l->file[i].fd < 0 || now_ns - l->file[i].used_ns < idle_ns)
+			continue;
+		for (k = 0; k < l->n && l->stretch[k].file != i; k++)
+			;
+		if (k < l->n)
+			continue; /* more of it is wanted */
+		taken = l->file[i];
+		l->file[i].fd = -1;
+	}
 	return taken;
 }
 
@@ -168,29 +151,6 @@ static void close_idle(struct lane *l, int64_t idle_ns)
 		uns_close_p(&f.own);
 		pthread_mutex_lock(&l->ahead->lock);
 	}
-}
-
-/* Lock held, but while storage is asked. A file's descriptors are the thread's: the lock is not needed for them. */
-static void ask_next(struct lane *l)
-{
-	struct stretch bite = take_bite(l);
-
-	pthread_mutex_unlock(&l->ahead->lock);
-	ask_for(l->ahead, &l->file[bite.file], &bite);
-	pthread_mutex_lock(&l->ahead->lock);
-	l->file[bite.file].used_ns = uns_now_ns();
-	close_idle(l, IDLE_SECONDS * INT64_C(1000000000));
-}
-
-/* false = nothing came for long enough. Lock held. */
-static bool wait_for_work(struct lane *l)
-{
-	const struct timespec until = after(IDLE_SECONDS);
-	int code = 0;
-
-	while (!l->n && !code && !atomic_load(&l->ahead->ending))
-		code = pthread_cond_clockwait(&l->added, &l->ahead->lock, CLOCK_MONOTONIC, &until);
-	return l->n && !atomic_load(&l->ahead->ending);
 }
 
 static void ahead_destroy(struct uns_ahead *a)
@@ -228,13 +188,27 @@ static void end_thread(struct lane *l)
 		ahead_destroy(a);
 }
 
-static void *work(void *ctx)
+static void *lane_run(void *ctx)
 {
 	struct lane *l = ctx;
+	struct timespec until;
+	struct stretch bite;
+	int code;
 
 	pthread_mutex_lock(&l->ahead->lock);
-	while (wait_for_work(l))
-		ask_next(l);
+	for (;;) {
+		until = after(IDLE_SECONDS);
+		for (code = 0; !l->n && !code && !atomic_load(&l->ahead->ending);)
+			code = pthread_cond_clockwait(&l->added, &l->ahead->lock, CLOCK_MONOTONIC, &until);
+		if (!l->n || atomic_load(&l->ahead->ending))
+			break;
+		bite = take_bite(l);
+		pthread_mutex_unlock(&l->ahead->lock);
+		ask_for(l->ahead, &l->file[bite.file], &bite); /* a file's descriptors are this thread's: no lock */
+		pthread_mutex_lock(&l->ahead->lock);
+		l->file[bite.file].used_ns = uns_now_ns();
+		close_idle(l, IDLE_SECONDS * INT64_C(1000000000));
+	}
 	l->takes_work = false; /* what comes now begins another */
 	l->n = 0;
 	close_idle(l, 0);
@@ -242,20 +216,7 @@ static void *work(void *ctx)
 	return NULL;
 }
 
-/* -- who wants something -- */
-
-/* Signals are for the program's own threads. */
-static bool start_thread(struct lane *l)
-{
-	sigset_t all, before;
-	int code;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	code = pthread_create(&l->thread, NULL, work, l);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return code == 0;
-}
+/* -- the readers, which want something -- */
 
 /* Waits only for a thread to return, which needs nothing more. Lock held. */
 static void join_ended(struct uns_ahead *a)
@@ -287,7 +248,7 @@ static struct lane *add_lane(struct uns_ahead *a, uint64_t dev)
 	for (i = 0; i < MOST_FILES; i++)
 		l->file[i].fd = l->file[i].own = -1;
 	pthread_cond_init(&l->added, NULL);
-	if (!start_thread(l)) {
+	if (uns_thread_begin(&l->thread, &a->processors, lane_run, l) != 0) {
 		pthread_cond_destroy(&l->added);
 		free(l);
 		return NULL;
@@ -295,17 +256,6 @@ static struct lane *add_lane(struct uns_ahead *a, uint64_t dev)
 	a->n_lanes++;
 	SLIST_INSERT_HEAD(&a->lanes, l, next);
 	return l;
-}
-
-/* Lock held. */
-static struct lane *lane_of(struct uns_ahead *a, uint64_t dev)
-{
-	struct lane *l;
-
-	SLIST_FOREACH (l, &a->lanes, next)
-		if (l->takes_work && l->dev == dev)
-			return l;
-	return add_lane(a, dev);
 }
 
 /* MOST_FILES = there is no room for it. Lock held. */
@@ -321,8 +271,11 @@ static unsigned file_of(struct lane *l, const struct uns_ahead_ask *ask)
 	}
 	if (room == MOST_FILES)
 		return room;
-	l->file[room] = (struct file){ .of = ask->file, .id = ask->file->stat.id, .own = -1,
-				       .fd = fcntl(ask->fd, F_DUPFD_CLOEXEC, 0), .used_ns = uns_now_ns() };
+	l->file[room] = (struct file){ .of = ask->file,
+				       .id = ask->file->stat.id,
+				       .own = -1,
+				       .fd = fcntl(ask->fd, F_DUPFD_CLOEXEC, 0),
+				       .used_ns = uns_now_ns() };
 	return l->file[room].fd < 0 ? MOST_FILES : room;
 }
 
@@ -349,7 +302,11 @@ bool uns_ahead_ask(struct uns_ahead *a, const struct uns_ahead_ask *ask)
 	bool added;
 
 	pthread_mutex_lock(&a->lock);
-	l = lane_of(a, ask->file->stat.id.dev);
+	SLIST_FOREACH(l, &a->lanes, next)
+	if (l->takes_work && l->dev == ask->file->stat.id.dev)
+		break;
+	if (!l)
+		l = add_lane(a, ask->file->stat.id.dev);
 	if (l)
 		file = file_of(l, ask);
 	added = file < MOST_FILES && add_stretch(l, file, ask);
@@ -365,10 +322,10 @@ void uns_ahead_forget(struct uns_ahead *a, const void *reader)
 	unsigned i;
 
 	pthread_mutex_lock(&a->lock);
-	SLIST_FOREACH (l, &a->lanes, next)
-		for (i = l->n; i-- > 0;)
-			if (l->stretch[i].reader == reader)
-				remove_stretch(l, i);
+	SLIST_FOREACH(l, &a->lanes, next)
+	for (i = l->n; i-- > 0;)
+		if (l->stretch[i].reader == reader)
+			remove_stretch(l, i);
 	pthread_mutex_unlock(&a->lock);
 }
 
@@ -378,12 +335,12 @@ int uns_ahead_new(unsigned most_threads, struct uns_ahead **out, struct uns_err 
 {
 	struct uns_ahead *a = calloc(1, sizeof(*a));
 
-	if (!a)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(a, err);
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->thread_ended, NULL);
 	SLIST_INIT(&a->lanes);
 	a->most_lanes = most_threads;
+	uns_processors_take(&a->processors);
 	*out = a;
 	return 0;
 }
@@ -396,8 +353,8 @@ static void end_threads(struct uns_ahead *a)
 	int code = 0;
 
 	atomic_store(&a->ending, true);
-	SLIST_FOREACH (l, &a->lanes, next)
-		pthread_cond_signal(&l->added);
+	SLIST_FOREACH(l, &a->lanes, next)
+	pthread_cond_signal(&l->added);
 	for (join_ended(a); a->n_lanes && !code; join_ended(a))
 		code = pthread_cond_clockwait(&a->thread_ended, &a->lock, CLOCK_MONOTONIC, &until);
 }
@@ -411,8 +368,8 @@ void uns_ahead_free(struct uns_ahead *a)
 		return;
 	pthread_mutex_lock(&a->lock);
 	end_threads(a);
-	SLIST_FOREACH (l, &a->lanes, next)
-		pthread_detach(l->thread);
+	SLIST_FOREACH(l, &a->lanes, next)
+	pthread_detach(l->thread);
 	a->left = left = a->n_lanes > 0;
 	pthread_mutex_unlock(&a->lock);
 	if (!left)

@@ -1,12 +1,12 @@
 /* Bytes of shards that storage is asked for before they are wanted, by threads of their own.
  *
  * To ask (posix_fadvise WILLNEED) may mean to wait: a file system on FUSE takes so many requests at once (12, where its
- * program says nothing else), and whoever comes then waits for an answer. Nor does the kernel ask where it thinks the
+ * program sets no other number), and the next request waits for an answer. Nor does the kernel ask where it thinks the
  * storage busy and the reader not in need. Both hold a reader up, if the thread that answers it does the asking, by the
  * descriptor that it reads by. So there is a thread for each storage (device number), which has a file open once more.
  * How many requests are under way is then up to the storage: as many as it takes.
  *
- * Private to lib/engine. Threads: any number may call uns_ahead_ask and uns_ahead_forget. */
+ * Threads: any number may call uns_ahead_ask and uns_ahead_forget. */
 #ifndef UNS_ENGINE_AHEAD_H
 #define UNS_ENGINE_AHEAD_H
 
@@ -24,10 +24,10 @@ struct uns_ahead;
 /* A stretch of a file. */
 struct uns_ahead_ask {
 	const struct uns_file *file; /* told apart by it; not used once the call has returned */
-	int fd;                      /* may be closed then */
+	int fd;        /* may be closed then */
 	uint64_t at, end;
 	uint64_t call_bytes; /* the kernel heeds no more of one call */
-	const void *reader;  /* who wants it */
+	const void *reader;  /* which wants it */
 };
 
 /* Threads are started on first use, so that a process may fork after this; each ends when nothing was asked of it for a
@@ -36,7 +36,8 @@ int uns_ahead_new(unsigned most_threads, struct uns_ahead **out, struct uns_err 
 /* Ends the threads. One that storage holds up longer than a second is left behind, and takes with it what it needs. */
 void uns_ahead_free(struct uns_ahead *ahead);
 
-/* Never waits. false = nobody will ask: too much is to be asked already, there is no thread or no descriptor left. */
+/* Never waits. Returns false if the stretch will not be asked for: too much is to be asked already, there is no thread
+ * or no descriptor left. */
 bool uns_ahead_ask(struct uns_ahead *ahead, const struct uns_ahead_ask *ask);
 /* The reader wants no more of what was not asked yet. */
 void uns_ahead_forget(struct uns_ahead *ahead, const void *reader);

@@ -1,5 +1,5 @@
 /* What the engine is made of, and what it keeps for one catalog. engine.c makes and frees both; resolve.c, gather.c and
- * crc.c fill in what they find out. Private to lib/engine. */
+ * crc.c fill in what they find out. */
 #ifndef UNS_ENGINE_BACKING_H
 #define UNS_ENGINE_BACKING_H
 
@@ -27,8 +27,8 @@ struct uns_engine {
 
 /* Where the elements of a piece lie. */
 struct uns_location {
-	bool dense;          /* C order without gaps from data_bytes on */
-	uint32_t crc32;      /* of exactly the piece's bytes, as its container recorded it; 0 = not */
+	bool dense; /* C order without gaps from data_bytes on */
+	uint32_t crc32; /* of exactly the piece's bytes, as its container recorded it; 0 = not */
 	uint64_t data_bytes; /* offset of the first element: in the file, or in the decompressed item */
 };
 
@@ -64,11 +64,11 @@ struct uns_behind {
 struct uns_backing {
 	struct uns_engine *engine;
 	const struct uns_catalog *cat;
-	struct uns_fd_slot *slot;         /* one per file */
-	struct uns_fd_slot *direct_slot;  /* the same to read past the page cache */
-	struct uns_resolved *resolved;    /* one per piece */
+	struct uns_fd_slot *slot; /* one per file */
+	struct uns_fd_slot *direct_slot; /* the same to read past the page cache */
+	struct uns_resolved *resolved; /* one per piece */
 	_Atomic unsigned char *piece_order; /* one per tensor: see gather.c */
-	_Atomic(struct uns_crc *) *crc;     /* one list per tensor: see crc.c */
+	_Atomic(struct uns_crc *) *crc; /* one list per tensor: see crc.c */
 	_Atomic uint64_t crc_changes;
 	_Atomic uint64_t call_bytes; /* see streams.c; 0 = not known yet */
 	pthread_mutex_t behind_lock;

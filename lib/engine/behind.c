@@ -13,10 +13,10 @@ static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
 
 #define STEP_BYTES (4 * MiB)
 /* What lies between two pieces: headers, which are read once. */
-#define GAP_BYTES (64 * KiB)
+#define GAP_BYTES   (64 * KiB)
 #define FOLIO_BYTES (2 * MiB) /* the largest */
 
-static void let_go(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
+static void pages_let_go(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
 {
 	struct uns_fd_slot *slot = &b->slot[file];
 
@@ -32,7 +32,7 @@ static uint64_t folios_of(const struct uns_backing *b, uint32_t file)
 }
 
 /* Remember the folios that lie in [at, end). */
-static void mark(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
+static void mark_gone(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
 {
 	struct uns_behind *behind = &b->behind[file];
 	uint64_t i = (at + FOLIO_BYTES - 1) / FOLIO_BYTES, size = b->cat->files[file].stat.id.size;
@@ -55,12 +55,7 @@ static struct uns_stretch with_margins(const struct uns_backing *b, uint32_t fil
 	return s;
 }
 
-static bool touch(const struct uns_stretch *s, uint64_t at, uint64_t end)
-{
-	return at <= s->end + GAP_BYTES && s->at <= end + GAP_BYTES;
-}
-
-static struct uns_stretch take(struct uns_behind *behind, unsigned i)
+static struct uns_stretch stretch_take(struct uns_behind *behind, unsigned i)
 {
 	struct uns_stretch s = behind->stretch[i];
 
@@ -70,7 +65,7 @@ static struct uns_stretch take(struct uns_behind *behind, unsigned i)
 }
 
 /* Room is there. */
-static void put_first(struct uns_behind *behind, struct uns_stretch s)
+static void stretch_put_first(struct uns_behind *behind, struct uns_stretch s)
 {
 	unsigned i;
 
@@ -80,17 +75,17 @@ static void put_first(struct uns_behind *behind, struct uns_stretch s)
 }
 
 /* Put [at, end) to what it touches. */
-static struct uns_stretch join(struct uns_behind *behind, uint64_t at, uint64_t end)
+static struct uns_stretch stretch_join(struct uns_behind *behind, uint64_t at, uint64_t end)
 {
 	struct uns_stretch s = { at, end, end - at }, other;
 	unsigned i = 0;
 
 	while (i < behind->n) {
-		if (!touch(&behind->stretch[i], s.at, s.end)) {
+		if (s.at > behind->stretch[i].end + GAP_BYTES || behind->stretch[i].at > s.end + GAP_BYTES) {
 			i++;
 			continue;
 		}
-		other = take(behind, i);
+		other = stretch_take(behind, i);
 		s.at = uns_u64_min(s.at, other.at);
 		s.end = uns_u64_max(s.end, other.end);
 		s.fresh_bytes += other.fresh_bytes;
@@ -99,65 +94,49 @@ static struct uns_stretch join(struct uns_behind *behind, uint64_t at, uint64_t 
 	return s;
 }
 
-/* What is still of use once the pages of a stretch have gone: its ends, where a folio may belong to a neighbour too. */
-static void keep_ends(struct uns_behind *behind, struct uns_stretch s)
-{
-	const uint64_t len = uns_u64_min(s.end - s.at, FOLIO_BYTES); /* less where the same was read again */
-	struct uns_stretch head = { s.at, s.at + len, 0 }, tail = { s.end - len, s.end, 0 };
-
-	while (behind->n + 2 > UNS_STRETCHES) /* the oldest is forgotten: its pages stay */
-		take(behind, behind->n - 1);
-	put_first(behind, head);
-	put_first(behind, tail);
-}
-
 /* Bytes [at, end) were read. Returns the stretch whose pages go now; an empty one for none. */
-static struct uns_stretch add(struct uns_behind *behind, uint64_t at, uint64_t end)
+static struct uns_stretch stretch_add(struct uns_behind *behind, uint64_t at, uint64_t end)
 {
-	struct uns_stretch s = join(behind, at, end), gone = { 0 };
+	struct uns_stretch s = stretch_join(behind, at, end), gone = { 0 };
+	const uint64_t len = uns_u64_min(s.end - s.at, FOLIO_BYTES); /* less where the same was read again */
 
+	/* Once its pages have gone only its ends are of use, where a folio may belong to a neighbour too. */
 	if (s.fresh_bytes >= STEP_BYTES) {
-		keep_ends(behind, s);
+		while (behind->n + 2 > UNS_STRETCHES) /* the oldest is forgotten: its pages stay */
+			stretch_take(behind, behind->n - 1);
+		stretch_put_first(behind, (struct uns_stretch){ s.at, s.at + len, 0 });
+		stretch_put_first(behind, (struct uns_stretch){ s.end - len, s.end, 0 });
 		return s;
 	}
 	if (behind->n == UNS_STRETCHES)
-		gone = take(behind, behind->n - 1);
-	put_first(behind, s);
+		gone = stretch_take(behind, behind->n - 1);
+	stretch_put_first(behind, s);
 	return gone;
-}
-
-/* Where a piece's elements begin that were read as they lie there. */
-static bool begin_of(struct uns_backing *b, const struct uns_piece *piece, uint64_t *begin)
-{
-	struct uns_location where = { .dense = true, .data_bytes = piece->offset_bytes };
-
-	if (piece->container != UNS_RAW && !uns_location_known(b, piece, &where))
-		return false;
-	*begin = where.data_bytes;
-	return !uns_piece_is_strided(piece) && uns_reads_in_place(piece, &where);
 }
 
 /* Bytes [first, end) of a piece's elements. */
 static void read_of_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
 {
 	struct uns_backing *b = ctx;
+	struct uns_location where = { .dense = true, .data_bytes = piece->offset_bytes };
 	struct uns_stretch gone = { 0 };
-	uint64_t begin;
 
-	if (!begin_of(b, piece, &begin))
+	if (piece->container != UNS_RAW && !uns_location_known(b, piece, &where))
 		return;
+	if (uns_piece_is_strided(piece) || !uns_reads_in_place(piece, &where))
+		return; /* it was not read as it lies there */
 	pthread_mutex_lock(&b->behind_lock);
 	if (!b->behind)
 		b->behind = calloc(b->cat->n_files + 1, sizeof(*b->behind));
 	if (b->behind)
-		gone = add(&b->behind[piece->file], begin + first, begin + end);
+		gone = stretch_add(&b->behind[piece->file], where.data_bytes + first, where.data_bytes + end);
 	if (gone.fresh_bytes) {
 		gone = with_margins(b, piece->file, gone);
-		mark(b, piece->file, gone.at, gone.end);
+		mark_gone(b, piece->file, gone.at, gone.end);
 	}
 	pthread_mutex_unlock(&b->behind_lock);
 	if (gone.fresh_bytes)
-		let_go(b, piece->file, gone.at, gone.end);
+		pages_let_go(b, piece->file, gone.at, gone.end);
 }
 
 void uns_behind_read(struct uns_backing *b, const struct uns_layout *layout, uint64_t at, size_t len)
@@ -181,7 +160,7 @@ static bool is_set(const uint64_t *bits, uint64_t i)
 	return bits[i / 64] >> i % 64 & 1;
 }
 
-static void let_go_again(struct uns_backing *b, uint32_t file, const uint64_t *gone)
+static void pages_let_go_again(struct uns_backing *b, uint32_t file, const uint64_t *gone)
 {
 	const uint64_t n = folios_of(b, file), size = b->cat->files[file].stat.id.size;
 	uint64_t i, first;
@@ -191,12 +170,12 @@ static void let_go_again(struct uns_backing *b, uint32_t file, const uint64_t *g
 			continue;
 		for (first = i; i < n && is_set(gone, i);)
 			i++;
-		let_go(b, file, first * FOLIO_BYTES, uns_u64_min(i * FOLIO_BYTES, size));
+		pages_let_go(b, file, first * FOLIO_BYTES, uns_u64_min(i * FOLIO_BYTES, size));
 	}
 }
 
 /* What is known of a file so far; from here on nothing is. */
-static struct uns_behind take_all(struct uns_backing *b, uint32_t file)
+static struct uns_behind behind_take(struct uns_backing *b, uint32_t file)
 {
 	struct uns_behind all = { .n = 0 };
 
@@ -217,14 +196,14 @@ void uns_behind_end(struct uns_backing *b)
 	unsigned i;
 
 	for (file = 0; file < b->cat->n_files; file++) {
-		all = take_all(b, file);
+		all = behind_take(b, file);
 		if (all.gone)
-			let_go_again(b, file, all.gone);
+			pages_let_go_again(b, file, all.gone);
 		free(all.gone);
 		for (i = 0; i < all.n; i++) {
 			s = with_margins(b, file, all.stretch[i]);
 			if (s.fresh_bytes)
-				let_go(b, file, s.at, s.end);
+				pages_let_go(b, file, s.at, s.end);
 		}
 	}
 }

@@ -142,7 +142,7 @@ static void free_entries(struct uns_cached *e)
 	}
 }
 
-static void unlock(struct uns_cache *c)
+static void cache_unlock(struct uns_cache *c)
 {
 	struct uns_cached *dead = UNS_TAKE(c->dead);
 
@@ -185,7 +185,7 @@ static struct uns_cached **bucket_of(struct uns_cache *c, const void *owner, str
 	return &c->bucket[uns_keyed_hash(&key, sizeof(key)) % N_BUCKETS];
 }
 
-static struct uns_cached *find(struct uns_cache *c, const void *owner, struct uns_cache_id id)
+static struct uns_cached *entry_find(struct uns_cache *c, const void *owner, struct uns_cache_id id)
 {
 	struct uns_cached *e = *bucket_of(c, owner, id);
 
@@ -217,7 +217,7 @@ static void table_remove(struct uns_cache *c, struct uns_cached *e)
 }
 
 /* Give back what is counted for an entry that has left the table, and have it freed. */
-static void bury(struct uns_cache *c, struct uns_cached *e)
+static void entry_bury(struct uns_cache *c, struct uns_cached *e)
 {
 	if (e->mem) {
 		count_mem(c, 0, e->size);
@@ -233,7 +233,7 @@ static void bury(struct uns_cache *c, struct uns_cached *e)
 static void entry_remove(struct uns_cache *c, struct uns_cached *e)
 {
 	table_remove(c, e);
-	bury(c, e);
+	entry_bury(c, e);
 }
 
 /* -- making room: lock held on entry and return -- */
@@ -243,15 +243,14 @@ static struct uns_cached *oldest_idle(struct uns_cache *c, bool in_memory)
 	struct uns_cached *e;
 
 	TAILQ_FOREACH(e, &c->by_use, by_use)
-		if (e->state == READY && !e->n_pins && (e->mem != NULL) == in_memory)
-			break;
+	if (e->state == READY && !e->n_pins && (e->mem != NULL) == in_memory)
+		break;
 	return e;
 }
 
 static bool spill_fits(const struct uns_cache *c, uint64_t size)
 {
-	return size <= c->max.spill_bytes - c->held.spill_bytes &&
-	       c->held.spill_files < c->max.spill_files;
+	return size <= c->max.spill_bytes - c->held.spill_bytes && c->held.spill_files < c->max.spill_files;
 }
 
 /* Count a file of size bytes, in place of the oldest ones where need be. */
@@ -276,15 +275,8 @@ static void give_back_spill(struct uns_cache *c, uint64_t size)
 	c->held.spill_files--;
 }
 
-static int write_out(const struct uns_cache *c, const struct uns_cached *e, int *fd,
-		     struct uns_err *err)
-{
-	UNS_TRY(uns_spill_open(c->dir, fd, err));
-	return uns_spill_write(c->dir, *fd, e->mem, e->size, 0, err);
-}
-
 /* Move an idle entry from memory to a file, or drop it: it can be made again. */
-static void move_out(struct uns_cache *c, struct uns_cached *e)
+static void entry_move_out(struct uns_cache *c, struct uns_cached *e)
 {
 	struct uns_err err = { 0 };
 	int fd = -1, code;
@@ -294,8 +286,10 @@ static void move_out(struct uns_cache *c, struct uns_cached *e)
 		return;
 	}
 	e->state = MOVING;
-	unlock(c);
-	code = write_out(c, e, &fd, &err);
+	cache_unlock(c);
+	code = uns_spill_open(c->dir, &fd, &err);
+	if (code == 0)
+		code = uns_spill_write(c->dir, fd, e->mem, e->size, 0, &err);
 	if (code < 0) {
 		uns_log(c->log, UNS_LOG_WARN, "%s", err.text);
 		uns_close_p(&fd);
@@ -309,7 +303,7 @@ static void move_out(struct uns_cache *c, struct uns_cached *e)
 		e->fd = fd;
 	}
 	if (e->dropped)
-		bury(c, e);
+		entry_bury(c, e);
 	else if (code < 0)
 		entry_remove(c, e);
 	e->state = READY;
@@ -331,7 +325,7 @@ static enum room take_room(struct uns_cache *c, uint64_t size)
 		idle = oldest_idle(c, true);
 		if (!idle)
 			break;
-		move_out(c, idle);
+		entry_move_out(c, idle);
 	}
 	return take_spill(c, size) ? ROOM_SPILL : ROOM_NONE;
 }
@@ -349,7 +343,7 @@ static int wait_for_room(struct uns_cache *c, uint64_t size, enum room *out, str
 			pthread_cond_wait(&c->changed, &c->lock);
 			continue;
 		}
-		unlock(c);
+		cache_unlock(c);
 		pthread_mutex_lock(&c->lock);
 	}
 	return 0;
@@ -375,31 +369,24 @@ static struct uns_cached *entry_add(struct uns_cache *c, const void *owner, stru
 	return e;
 }
 
-/* The lock is not held: the entry is this thread's alone. A failure leaves it without memory and
- * file, and the budget with what was counted for it. */
-static int give_storage(struct uns_cache *c, struct uns_cached *e, enum room room, uint64_t size,
-			struct uns_err *err)
-{
-	if (room == ROOM_SPILL)
-		return uns_spill_open(c->dir, &e->fd, err);
-	return mem_new(e, size) ? 0 : uns_fail(err, -ENOMEM, "no memory for a decoded piece of %llu bytes",
-				     (unsigned long long)size);
-}
-
-static int fill_entry(struct uns_cache *c, struct uns_cached *e, uint64_t size,
-		      uns_cache_fill *fill, void *ctx, struct uns_err *err)
+static int fill_entry(struct uns_cache *c, struct uns_cached *e, uint64_t size, uns_cache_fill *fill, void *ctx,
+		      struct uns_err *err)
 {
 	enum room room = ROOM_NONE;
-	int code;
+	int code = 0;
 
 	UNS_TRY(wait_for_room(c, size, &room, err));
 	e->size = size;
-	unlock(c);
-	code = give_storage(c, e, room, size, err);
+	cache_unlock(c);
+	/* Without the lock: the entry is this thread's alone. */
+	if (room == ROOM_SPILL)
+		code = uns_spill_open(c->dir, &e->fd, err);
+	else if (!mem_new(e, size))
+		code = uns_fail(err, -ENOMEM, "no memory for a decoded piece of %llu bytes", (unsigned long long)size);
 	if (code == 0)
 		code = fill(ctx, e, err);
 	pthread_mutex_lock(&c->lock);
-	if (code < 0 && !e->mem && e->fd < 0) { /* bury cannot tell where it was counted */
+	if (code < 0 && !e->mem && e->fd < 0) { /* entry_bury does not know where it was counted */
 		if (room == ROOM_MEM)
 			count_mem(c, 0, size);
 		else
@@ -409,18 +396,15 @@ static int fill_entry(struct uns_cache *c, struct uns_cached *e, uint64_t size,
 }
 
 static int get_locked(struct uns_cache *c, const void *owner, struct uns_cache_id id, uint64_t size,
-		      uns_cache_fill *fill, void *ctx, struct uns_cached **out,
-		      struct uns_err *err)
+		      uns_cache_fill *fill, void *ctx, struct uns_cached **out, struct uns_err *err)
 {
 	struct uns_cached *e;
 	int code;
 
-	while ((e = find(c, owner, id)) && e->state != READY)
+	while ((e = entry_find(c, owner, id)) && e->state != READY)
 		pthread_cond_wait(&c->changed, &c->lock);
 	if (!e) {
-		e = entry_add(c, owner, id);
-		if (!e)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(e = entry_add(c, owner, id), err);
 		code = fill_entry(c, e, size, fill, ctx, err);
 		if (code < 0) {
 			entry_remove(c, e);
@@ -436,14 +420,14 @@ static int get_locked(struct uns_cache *c, const void *owner, struct uns_cache_i
 	return 0;
 }
 
-int uns_cache_get(struct uns_cache *c, const void *owner, struct uns_cache_id id, uint64_t size,
-		  uns_cache_fill *fill, void *ctx, struct uns_cached **out, struct uns_err *err)
+int uns_cache_get(struct uns_cache *c, const void *owner, struct uns_cache_id id, uint64_t size, uns_cache_fill *fill,
+		  void *ctx, struct uns_cached **out, struct uns_err *err)
 {
 	int code;
 
 	pthread_mutex_lock(&c->lock);
 	code = get_locked(c, owner, id, size, fill, ctx, out, err);
-	unlock(c);
+	cache_unlock(c);
 	return code;
 }
 
@@ -452,7 +436,7 @@ void uns_cache_put(struct uns_cache *c, struct uns_cached *e)
 	pthread_mutex_lock(&c->lock);
 	if (--e->n_pins == 0)
 		pthread_cond_broadcast(&c->changed);
-	unlock(c);
+	cache_unlock(c);
 }
 
 void uns_cache_drop(struct uns_cache *c, const void *owner)
@@ -467,15 +451,14 @@ void uns_cache_drop(struct uns_cache *c, const void *owner)
 		table_remove(c, e);
 		e->dropped = e->state == MOVING; /* then the thread that moves it buries it */
 		if (!e->dropped)
-			bury(c, e);
+			entry_bury(c, e);
 	}
-	unlock(c);
+	cache_unlock(c);
 }
 
 /* -- bytes: the entry is the caller's (filling) or pinned, so no lock -- */
 
-int uns_cached_write(struct uns_cached *e, const void *buf, size_t len, uint64_t off,
-		     struct uns_err *err)
+int uns_cached_write(struct uns_cached *e, const void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	if (!uns_inside(off, len, e->size))
 		return uns_fail(err, -EBADMSG, "decoded data is larger than expected");
@@ -535,8 +518,7 @@ struct uns_reader uns_reader_of_cached(struct uns_cached *e, uint64_t written_by
 	return (struct uns_reader){ cached_pread, e, written_bytes };
 }
 
-int uns_cached_read(struct uns_cached *e, void *buf, size_t len, uint64_t off,
-		    struct uns_err *err)
+int uns_cached_read(struct uns_cached *e, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	uint64_t at;
 

@@ -1,7 +1,6 @@
 /* Decoded pieces: in memory while the budget allows, else in unlinked temporary files, so that a
  * sequential pass decodes each piece once however small the memory is. Knows no pieces: an entry is
- * bytes under (owner, id). No lock is held while bytes are made, moved or freed. Private to
- * lib/engine. */
+ * bytes under (owner, id). No lock is held while bytes are made, moved or freed. */
 #ifndef UNS_ENGINE_CACHE_H
 #define UNS_ENGINE_CACHE_H
 
@@ -28,7 +27,7 @@ int uns_cache_new(const struct uns_cache_limits *max, const char *dir, struct un
 void uns_cache_free(struct uns_cache *cache); /* nothing may be pinned or moving */
 const char *uns_cache_dir(const struct uns_cache *cache); /* where it spills */
 
-/* Which of an owner's entries: whatever tells them apart; what is not needed is 0. */
+/* Which of an owner's entries: numbers that differ between any two; those not needed are 0. */
 struct uns_cache_id {
 	uint64_t v[7];
 };
@@ -49,8 +48,7 @@ void uns_cache_put(struct uns_cache *cache, struct uns_cached *entry); /* unpin 
 void uns_cache_drop(struct uns_cache *cache, const void *owner);
 
 /* While filling: offsets from the start of the room. */
-int uns_cached_write(struct uns_cached *entry, const void *buf, size_t len, uint64_t off,
-		     struct uns_err *err);
+int uns_cached_write(struct uns_cached *entry, const void *buf, size_t len, uint64_t off, struct uns_err *err);
 /* All of the room as memory until settled; the pages of a spilled entry are those of its file. */
 int uns_cached_map(struct uns_cached *entry, uint8_t **out, struct uns_err *err);
 /* Only the room's first used_bytes are kept; content starts at base_bytes in it. */
@@ -61,8 +59,7 @@ void uns_cached_once(struct uns_cached *entry);
 struct uns_reader uns_reader_of_cached(struct uns_cached *entry, uint64_t written_bytes);
 
 /* Of a pinned entry: len bytes from byte `off` of its content. */
-int uns_cached_read(struct uns_cached *entry, void *buf, size_t len, uint64_t off,
-		    struct uns_err *err);
+int uns_cached_read(struct uns_cached *entry, void *buf, size_t len, uint64_t off, struct uns_err *err);
 /* The content in memory, or NULL when it is in a file. */
 const uint8_t *uns_cached_bytes(const struct uns_cached *entry);
 

@@ -15,7 +15,7 @@
 enum { BLOCK = 1024 }; /* elements converted at a time; 4 KiB of f32 stay in the first cache */
 
 #define F32_BITS_INF UINT32_C(0x7f800000)
-#define F32_EXP(e) ((uint32_t)(e) << 23)
+#define F32_EXP(e)   ((uint32_t)(e) << 23)
 
 static inline float float_of(uint32_t bits)
 {
@@ -34,18 +34,18 @@ static inline uint32_t bits_of(float f)
 }
 
 /* dst[i] = convert(src[i]), of which neither need be aligned. */
-#define FOR_EACH_ELEMENT(name, from, to, convert)                                                  \
-	static void name(const uint8_t *src, uint8_t *dst, size_t n)                               \
-	{                                                                                          \
-		from x;                                                                            \
-		to y;                                                                              \
-		size_t i;                                                                          \
-                                                                                                   \
-		for (i = 0; i < n; i++) {                                                          \
-			memcpy(&x, src + sizeof(x) * i, sizeof(x));                                \
-			y = (convert);                                                             \
-			memcpy(dst + sizeof(y) * i, &y, sizeof(y));                                \
-		}                                                                                  \
+#define FOR_EACH_ELEMENT(name, from, to, convert)                    \
+	static void name(const uint8_t *src, uint8_t *dst, size_t n) \
+	{                                                            \
+		from x;                                              \
+		to y;                                                \
+		size_t i;                                            \
+                                                                     \
+		for (i = 0; i < n; i++) {                            \
+			memcpy(&x, src + sizeof(x) * i, sizeof(x));  \
+			y = (convert);                               \
+			memcpy(dst + sizeof(y) * i, &y, sizeof(y));  \
+		}                                                    \
 	}
 
 /* -- to f32 bits -- */
@@ -102,10 +102,10 @@ static void table_of(enum uns_dtype type, float table[256])
 	static const struct minifloat e4m3 = { 3, 7, false, false };
 	static const struct minifloat e4m3fnuz = { 3, 8, false, true };
 	static const struct minifloat e5m2fnuz = { 2, 16, false, true };
-	const struct minifloat *m = type == UNS_F8_E5M2     ? &e5m2 :
-				    type == UNS_F8_E4M3     ? &e4m3 :
-				    type == UNS_F8_E4M3FNUZ ? &e4m3fnuz :
-							      &e5m2fnuz;
+	const struct minifloat *m = type == UNS_F8_E5M2       ? &e5m2
+				    : type == UNS_F8_E4M3     ? &e4m3
+				    : type == UNS_F8_E4M3FNUZ ? &e4m3fnuz
+							      : &e5m2fnuz;
 	unsigned code;
 
 	for (code = 0; code < 256; code++)
@@ -158,8 +158,7 @@ bool uns_cast_exists(enum uns_dtype from, enum uns_dtype to)
 	       (to == UNS_F64 || to == UNS_F32 || to == UNS_F16 || to == UNS_BF16);
 }
 
-static void to_f32(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst,
-		   size_t n)
+static void to_f32(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst, size_t n)
 {
 	if (from == UNS_BF16)
 		load_bf16(src, dst, n);
@@ -181,8 +180,7 @@ static void of_f32(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n
 		store_f64(src, dst, n);
 }
 
-static void cast_blocks(enum uns_dtype from, const uint8_t *src, enum uns_dtype to, uint8_t *dst,
-			size_t n)
+static void cast_blocks(enum uns_dtype from, const uint8_t *src, enum uns_dtype to, uint8_t *dst, size_t n)
 {
 	size_t in = uns_dtype_size(from), out = uns_dtype_size(to), m;
 	uint8_t block[BLOCK * sizeof(float)];

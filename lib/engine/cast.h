@@ -1,6 +1,5 @@
-/* Element type conversion on read, as torch's Tensor.to() does it: round to nearest even, overflow to
- * infinity, infinities and subnormals kept, a NaN stays a NaN (its payload may differ), f64 by way
- * of f32 to the 16-bit types. */
+/* Element type conversion on read, as torch's Tensor.to() does it: round to nearest even, overflow to infinity,
+ * infinities and subnormals kept, a NaN stays a NaN (its payload may differ), f64 by way of f32 to the 16-bit types. */
 #ifndef UNS_ENGINE_CAST_H
 #define UNS_ENGINE_CAST_H
 

@@ -22,8 +22,7 @@ static bool is_catalogs(const struct uns_backing *b, const struct uns_tensor *t)
 }
 
 /* The memo of a catalog's tensor as this type, or NULL. make: made if it is not there; NULL = no memory. */
-static struct uns_crc *memo_of(const struct uns_backing *b, const struct uns_tensor *t,
-			       enum uns_dtype out, bool make)
+static struct uns_crc *memo_of(const struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out, bool make)
 {
 	_Atomic(struct uns_crc *) *list = &b->crc[t - b->cat->tensors];
 	struct uns_crc *first = atomic_load(list), *memo, *new = NULL;
@@ -51,9 +50,7 @@ int uns_crc_keep(struct uns_backing *b, const struct uns_tensor *t, enum uns_dty
 
 	if (!is_catalogs(b, t))
 		return 0;
-	memo = memo_of(b, t, out, true);
-	if (!memo)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(memo = memo_of(b, t, out, true), err);
 	atomic_store(&memo->found, UNS_CRC_IS_SET | crc);
 	atomic_fetch_add(&b->crc_changes, 1);
 	return 0;
@@ -69,7 +66,7 @@ uint64_t uns_backing_crc_changes(const struct uns_backing *b)
 
 #define FORMAT (UINT64_C(2) << 56)
 
-static void add_u64(struct uns_text *out, uint64_t v)
+static void text_add_u64(struct uns_text *out, uint64_t v)
 {
 	unsigned char bytes[8];
 	int i;
@@ -85,14 +82,14 @@ void uns_backing_crc_export(const struct uns_backing *b, struct uns_text *out)
 	uint64_t found;
 	size_t i;
 
-	add_u64(out, FORMAT | b->cat->n_tensors);
+	text_add_u64(out, FORMAT | b->cat->n_tensors);
 	for (i = 0; i < b->cat->n_tensors; i++)
 		for (memo = atomic_load(&b->crc[i]); memo; memo = memo->next) {
 			found = atomic_load(&memo->found);
 			if (!found)
 				continue;
-			add_u64(out, i);
-			add_u64(out, (uint64_t)memo->out << 32 | (uint32_t)found);
+			text_add_u64(out, i);
+			text_add_u64(out, (uint64_t)memo->out << 32 | (uint32_t)found);
 		}
 }
 
@@ -114,8 +111,7 @@ void uns_backing_crc_import(struct uns_backing *b, struct uns_span in)
 
 /* -- what containers recorded -- */
 
-int uns_crc_recorded(const struct uns_gather *g, const struct uns_piece *piece, uint32_t *out,
-		     struct uns_err *err)
+int uns_crc_recorded(const struct uns_gather *g, const struct uns_piece *piece, uint32_t *out, struct uns_err *err)
 {
 	struct uns_location at = { .crc32 = piece->crc32 };
 
@@ -127,7 +123,7 @@ int uns_crc_recorded(const struct uns_gather *g, const struct uns_piece *piece, 
 
 /* Pieces are sorted by position. Where each holds one range and has a recorded CRC, these combine
  * to the tensor's; replicas of what is covered already are left out. Else the result is 0. */
-static int combine(const struct uns_gather *g, uint32_t *out, struct uns_err *err)
+static int combine_pieces(const struct uns_gather *g, uint32_t *out, struct uns_err *err)
 {
 	size_t size = uns_dtype_size(g->tensor->dtype), i;
 	struct uns_range range;
@@ -143,9 +139,7 @@ static int combine(const struct uns_gather *g, uint32_t *out, struct uns_err *er
 		UNS_TRY(uns_crc_recorded(g, &g->piece[i], &recorded, err));
 		if (!recorded)
 			return 0;
-		crc = at ? (uint32_t)crc32_combine64(crc, recorded,
-						     (z_off64_t)(range.count * size)) :
-			   recorded;
+		crc = at ? (uint32_t)crc32_combine64(crc, recorded, (z_off64_t)(range.count * size)) : recorded;
 		at += range.count;
 	}
 	*out = crc;
@@ -154,8 +148,8 @@ static int combine(const struct uns_gather *g, uint32_t *out, struct uns_err *er
 
 /* -- looking up -- */
 
-int uns_crc_look_up(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
-		    uint32_t *crc, bool *known, struct uns_err *err)
+int uns_crc_look_up(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out, uint32_t *crc, bool *known,
+		    struct uns_err *err)
 {
 	const struct uns_crc *memo = is_catalogs(b, t) ? memo_of(b, t, out, false) : NULL;
 	uint64_t found = memo ? atomic_load(&memo->found) : 0;
@@ -166,13 +160,13 @@ int uns_crc_look_up(struct uns_backing *b, const struct uns_tensor *t, enum uns_
 	if (found || out != t->dtype)
 		return 0;
 	UNS_TRY(uns_backing_resolve(b, t, err));
-	UNS_TRY(combine(&g, crc, err));
+	UNS_TRY(combine_pieces(&g, crc, err));
 	*known = *crc != 0;
 	return *known ? uns_crc_keep(b, t, out, *crc, err) : 0;
 }
 
-int uns_backing_crc(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
-		    uint32_t *crc, struct uns_err *err)
+int uns_backing_crc(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out, uint32_t *crc,
+		    struct uns_err *err)
 {
 	struct uns_crc *memo = is_catalogs(b, t) ? memo_of(b, t, out, true) : NULL;
 	uint64_t served = memo ? atomic_load(&memo->served) : 0;

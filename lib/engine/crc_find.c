@@ -31,7 +31,7 @@ static void find_fini(struct find *f)
 	free(f->chunk);
 }
 
-static int check_stop(const struct find *f, struct uns_err *err)
+static int stop_check(const struct find *f, struct uns_err *err)
 {
 	if (f->stop && f->stop->asked(f->stop->ctx))
 		return uns_fail(err, -EINTR, "interrupted while data was read for CRCs");
@@ -49,30 +49,16 @@ static int add_tensor(struct find *f, const struct uns_segment *s, struct uns_er
 	uint32_t crc;
 	bool known;
 
-	UNS_TRY(check_stop(f, err));
+	UNS_TRY(stop_check(f, err));
 	UNS_TRY(uns_crc_look_up(f->b, s->tensor, s->out, &crc, &known, err));
 	if (known)
 		return 0;
 	for (at = 0; at < size; at += CHUNK_BYTES) {
 		if (!UNS_HEAP_ROOM(f->chunk, f->n, f->cap))
 			return uns_oom(err);
-		f->chunk[f->n++] = (struct chunk){ .of = s, .at = at,
-						   .len = uns_u64_min(CHUNK_BYTES, size - at) };
+		f->chunk[f->n++] = (struct chunk){ .of = s, .at = at, .len = uns_u64_min(CHUNK_BYTES, size - at) };
 	}
 	uns_count(&f->b->engine->count.crc_total_bytes, size);
-	return 0;
-}
-
-/* A zip file shows the CRC of a record twice: behind its data (with a literal between them), and in the
- * directory at the end. The first of them is enough. */
-static int add_tensors(struct find *f, const struct uns_layout *layout, struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 2; i < layout->n; i++)
-		if (layout->segment[i].from == UNS_FROM_CRC32 &&
-		    layout->segment[i - 2].tensor == layout->segment[i].tensor)
-			UNS_TRY(add_tensor(f, &layout->segment[i], err));
 	return 0;
 }
 
@@ -81,20 +67,19 @@ static int read_chunk(void *ctx, size_t i, struct uns_err *err)
 	const struct find *f = ctx;
 	struct chunk *c = &f->chunk[i];
 	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(READ_BYTES);
-	struct uns_segment segment = { .from = UNS_FROM_PIECES, .tensor = c->of->tensor,
-				       .out = c->of->out,
-				       .len_bytes = size_of(c->of) };
-	const struct uns_layout whole = { .catalog = f->b->cat, .segment = &segment, .n = 1,
-					  .size_bytes = segment.len_bytes };
+	struct uns_segment segment = {
+		.from = UNS_FROM_PIECES, .tensor = c->of->tensor, .out = c->of->out, .len_bytes = size_of(c->of)
+	};
+	const struct uns_layout whole = {
+		.catalog = f->b->cat, .segment = &segment, .n = 1, .size_bytes = segment.len_bytes
+	};
 	uint64_t done = 0;
 	ssize_t got;
 
-	if (!buf)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(buf, err);
 	for (; done < c->len; done += (uint64_t)got) {
-		UNS_TRY(check_stop(f, err));
-		got = uns_read(f->b, &whole, buf, (size_t)uns_u64_min(READ_BYTES, c->len - done),
-			       c->at + done, err);
+		UNS_TRY(stop_check(f, err));
+		got = uns_read(f->b, &whole, buf, (size_t)uns_u64_min(READ_BYTES, c->len - done), c->at + done, err);
 		if (got < 0)
 			return (int)got;
 		c->crc = (uint32_t)crc32_z(c->crc, buf, (z_size_t)got);
@@ -117,8 +102,7 @@ static int keep_all(const struct find *f, struct uns_err *err)
 		whole = true;
 		for (crc = 0; c < end && c->of == of; c++) {
 			whole &= c->done;
-			crc = c->at ? (uint32_t)crc32_combine64(crc, c->crc, (z_off64_t)c->len) :
-				      c->crc;
+			crc = c->at ? (uint32_t)crc32_combine64(crc, c->crc, (z_off64_t)c->len) : c->crc;
 		}
 		if (whole)
 			UNS_TRY(uns_crc_keep(f->b, of->tensor, of->out, crc, err));
@@ -126,13 +110,19 @@ static int keep_all(const struct find *f, struct uns_err *err)
 	return 0;
 }
 
-int uns_backing_crcs_find(struct uns_backing *b, const struct uns_layout *layout,
-			  const struct uns_stop *stop, struct uns_err *err)
+int uns_backing_crcs_find(struct uns_backing *b, const struct uns_layout *layout, const struct uns_stop *stop,
+			  struct uns_err *err)
 {
 	UNS_CLEANUP(find_fini) struct find f = { .b = b, .stop = stop };
+	const struct uns_segment *s = layout->segment;
 	int code, kept;
+	size_t i;
 
-	UNS_TRY(add_tensors(&f, layout, err));
+	/* A zip file shows the CRC of a record twice: behind its data (with a literal between them), and in the
+	 * directory at the end. The first of them is enough. */
+	for (i = 2; i < layout->n; i++)
+		if (s[i].from == UNS_FROM_CRC32 && s[i - 2].tensor == s[i].tensor)
+			UNS_TRY(add_tensor(&f, &s[i], err));
 	if (!f.n)
 		return 0;
 	code = uns_pool_each(b->engine->pool, f.n, read_chunk, &f, err);

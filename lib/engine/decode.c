@@ -30,8 +30,7 @@ struct job {
 static struct uns_strided strided_of_raw(const struct job *j)
 {
 	const struct uns_piece *piece = j->piece;
-	struct uns_strided s = { .n = piece->box->n,
-				 .elem_bytes = uns_dtype_size(j->tensor->dtype) };
+	struct uns_strided s = { .n = piece->box->n, .elem_bytes = uns_dtype_size(j->tensor->dtype) };
 	uint32_t d;
 
 	for (d = 0; d < s.n; d++) {
@@ -43,8 +42,7 @@ static struct uns_strided strided_of_raw(const struct job *j)
 
 static struct uns_strided strided_of_item(const struct uns_torch_tensor *t)
 {
-	struct uns_strided s = { .n = (uint32_t)t->n_dims,
-				 .elem_bytes = uns_dtype_size(t->dtype) };
+	struct uns_strided s = { .n = (uint32_t)t->n_dims, .elem_bytes = uns_dtype_size(t->dtype) };
 	uint32_t d;
 
 	for (d = 0; d < s.n; d++) {
@@ -56,9 +54,8 @@ static struct uns_strided strided_of_item(const struct uns_torch_tensor *t)
 }
 
 /* dst_off: where in the entry's room the dense copy goes. */
-static int copy_strided(const struct uns_strided *s, const struct uns_reader *r,
-			struct uns_cached *e, uint64_t dst_off, uint64_t dense_bytes,
-			struct uns_err *err)
+static int copy_strided(const struct uns_strided *s, const struct uns_reader *r, struct uns_cached *e, uint64_t dst_off,
+			uint64_t dense_bytes, struct uns_err *err)
 {
 	uint8_t *room;
 
@@ -93,8 +90,7 @@ static int write_entry(void *ctx, const void *bytes, size_t len, uint64_t off, s
 	return uns_cached_write(ctx, bytes, len, off, err);
 }
 
-static int finish_raw(const struct job *j, struct uns_cached *e, uint64_t made_bytes,
-		      struct uns_err *err)
+static int finish_raw(const struct job *j, struct uns_cached *e, uint64_t made_bytes, struct uns_err *err)
 {
 	const struct uns_file *f = &j->b->cat->files[j->piece->file];
 	struct uns_reader r = uns_reader_of_cached(e, made_bytes);
@@ -105,16 +101,14 @@ static int finish_raw(const struct job *j, struct uns_cached *e, uint64_t made_b
 		return copy_strided(&s, &r, e, j->stored_bytes, j->dense_bytes, err);
 	}
 	if (made_bytes != j->dense_bytes)
-		return uns_fail(err, -EBADMSG,
-				"%s/%s: tensor %s: %llu bytes decompressed, expected %llu",
-				uns_root_path(f->root), f->path, j->tensor->key,
-				(unsigned long long)made_bytes, (unsigned long long)j->dense_bytes);
+		return uns_fail(err, -EBADMSG, "%s/%s: tensor %s: %llu bytes decompressed, expected %llu",
+				uns_root_path(f->root), f->path, j->tensor->key, (unsigned long long)made_bytes,
+				(unsigned long long)j->dense_bytes);
 	uns_cached_settle(e, 0, made_bytes);
 	return 0;
 }
 
-static int finish_item(const struct job *j, struct uns_cached *e, uint64_t made_bytes,
-		       struct uns_err *err)
+static int finish_item(const struct job *j, struct uns_cached *e, uint64_t made_bytes, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_reader whole = uns_reader_of_cached(e, made_bytes), r;
@@ -126,9 +120,9 @@ static int finish_item(const struct job *j, struct uns_cached *e, uint64_t made_
 	UNS_TRY(uns_item_tensor(j->b, j->tensor, j->piece, &r, &arena, &t, err));
 	s = strided_of_item(&t);
 	uns_location_keep(j->b, j->piece,
-			 &(struct uns_location){ .dense = t.contiguous,
-					     .crc32 = uns_item_crc(j->tensor, j->piece, &t),
-					     .data_bytes = s.first_bytes });
+			  &(struct uns_location){ .dense = t.contiguous,
+						  .crc32 = uns_item_crc(j->tensor, j->piece, &t),
+						  .data_bytes = s.first_bytes });
 	if (t.contiguous)
 		uns_cached_settle(e, s.first_bytes, s.first_bytes + j->dense_bytes);
 	else if (j->dense_copy)
@@ -136,8 +130,11 @@ static int finish_item(const struct job *j, struct uns_cached *e, uint64_t made_
 	return t.contiguous ? 0 : NEEDS_DENSE_COPY;
 }
 
-static int fill_zstd(const struct job *j, struct uns_cached *e, struct uns_err *err)
+/* -- */
+
+static int decoded_fill(void *ctx, struct uns_cached *e, struct uns_err *err)
 {
+	const struct job *j = ctx;
 	const struct uns_zstd_part part = { .file = j->piece->file,
 					    .offset_bytes = j->piece->offset_bytes,
 					    .length_bytes = j->piece->length_bytes,
@@ -145,21 +142,12 @@ static int fill_zstd(const struct job *j, struct uns_cached *e, struct uns_err *
 					    .name = j->tensor->key };
 	uint64_t made;
 
-	UNS_TRY(uns_zstd_read(j->b, &part, write_entry, e, &made, err));
-	return j->piece->container == UNS_RAW ? finish_raw(j, e, made, err) :
-					 finish_item(j, e, made, err);
-}
-
-/* -- */
-
-static int fill(void *ctx, struct uns_cached *e, struct uns_err *err)
-{
-	const struct job *j = ctx;
-
-	if (j->stored_bytes)
-		UNS_TRY(fill_zstd(j, e, err));
-	else
+	if (!j->stored_bytes) {
 		UNS_TRY(fill_strided(j, e, err));
+	} else {
+		UNS_TRY(uns_zstd_read(j->b, &part, write_entry, e, &made, err));
+		UNS_TRY(j->piece->container == UNS_RAW ? finish_raw(j, e, made, err) : finish_item(j, e, made, err));
+	}
 	uns_count(&j->b->engine->count.decoded_pieces, 1);
 	uns_count(&j->b->engine->count.decoded_bytes, j->dense_bytes);
 	return 0;
@@ -170,25 +158,18 @@ static int get_entry(struct job *j, struct uns_cached **out, struct uns_err *err
 	const struct uns_cache_id id = { { (uint64_t)(j->piece - j->b->cat->pieces) } };
 	uint64_t size = j->stored_bytes + (j->dense_copy ? j->dense_bytes : 0);
 
-	return uns_cache_get(j->b->engine->cache, j->b, id, size, fill, j, out, err);
+	return uns_cache_get(j->b->engine->cache, j->b, id, size, decoded_fill, j, out, err);
 }
 
-static uint64_t stored_bytes(const struct uns_piece *piece, uint64_t dense_bytes)
+int uns_decode(struct uns_backing *b, const struct uns_tensor *tensor, const struct uns_piece *piece,
+	       struct uns_cached **out, struct uns_err *err)
 {
-	if (piece->codec == UNS_CODEC_NONE)
-		return 0;
-	return dense_bytes + (piece->container == UNS_RAW ? 0 : ITEM_OVERHEAD_BYTES);
-}
-
-int uns_decode(struct uns_backing *b, const struct uns_tensor *tensor,
-	       const struct uns_piece *piece, struct uns_cached **out, struct uns_err *err)
-{
-	struct job j = { b, tensor, piece,
-			 .dense_bytes = uns_piece_elems(piece) * uns_dtype_size(tensor->dtype) };
+	struct job j = { b, tensor, piece, .dense_bytes = uns_piece_elems(piece) * uns_dtype_size(tensor->dtype) };
 	struct uns_location where;
 	int code;
 
-	j.stored_bytes = stored_bytes(piece, j.dense_bytes);
+	if (piece->codec != UNS_CODEC_NONE)
+		j.stored_bytes = j.dense_bytes + (piece->container == UNS_RAW ? 0 : ITEM_OVERHEAD_BYTES);
 	j.dense_copy = !j.stored_bytes || (piece->container == UNS_RAW && piece->stride_elems) ||
 		       (uns_location_known(b, piece, &where) && !where.dense);
 	UNS_TRY(uns_source_check(b, piece->file, err));

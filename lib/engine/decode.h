@@ -1,5 +1,5 @@
 /* Some pieces cannot be read where they lie: they are compressed, or have gaps or another order of
- * dimensions. These are decoded into the cache, as dense bytes in C order. Private to lib/engine. */
+ * dimensions. These are decoded into the cache, as dense bytes in C order. */
 #ifndef UNS_ENGINE_DECODE_H
 #define UNS_ENGINE_DECODE_H
 
@@ -12,8 +12,8 @@ static inline bool uns_reads_in_place(const struct uns_piece *piece, const struc
 }
 
 /* The piece's dense bytes as a pinned cache entry; its source file is checked to be unchanged. */
-int uns_decode(struct uns_backing *b, const struct uns_tensor *tensor,
-	       const struct uns_piece *piece, struct uns_cached **out, struct uns_err *err);
+int uns_decode(struct uns_backing *b, const struct uns_tensor *tensor, const struct uns_piece *piece,
+	       struct uns_cached **out, struct uns_err *err);
 
 /* Where a file holds zstd frames and nothing else. */
 struct uns_zstd_part {
@@ -25,9 +25,8 @@ struct uns_zstd_part {
 
 /* Decompress them; `sink` receives the bytes in order. -EBADMSG beyond max_bytes, -ENOTSUP when the
  * window is larger than the engine's budget. */
-typedef int uns_zstd_sink(void *ctx, const void *bytes, size_t len, uint64_t off,
-			  struct uns_err *err);
-int uns_zstd_read(struct uns_backing *b, const struct uns_zstd_part *part, uns_zstd_sink *sink,
-		  void *ctx, uint64_t *out_bytes, struct uns_err *err);
+typedef int uns_zstd_sink(void *ctx, const void *bytes, size_t len, uint64_t off, struct uns_err *err);
+int uns_zstd_read(struct uns_backing *b, const struct uns_zstd_part *part, uns_zstd_sink *sink, void *ctx,
+		  uint64_t *out_bytes, struct uns_err *err);
 
 #endif

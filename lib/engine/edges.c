@@ -1,11 +1,10 @@
-/* Two windows of bytes, filled when first used. A read that lies in neither goes to the reader
- * behind. */
+/* Two windows of bytes, filled when first used. A read that lies in neither goes to the reader behind. */
 #include "engine/edges.h"
 
 #include "base/checked.h"
 
-static int copy_from(struct uns_edges *e, const uint8_t *window, size_t *held, uint64_t window_off,
-		     size_t window_len, void *buf, size_t len, uint64_t off, struct uns_err *err)
+static int copy_from(struct uns_edges *e, const uint8_t *window, size_t *held, uint64_t window_off, size_t window_len,
+		     void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	if (!*held) {
 		UNS_TRY(uns_reader_pread(e->whole, (void *)window, window_len, window_off, err));

@@ -1,6 +1,5 @@
 /* A reader that remembers the first and the last bytes of a torch.save item. The item's headers lie
- * at both ends and are parsed in some ten reads; storage is asked twice for them. Private to
- * lib/engine. */
+ * at both ends and are parsed in some ten reads; storage is asked twice for them. */
 #ifndef UNS_ENGINE_EDGES_H
 #define UNS_ENGINE_EDGES_H
 

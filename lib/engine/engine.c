@@ -8,7 +8,6 @@
 #include "engine/backing.h"
 
 enum {
-	DEFAULT_THREADS = 32, /* they wait for storage, they do not compute */
 	LEAST_WINDOW_BYTES = 8 << 20, /* RFC 8878 asks every decoder for that; zstd's levels up to 19 need it */
 };
 
@@ -17,8 +16,8 @@ static void engine_free_p(struct uns_engine **engine)
 	uns_engine_free(*engine);
 }
 
-/* Source files, spilled pieces and threads that ask ahead hold descriptors; a quarter is plenty for spilled pieces, and for
- * those threads. */
+/* Source files, spilled pieces and threads that ask ahead hold descriptors; a quarter is plenty for spilled pieces, and
+ * for those threads. */
 static void share_descriptors(const struct uns_engine_options *options, size_t *files, size_t *spilled,
 			      unsigned *ahead_threads)
 {
@@ -33,24 +32,20 @@ static void share_descriptors(const struct uns_engine_options *options, size_t *
 		*files = uns_u64_min(*files, options->max_open_files);
 }
 
-int uns_engine_new(const struct uns_engine_options *options, struct uns_engine **out,
-		   struct uns_err *err)
+int uns_engine_new(const struct uns_engine_options *options, struct uns_engine **out, struct uns_err *err)
 {
 	UNS_CLEANUP(engine_free_p) struct uns_engine *e = calloc(1, sizeof(*e));
-	struct uns_cache_limits cache = { .mem_bytes = options->cache_bytes,
-					  .spill_bytes = options->spill_bytes };
+	struct uns_cache_limits cache = { .mem_bytes = options->cache_bytes, .spill_bytes = options->spill_bytes };
 	unsigned ahead_threads;
 	size_t max_open;
 
-	if (!e)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(e, err);
 	share_descriptors(options, &max_open, &cache.spill_files, &ahead_threads);
 	uns_fds_init(&e->fds, max_open, &e->count);
 	uns_windows_init(&e->windows, uns_u64_max(options->window_bytes, LEAST_WINDOW_BYTES));
 	e->delay_read_us = options->delay_read_us;
 	e->most_ahead_bytes = options->ahead_bytes;
-	UNS_TRY(uns_pool_new(options->n_threads ? options->n_threads : DEFAULT_THREADS, &e->pool,
-			     err));
+	UNS_TRY(uns_pool_new(options->n_threads ? options->n_threads : UNS_THREADS_SESSION, NULL, &e->pool, err));
 	UNS_TRY(uns_ahead_new(ahead_threads, &e->ahead, err));
 	UNS_TRY(uns_cache_new(&cache, options->cache_dir, &e->count, options->log, &e->cache, err));
 	*out = UNS_TAKE(e);
@@ -104,14 +99,13 @@ static void backing_free_p(struct uns_backing **b)
 	uns_backing_free(*b);
 }
 
-int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
-		    struct uns_backing **out, struct uns_err *err)
+int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat, struct uns_backing **out,
+		    struct uns_err *err)
 {
 	UNS_CLEANUP(backing_free_p) struct uns_backing *b = calloc(1, sizeof(*b));
 	size_t i;
 
-	if (!b)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(b, err);
 	b->engine = engine;
 	b->cat = cat;
 	pthread_mutex_init(&b->behind_lock, NULL);
@@ -122,8 +116,7 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 	b->crc = calloc(cat->n_tensors + 1, sizeof(*b->crc));
 	for (i = 0; b->direct_slot && i < cat->n_files; i++)
 		b->direct_slot[i].past_cache = true;
-	if (!b->slot || !b->direct_slot || !b->resolved || !b->piece_order || !b->crc)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(b->slot && b->direct_slot && b->resolved && b->piece_order && b->crc, err);
 	*out = UNS_TAKE(b);
 	return 0;
 }
@@ -133,30 +126,7 @@ size_t uns_backing_bytes(const struct uns_backing *b)
 	const struct uns_catalog *cat = b->cat;
 
 	return sizeof(*b) + cat->n_files * (sizeof(*b->slot) + sizeof(*b->direct_slot)) +
-	       cat->n_pieces * sizeof(*b->resolved) +
-	       cat->n_tensors * (sizeof(*b->piece_order) + sizeof(*b->crc));
-}
-
-static void crcs_free(struct uns_backing *b)
-{
-	struct uns_crc *memo, *next;
-	size_t i;
-
-	for (i = 0; b->crc && i < b->cat->n_tensors; i++)
-		for (memo = atomic_load(&b->crc[i]); memo; memo = next) {
-			next = memo->next;
-			free(memo);
-		}
-	free((void *)b->crc);
-}
-
-static void behind_free(struct uns_backing *b)
-{
-	size_t i;
-
-	for (i = 0; b->behind && i < b->cat->n_files; i++)
-		free(b->behind[i].gone);
-	free(b->behind);
+	       cat->n_pieces * sizeof(*b->resolved) + cat->n_tensors * (sizeof(*b->piece_order) + sizeof(*b->crc));
 }
 
 static void close_slots(struct uns_backing *b, struct uns_fd_slot *slot)
@@ -170,6 +140,9 @@ static void close_slots(struct uns_backing *b, struct uns_fd_slot *slot)
 
 void uns_backing_free(struct uns_backing *b)
 {
+	struct uns_crc *memo, *next;
+	size_t i;
+
 	if (!b)
 		return;
 	uns_cache_drop(b->engine->cache, b);
@@ -177,8 +150,15 @@ void uns_backing_free(struct uns_backing *b)
 	close_slots(b, b->direct_slot);
 	free(b->resolved);
 	free((void *)b->piece_order);
-	crcs_free(b);
-	behind_free(b);
+	for (i = 0; b->crc && i < b->cat->n_tensors; i++)
+		for (memo = atomic_load(&b->crc[i]); memo; memo = next) {
+			next = memo->next;
+			free(memo);
+		}
+	free((void *)b->crc);
+	for (i = 0; b->behind && i < b->cat->n_files; i++)
+		free(b->behind[i].gone);
+	free(b->behind);
 	pthread_mutex_destroy(&b->behind_lock);
 	free(b);
 }

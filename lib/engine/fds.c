@@ -24,8 +24,7 @@ size_t uns_fds_budget(void)
 		return 256;
 	if (lim.rlim_cur == RLIM_INFINITY || lim.rlim_cur > MOST_FDS)
 		return MOST_FDS - RESERVED_FDS;
-	return lim.rlim_cur > 2 * RESERVED_FDS ? lim.rlim_cur - RESERVED_FDS :
-						 lim.rlim_cur / 8 + 1;
+	return lim.rlim_cur > 2 * RESERVED_FDS ? lim.rlim_cur - RESERVED_FDS : lim.rlim_cur / 8 + 1;
 }
 
 void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *count)
@@ -71,13 +70,12 @@ static int slot_release(struct uns_fds *fds, struct uns_fd_slot *slot)
 
 static int fail_stale(const struct uns_file *file, struct uns_err *err, const char *how)
 {
-	return uns_fail(err, -ESTALE, "%s/%s: the file %s after unshard read the checkpoint's "
-				      "metadata; its data are not shown",
+	return uns_fail(err, -ESTALE,
+			"%s/%s: the file %s after unshard read the checkpoint's metadata; its data are not shown",
 			uns_root_path(file->root), file->path, how);
 }
 
-static int fail_changed(const struct uns_file *file, const struct uns_identity *now,
-			struct uns_err *err)
+static int fail_changed(const struct uns_file *file, const struct uns_identity *now, struct uns_err *err)
 {
 	const struct uns_identity *was = &file->stat.id;
 
@@ -92,8 +90,7 @@ static int fail_changed(const struct uns_file *file, const struct uns_identity *
 	return fail_stale(file, err, "was written to");
 }
 
-static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
-			struct uns_err *err)
+static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_err why = { 0 };
@@ -101,8 +98,7 @@ static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
 	int code;
 
 	if (file->missing)
-		return uns_fail(err, -ENODATA, "%s/%s is missing", uns_root_path(file->root),
-				file->path);
+		return uns_fail(err, -ENODATA, "%s/%s is missing", uns_root_path(file->root), file->path);
 	code = uns_root_open_file(file->root, file->path, &fd, &now, &why);
 	if (code == -ENOENT)
 		return fail_stale(file, err, "was removed");
@@ -119,7 +115,7 @@ static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
 /* Count one more open file; another one may have to be closed for it. `scarce`: the process had no
  * descriptor left, so that another one must be closed, unless none is open. Lock held; waits. false
  * when another thread opened the slot meanwhile. */
-static bool reserve(struct uns_fds *fds, const struct uns_fd_slot *slot, bool scarce, int *victim)
+static bool slot_reserve(struct uns_fds *fds, const struct uns_fd_slot *slot, bool scarce, int *victim)
 {
 	const size_t max = scarce ? 1 : fds->max_open;
 
@@ -135,15 +131,15 @@ static bool reserve(struct uns_fds *fds, const struct uns_fd_slot *slot, bool sc
 
 /* Lock held on entry and return, dropped around the I/O. 1 = the process has no descriptor left,
  * but other files are open: try again as `scarce`. */
-static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
-		     bool scarce, struct uns_err *err)
+static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, bool scarce,
+		     struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	struct uns_direct direct = { 0 };
 	uint64_t nlink = 0;
 	int victim = -1, fd = -1, code;
 
-	if (!reserve(fds, slot, scarce, &victim))
+	if (!slot_reserve(fds, slot, scarce, &victim))
 		return 0;
 	pthread_mutex_unlock(&fds->lock);
 	uns_close_p(&victim);
@@ -172,8 +168,7 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	return 0;
 }
 
-int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
-		struct uns_err *err)
+int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err)
 {
 	int code = 0;
 
@@ -212,12 +207,11 @@ void uns_fds_close(struct uns_fds *fds, struct uns_fd_slot *slot)
 
 /* A rename over the file or an unlink of one of its names changes ctime, not the bytes that an open
  * descriptor holds: ctime may be another with each name less, once. What it is then is remembered; a later
- * one with as many names is a write, whatever mtime says. Lock held. */
-static bool has_lost_a_name(struct uns_fd_slot *slot, const struct uns_identity *was,
-			    const struct uns_identity *now, uint64_t nlink)
+ * one with as many names is a write, even if mtime did not change. Lock held. */
+static bool has_lost_a_name(struct uns_fd_slot *slot, const struct uns_identity *was, const struct uns_identity *now,
+			    uint64_t nlink)
 {
-	if (now->dev != was->dev || now->ino != was->ino || now->size != was->size ||
-	    now->mtime_ns != was->mtime_ns)
+	if (now->dev != was->dev || now->ino != was->ino || now->size != was->size || now->mtime_ns != was->mtime_ns)
 		return false;
 	if (nlink < slot->nlink) {
 		slot->nlink = nlink;
@@ -226,8 +220,7 @@ static bool has_lost_a_name(struct uns_fd_slot *slot, const struct uns_identity 
 	return now->ctime_ns == slot->ctime_ns;
 }
 
-int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
-		  struct uns_err *err)
+int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err)
 {
 	struct uns_identity now;
 	uint64_t nlink;

@@ -1,6 +1,5 @@
 /* Descriptors of source files. A file is opened when it is first read, then shared by all readers, and
- * closed, the least recently used first, when another file needs its descriptor. Knows no tensors.
- * Private to lib/engine. */
+ * closed, the least recently used first, when another file needs its descriptor. Knows no tensors. */
 #ifndef UNS_ENGINE_FDS_H
 #define UNS_ENGINE_FDS_H
 
@@ -39,17 +38,14 @@ size_t uns_fds_budget(void);
 void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *count);
 void uns_fds_fini(struct uns_fds *fds);
 
-/* Open the file unless it is open, and keep it open until it is unpinned. Waits while all
- * descriptors are pinned, so a thread must not pin two. -ESTALE when the file is not the one that
- * the catalog saw, -ENODATA when it was missing already, -EMFILE when the process has no descriptor
- * left for even one file. */
-int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
-		struct uns_err *err);
+/* Open the file unless it is open, and keep it open until it is unpinned. Waits while all descriptors are pinned, so a
+ * thread must not pin two. -ESTALE when the file is not the one that the catalog saw, -ENODATA when it was missing
+ * already, -EMFILE when the process has no descriptor left for even one file. */
+int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err);
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot);
 
 /* Does the pinned slot's descriptor still hold the bytes that the catalog saw? -ESTALE if not. */
-int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
-		  struct uns_err *err);
+int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err);
 
 void uns_fds_close(struct uns_fds *fds, struct uns_fd_slot *slot); /* not pinned */
 

@@ -33,20 +33,18 @@ enum { LONG_RUN_BYTES = 256 << 10 };
 struct uns_gather uns_gather_of(struct uns_backing *b, const struct uns_tensor *tensor)
 {
 	tensor = uns_tensor_with_bytes(b->cat, tensor);
-	return (struct uns_gather){ .b = b,
-				    .tensor = tensor,
-				    .piece = uns_tensor_pieces(b->cat, tensor),
-				    .n_pieces = tensor->n_pieces };
+	return (struct uns_gather){
+		.b = b, .tensor = tensor, .piece = uns_tensor_pieces(b->cat, tensor), .n_pieces = tensor->n_pieces
+	};
 }
 
-struct uns_gather uns_gather_of_segment(struct uns_backing *b, const struct uns_layout *layout,
-					size_t segment)
+struct uns_gather uns_gather_of_segment(struct uns_backing *b, const struct uns_layout *layout, size_t segment)
 {
 	const struct uns_segment *s = &layout->segment[segment];
 	struct uns_gather g = uns_gather_of(b, s->tensor);
 
 	if (!s->tensor->own)
-		g.ahead = (struct uns_ahead){ layout, segment };
+		g.reading = (struct uns_reading_segment){ layout, segment };
 	return g;
 }
 
@@ -125,8 +123,8 @@ struct opened {
 	struct uns_how how;
 };
 
-static int piece_open(const struct uns_gather *g, const struct uns_piece *piece, bool may_wait,
-		      struct opened *out, struct uns_err *err)
+static int piece_open(const struct uns_gather *g, const struct uns_piece *piece, bool may_wait, struct opened *out,
+		      struct uns_err *err)
 {
 	struct uns_location where = { 0 };
 
@@ -134,10 +132,9 @@ static int piece_open(const struct uns_gather *g, const struct uns_piece *piece,
 	if (piece->container == UNS_BLOCK)
 		return block_open(g, piece, &out->cached, err);
 	if (piece->codec == UNS_CODEC_NONE)
-		UNS_TRY(uns_locate(g->b, g->tensor, piece, &g->ahead, &where, err));
+		UNS_TRY(uns_locate(g->b, g->tensor, piece, &g->reading, &where, err));
 	if (!uns_reads_in_place(piece, &where))
-		return g->never_decode ? UNS_MUST_DECODE :
-					 uns_decode(g->b, g->tensor, piece, &out->cached, err);
+		return g->never_decode ? UNS_MUST_DECODE : uns_decode(g->b, g->tensor, piece, &out->cached, err);
 	out->data_bytes = where.data_bytes;
 	return 0;
 }
@@ -146,68 +143,13 @@ static void piece_close(struct opened *o)
 {
 	if (o->cached)
 		uns_cache_put(o->b->engine->cache, o->cached);
-	o->cached = NULL;
 }
 
-static int piece_read(const struct opened *o, void *buf, size_t len, uint64_t off,
-		      struct uns_err *err)
+static int piece_read(const struct opened *o, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	if (o->cached)
 		return uns_cached_read(o->cached, buf, len, off, err);
 	return uns_source_pread_how(o->b, o->file, o->how, buf, len, o->data_bytes + off, err);
-}
-
-/* -- copying what a piece has -- */
-
-struct copy {
-	const struct opened *from;
-	uint8_t *dst;     /* receives [at, end) of the tensor */
-	uint64_t at, end;
-	uint8_t *scratch; /* allocated when needed */
-	uint64_t copied;
-};
-
-/* Short stretches: read as many as fit into the scratch memory at once, then put each where it belongs. */
-static int copy_batch(struct copy *c, struct cursor *cursor, struct uns_err *err)
-{
-	struct cursor again = *cursor;
-	struct stretch first, s;
-	size_t len = 0, done = 0;
-
-	if (!c->scratch &&
-	    !(c->scratch = malloc((size_t)uns_u64_min(c->end - c->at, UNS_SCRATCH_BYTES))))
-		return uns_oom(err);
-	cursor_cut(cursor, c->at, c->end, &first);
-	for (; cursor_cut(cursor, c->at, c->end, &s) && len + s.bytes <= UNS_SCRATCH_BYTES;
-	     cursor_next(cursor))
-		len += (size_t)s.bytes;
-	UNS_TRY(piece_read(c->from, c->scratch, len, first.in_piece, err));
-	for (; done < len; cursor_next(&again)) {
-		cursor_cut(&again, c->at, c->end, &s);
-		memcpy(c->dst + (s.at - c->at), c->scratch + done, (size_t)s.bytes);
-		done += (size_t)s.bytes;
-	}
-	c->copied += len;
-	return 0;
-}
-
-static int copy_stretches(struct copy *c, struct cursor *cursor, struct uns_err *err)
-{
-	bool in_memory = c->from->cached && uns_cached_bytes(c->from->cached), last;
-	struct stretch s;
-
-	while (cursor_cut(cursor, c->at, c->end, &s)) {
-		last = cursor->k + 1 >= cursor->stretches.n || s.at + s.bytes >= c->end;
-		if (!in_memory && !last && s.bytes < LONG_RUN_BYTES) {
-			UNS_TRY(copy_batch(c, cursor, err));
-			continue;
-		}
-		UNS_TRY(piece_read(c->from, c->dst + (s.at - c->at), (size_t)s.bytes, s.in_piece,
-				   err));
-		c->copied += s.bytes;
-		cursor_next(cursor);
-	}
-	return 0;
 }
 
 /* Bytes [at, at+len) of a tensor, wanted at dst. */
@@ -219,32 +161,52 @@ struct wanted {
 	_Atomic uint64_t copied;
 };
 
-static int copy_piece(struct wanted *want, const struct uns_piece *piece, bool may_wait,
-		      struct uns_err *err)
+/* Copies what one piece has of the wanted bytes. Fails with -EAGAIN, without a sentence, if storage would have to be
+ * waited for and may_wait is false. */
+static int piece_copy(struct wanted *want, const struct uns_piece *piece, bool may_wait, struct uns_err *err)
 {
+	const uint64_t at = want->at, end = want->at + want->len;
 	UNS_CLEANUP(piece_close) struct opened from = { 0 };
 	UNS_CLEANUP(uns_free_p) uint8_t *scratch = NULL;
-	struct copy c = { .from = &from, .dst = want->dst, .at = want->at,
-			  .end = want->at + want->len };
-	struct cursor cursor = cursor_at(want->g, piece, want->at);
-	struct stretch unused;
-	int code;
+	struct cursor cursor = cursor_at(want->g, piece, at), again;
+	uint64_t copied = 0, batch_at;
+	size_t batch, done;
+	struct stretch s;
+	bool last, in_memory;
 
-	if (!cursor_cut(&cursor, c.at, c.end, &unused))
+	if (!cursor_cut(&cursor, at, end, &s))
 		return 0;
 	UNS_TRY(piece_open(want->g, piece, may_wait, &from, err));
-	code = copy_stretches(&c, &cursor, err);
-	scratch = c.scratch;
-	if (code >= 0)
-		atomic_fetch_add_explicit(&want->copied, c.copied, memory_order_relaxed);
-	return code;
+	in_memory = from.cached && uns_cached_bytes(from.cached);
+	for (; cursor_cut(&cursor, at, end, &s); copied += batch) {
+		last = cursor.k + 1 >= cursor.stretches.n || s.at + s.bytes >= end;
+		batch = (size_t)s.bytes;
+		if (in_memory || last || s.bytes >= LONG_RUN_BYTES) {
+			UNS_TRY(piece_read(&from, want->dst + (s.at - at), batch, s.in_piece, err));
+			cursor_next(&cursor);
+			continue;
+		}
+		if (!scratch)
+			UNS_TRY_ALLOC(scratch = malloc((size_t)uns_u64_min(want->len, UNS_SCRATCH_BYTES)), err);
+		again = cursor;
+		batch_at = s.in_piece;
+		for (batch = 0; cursor_cut(&cursor, at, end, &s) && batch + s.bytes <= UNS_SCRATCH_BYTES;
+		     cursor_next(&cursor))
+			batch += (size_t)s.bytes;
+		UNS_TRY(piece_read(&from, scratch, batch, batch_at, err));
+		for (done = 0; done < batch; done += (size_t)s.bytes, cursor_next(&again)) {
+			cursor_cut(&again, at, end, &s);
+			memcpy(want->dst + (s.at - at), scratch + done, (size_t)s.bytes);
+		}
+	}
+	atomic_fetch_add_explicit(&want->copied, copied, memory_order_relaxed);
+	return 0;
 }
 
 /* -- which pieces -- */
 
 /* Bytes of the tensor between a piece's first and last element, other pieces' included. */
-static void piece_span(const struct uns_gather *g, const struct uns_piece *piece, uint64_t *start,
-		       uint64_t *end)
+static void piece_span(const struct uns_gather *g, const struct uns_piece *piece, uint64_t *start, uint64_t *end)
 {
 	struct uns_stretches stretches = uns_stretches_of_piece(&g->tensor->shape, piece);
 	uint64_t size = uns_dtype_size(g->tensor->dtype);
@@ -311,8 +273,7 @@ static size_t next_piece(const struct wanted *want, size_t first, size_t i)
 		piece_span(g, &g->piece[i], &start, &end);
 		if (start >= want->at + want->len)
 			break;
-		if (end > want->at &&
-		    (i == first || !uns_same_elements(&g->piece[i - 1], &g->piece[i])))
+		if (end > want->at && (i == first || !uns_same_elements(&g->piece[i - 1], &g->piece[i])))
 			return i;
 	}
 	return g->n_pieces;
@@ -355,35 +316,28 @@ static int read_of_block(void *ctx, bool may_decode, void *buf, size_t len, uint
 		from = uns_u64_max(off, begin);
 		end = uns_u64_min(off + len, begin + s.bytes);
 		if (from < end)
-			UNS_TRY(uns_gather_bytes(&s.g, dst + (from - off), s.at + (from - begin),
-						 (size_t)(end - from), err));
+			UNS_TRY(uns_gather_bytes(&s.g, dst + (from - off), s.at + (from - begin), (size_t)(end - from),
+						 err));
 	}
 	return 0;
 }
 
-/* The files are those that the catalog saw: bytes that were read earlier may be given out. */
-static int check_files(const struct share *s, struct uns_err *err)
-{
-	const struct wanted want = { .g = &s->g, .at = s->at, .len = (size_t)s->bytes };
-	const size_t first = first_piece(&s->g, want.at);
-	size_t i;
-
-	for (i = next_piece(&want, first, first); i < s->g.n_pieces; i = next_piece(&want, first, i + 1))
-		UNS_TRY(uns_source_check(s->g.b, s->g.piece[i].file, err));
-	return 0;
-}
-
+/* The block as an entry of the cache. Its bytes may have been read earlier: so its sources' files are checked now. */
 static int block_open(const struct uns_gather *g, const struct uns_piece *piece, struct uns_cached **out,
 		      struct uns_err *err)
 {
 	struct of_block of = { g->b, piece->block };
 	const struct uns_block_reader reader = { read_of_block, &of };
-	struct share s;
+	size_t first, k;
 	unsigned i;
 
 	for (i = 0; i < piece->block->n_sources; i++) {
-		s = share_of(g->b, piece->block, i);
-		UNS_TRY(check_files(&s, err));
+		const struct share s = share_of(g->b, piece->block, i);
+		const struct wanted want = { .g = &s.g, .at = s.at, .len = (size_t)s.bytes };
+
+		first = first_piece(&s.g, want.at);
+		for (k = next_piece(&want, first, first); k < s.g.n_pieces; k = next_piece(&want, first, k + 1))
+			UNS_TRY(uns_source_check(s.g.b, s.g.piece[k].file, err));
 	}
 	return uns_block_get(g->b, g->tensor, piece, &reader, out, err);
 }
@@ -401,60 +355,41 @@ static uint64_t elems_before(const struct uns_stretches *stretches, uint64_t ele
 	return k * stretches->stretch_elems + (elem > start ? elem - start : 0);
 }
 
-typedef void visit_fn(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end);
-
-/* What each piece has of bytes [at, at+len) of the tensor. */
-static void visit_pieces(const struct uns_gather *g, uint64_t at, size_t len, visit_fn *visit, void *ctx)
+/* What each piece has of bytes [at, at+len) of the tensor. A block is read as a whole when it is first touched: then
+ * its sources' pieces are visited instead of it. */
+static void visit_pieces(const struct uns_gather *g, uint64_t at, size_t len, uns_extent_visit *visit, void *ctx)
 {
 	const struct wanted want = { .g = g, .at = at, .len = len };
 	const uint64_t size = uns_dtype_size(g->tensor->dtype);
 	size_t first = first_piece(g, at), i;
+	unsigned k;
 
 	for (i = next_piece(&want, first, first); i < g->n_pieces; i = next_piece(&want, first, i + 1)) {
-		struct uns_stretches stretches = uns_stretches_of_piece(&g->tensor->shape, &g->piece[i]);
+		const struct uns_piece *piece = &g->piece[i];
+		struct uns_stretches stretches = uns_stretches_of_piece(&g->tensor->shape, piece);
 		uint64_t begin = elems_before(&stretches, at / size), end = elems_before(&stretches, (at + len) / size);
 
-		if (begin < end)
-			visit(ctx, &g->piece[i], begin * size, end * size);
+		if (begin < end && piece->container != UNS_BLOCK)
+			visit(ctx, piece, begin * size, end * size);
+		if (begin > 0 || end == 0 || piece->container != UNS_BLOCK)
+			continue;
+		for (k = 0; k < piece->block->n_sources; k++) {
+			const struct share s = share_of(g->b, piece->block, k);
+
+			visit_pieces(&s.g, s.at, (size_t)s.bytes, visit, ctx);
+		}
 	}
 }
 
-struct visitor {
-	struct uns_backing *b;
-	visit_fn *visit;
-	void *ctx;
-};
-
-/* A block is read as a whole, when it is first touched. */
-static void visit_files_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
-{
-	const struct visitor *v = ctx;
-	struct share s;
-	unsigned i;
-
-	if (piece->container != UNS_BLOCK) {
-		v->visit(v->ctx, piece, first, end);
-		return;
-	}
-	for (i = 0; first == 0 && i < piece->block->n_sources; i++) {
-		s = share_of(v->b, piece->block, i);
-		visit_pieces(&s.g, s.at, (size_t)s.bytes, v->visit, v->ctx);
-	}
-}
-
-void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
-			 uint64_t from, uint64_t to,
-			 void (*visit)(void *ctx, const struct uns_piece *piece, uint64_t first,
-				       uint64_t end),
-			 void *ctx)
+void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout, size_t segment, uint64_t from,
+			 uint64_t to, uns_extent_visit *visit, void *ctx)
 {
 	const struct uns_segment *s = &layout->segment[segment];
-	struct uns_gather g = uns_gather_of_segment(b, layout, segment);
-	uint64_t out = uns_dtype_size(s->out), size = uns_dtype_size(g.tensor->dtype);
-	uint64_t first_elem = s->first_elem + from / out, end_elem = s->first_elem + (to + out - 1) / out;
-	struct visitor v = { b, visit, ctx };
+	const struct uns_gather g = uns_gather_of_segment(b, layout, segment);
+	const uint64_t out = uns_dtype_size(s->out), size = uns_dtype_size(g.tensor->dtype);
+	const uint64_t first_elem = s->first_elem + from / out, end_elem = s->first_elem + (to + out - 1) / out;
 
-	visit_pieces(&g, first_elem * size, (size_t)((end_elem - first_elem) * size), visit_files_piece, &v);
+	visit_pieces(&g, first_elem * size, (size_t)((end_elem - first_elem) * size), visit, ctx);
 }
 
 /* -- where storage must be waited for: all pieces at once -- */
@@ -467,62 +402,51 @@ struct at_once {
 	size_t n;
 };
 
-static int copy_one(void *ctx, size_t i, struct uns_err *err)
+static int copy_one_at_once(void *ctx, size_t i, struct uns_err *err)
 {
 	const struct at_once *work = ctx;
 
-	return copy_piece(work->want, work->piece[i], true, err);
+	return piece_copy(work->want, work->piece[i], true, err);
 }
 
-static int copy_at_once(const struct wanted *want, size_t first, size_t i, uint64_t *copied,
-			struct uns_err *err)
+/* Piece i and all behind it, on the pool. */
+static int copy_at_once(struct wanted *want, size_t first, size_t i, struct uns_err *err)
 {
 	struct uns_gather g = *want->g;
 	struct wanted rest = { .g = &g, .dst = want->dst, .at = want->at, .len = want->len };
 	struct at_once work = { .want = &rest };
 
-	g.ahead = (struct uns_ahead){ 0 }; /* every item would look ahead to the same segments */
+	g.reading = (struct uns_reading_segment){ 0 }; /* every item would look ahead to the same segments */
 	while (i < g.n_pieces) {
-		for (work.n = 0; i < g.n_pieces && work.n < PIECES_AT_ONCE;
-		     i = next_piece(&rest, first, i + 1))
+		for (work.n = 0; i < g.n_pieces && work.n < PIECES_AT_ONCE; i = next_piece(&rest, first, i + 1))
 			work.piece[work.n++] = &g.piece[i];
-		UNS_TRY(uns_pool_each(g.b->engine->pool, work.n, copy_one, &work, err));
+		UNS_TRY(uns_pool_each(g.b->engine->pool, work.n, copy_one_at_once, &work, err));
 	}
-	*copied = rest.copied;
+	want->copied += rest.copied;
 	return 0;
 }
 
-/* One after the other, until one would have to wait. The last may wait: there is nothing beside it to do. */
-static int copy_pieces(struct wanted *want, struct uns_err *err)
-{
-	size_t first = first_piece(want->g, want->at), next, i;
-	uint64_t copied;
-	int code;
-
-	for (i = next_piece(want, first, first); i < want->g->n_pieces; i = next) {
-		next = next_piece(want, first, i + 1);
-		code = copy_piece(want, &want->g->piece[i], next == want->g->n_pieces, err);
-		if (code == -EAGAIN) {
-			UNS_TRY(copy_at_once(want, first, i, &copied, err));
-			want->copied += copied;
-			return 0;
-		}
-		if (code < 0)
-			return code;
-	}
-	return 0;
-}
-
-int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len,
-		     struct uns_err *err)
+/* Pieces are copied one after the other, until one would have to wait. The last may wait: there is nothing beside it
+ * to do. */
+int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len, struct uns_err *err)
 {
 	struct wanted want = { .g = g, .dst = dst, .at = at, .len = len };
+	const size_t first = first_piece(g, at);
+	size_t i, next;
+	int code;
 
-	UNS_TRY(copy_pieces(&want, err));
+	for (i = next_piece(&want, first, first); i < g->n_pieces; i = next) {
+		next = next_piece(&want, first, i + 1);
+		code = piece_copy(&want, &g->piece[i], next == g->n_pieces, err);
+		if (code == -EAGAIN) {
+			next = g->n_pieces;
+			code = copy_at_once(&want, first, i, err);
+		}
+		UNS_TRY(code);
+	}
 	if (want.copied != len) /* cannot happen: views prove that pieces cover the tensor (model/cover.h) */
-		return uns_fail(err, -EBADMSG,
-				"%s: tensor %s: its shards hold %llu of the %zu bytes from %llu on",
-				g->b->cat->path, g->tensor->key, (unsigned long long)want.copied,
-				len, (unsigned long long)at);
+		return uns_fail(err, -EBADMSG, "%s: tensor %s: its shards hold %llu of the %zu bytes from %llu on",
+				g->b->cat->path, g->tensor->key, (unsigned long long)want.copied, len,
+				(unsigned long long)at);
 	return 0;
 }

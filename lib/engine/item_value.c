@@ -1,5 +1,4 @@
-/* Reads one saved object that is not a tensor: a torch.save item, maybe compressed, parsed into a
- * value tree. */
+/* Reads one saved object that is not a tensor: a torch.save item, maybe compressed, parsed into a value tree. */
 #include "engine/engine.h"
 
 #include "base/cleanup.h"
@@ -11,8 +10,8 @@
 
 enum { MAX_VALUE_BYTES = 256 << 20 };
 
-static int parse(const struct uns_reader *r, struct uns_arena *arena, const struct uns_value **out,
-		 struct uns_err *err)
+static int value_parse(const struct uns_reader *r, struct uns_arena *arena, const struct uns_value **out,
+		       struct uns_err *err)
 {
 	struct uns_torchfile file;
 
@@ -21,20 +20,7 @@ static int parse(const struct uns_reader *r, struct uns_arena *arena, const stru
 	return 0;
 }
 
-static int parse_plain(struct uns_backing *b, const struct uns_named_value *item,
-		       struct uns_arena *arena, const struct uns_value **out, struct uns_err *err)
-{
-	struct uns_source_file source = { b, item->file };
-	struct uns_reader file = uns_reader_of_source(&source);
-	struct uns_subreader part = { &file, item->offset_bytes };
-	struct uns_reader whole = uns_reader_of_part(&part, item->length_bytes), r;
-	struct uns_edges edges;
-
-	r = uns_reader_of_edges(&edges, &whole);
-	return parse(&r, arena, out, err);
-}
-
-static int append(void *ctx, const void *bytes, size_t len, uint64_t off, struct uns_err *err)
+static int text_append(void *ctx, const void *bytes, size_t len, uint64_t off, struct uns_err *err)
 {
 	struct uns_text *text = ctx;
 
@@ -43,8 +29,8 @@ static int append(void *ctx, const void *bytes, size_t len, uint64_t off, struct
 	return text->failed ? uns_oom(err) : 0;
 }
 
-static int parse_zstd(struct uns_backing *b, const struct uns_named_value *item,
-		      struct uns_arena *arena, const struct uns_value **out, struct uns_err *err)
+static int value_parse_zstd(struct uns_backing *b, const struct uns_named_value *item, struct uns_arena *arena,
+			    const struct uns_value **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	const struct uns_zstd_part part = { .file = item->file,
@@ -56,26 +42,32 @@ static int parse_zstd(struct uns_backing *b, const struct uns_named_value *item,
 	struct uns_reader r;
 	uint64_t len;
 
-	UNS_TRY(uns_zstd_read(b, &part, append, &text, &len, err));
+	UNS_TRY(uns_zstd_read(b, &part, text_append, &text, &len, err));
 	span = uns_span_of(text.p, text.len);
 	r = uns_reader_of_span(&span);
-	return parse(&r, arena, out, err);
+	return value_parse(&r, arena, out, err);
 }
 
-int uns_backing_value(struct uns_backing *b, const struct uns_named_value *item,
-		      struct uns_arena *arena, const struct uns_value **out, struct uns_err *err)
+int uns_backing_value(struct uns_backing *b, const struct uns_named_value *item, struct uns_arena *arena,
+		      const struct uns_value **out, struct uns_err *err)
 {
 	const struct uns_file *f = &b->cat->files[item->file];
+	struct uns_source_file source = { b, item->file };
+	struct uns_reader file = uns_reader_of_source(&source);
+	struct uns_subreader part = { &file, item->offset_bytes };
+	struct uns_reader whole = uns_reader_of_part(&part, item->length_bytes), r;
+	struct uns_edges edges;
 	int code;
 
 	if (item->value) {
 		*out = item->value;
 		return 0;
 	}
-	code = item->codec == UNS_CODEC_ZSTD ? parse_zstd(b, item, arena, out, err) :
-					       parse_plain(b, item, arena, out, err);
+	r = uns_reader_of_edges(&edges, &whole);
+	code = item->codec == UNS_CODEC_ZSTD ? value_parse_zstd(b, item, arena, out, err)
+					     : value_parse(&r, arena, out, err);
 	if ((code == -EBADMSG || code == -ENOTSUP) && err)
-		uns_fail_in(err, "%s/%s: %s at byte %llu", uns_root_path(f->root), f->path,
-			    item->name, (unsigned long long)item->offset_bytes);
+		uns_fail_in(err, "%s/%s: %s at byte %llu", uns_root_path(f->root), f->path, item->name,
+			    (unsigned long long)item->offset_bytes);
 	return code;
 }

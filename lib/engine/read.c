@@ -40,21 +40,18 @@ static void cast_window(const struct window *w, const uint8_t *src, uint8_t *dst
 	}
 }
 
-static int read_cast(const struct uns_gather *g, const struct uns_segment *s, uint8_t *dst,
-		     size_t len, uint64_t off, struct uns_err *err)
+static int read_cast(const struct uns_gather *g, const struct uns_segment *s, uint8_t *dst, size_t len, uint64_t off,
+		     struct uns_err *err)
 {
 	size_t in = uns_dtype_size(g->tensor->dtype), out = uns_dtype_size(s->out), done, room;
 	UNS_CLEANUP(uns_free_p) uint8_t *scratch = NULL;
 	struct window w = { .from = g->tensor->dtype, .to = s->out };
 
 	if (!uns_cast_exists(w.from, w.to))
-		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be converted to %s",
-				g->tensor->key, uns_dtype_info(w.from)->torch,
-				uns_dtype_info(w.to)->torch);
+		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be converted to %s", g->tensor->key,
+				uns_dtype_info(w.from)->torch, uns_dtype_info(w.to)->torch);
 	room = (size_t)uns_u64_min(UNS_SCRATCH_BYTES / in, len / out + 2);
-	scratch = malloc(room * in);
-	if (!scratch)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(scratch = malloc(room * in), err);
 	for (done = 0; done < len; done += w.len) {
 		w.first = s->first_elem + (off + done) / out;
 		w.skip = (size_t)((off + done) % out);
@@ -66,35 +63,14 @@ static int read_cast(const struct uns_gather *g, const struct uns_segment *s, ui
 	return 0;
 }
 
-static int read_pieces(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout,
-		       size_t segment, uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
+/* Bytes [off, off+len) of one segment. */
+static int read_segment(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout, size_t segment,
+			uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
 {
 	const struct uns_segment *s = &layout->segment[segment];
-	struct uns_gather g = uns_gather_of_segment(b, layout, segment);
-
-	g.way = way;
-	if (s->out != g.tensor->dtype)
-		return read_cast(&g, s, dst, len, off, err);
-	return uns_gather_bytes(&g, dst, s->first_elem * uns_dtype_size(s->out) + off, len, err);
-}
-
-static int read_crc(struct uns_backing *b, const struct uns_segment *s, uint8_t *dst, size_t len,
-		    uint64_t off, struct uns_err *err)
-{
+	struct uns_gather g;
 	uint32_t crc;
 	size_t i;
-
-	UNS_TRY(uns_backing_crc(b, s->tensor, s->out, &crc, err));
-	for (i = 0; i < len; i++)
-		dst[i] = (uint8_t)(crc >> (8 * (off + i)));
-	return 0;
-}
-
-/* Bytes [off, off+len) of one segment. */
-static int read_segment(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout,
-			size_t segment, uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
-{
-	const struct uns_segment *s = &layout->segment[segment];
 
 	switch (s->from) {
 	case UNS_FROM_LITERAL:
@@ -104,15 +80,22 @@ static int read_segment(enum uns_way way, struct uns_backing *b, const struct un
 		memset(dst, 0, len);
 		return 0;
 	case UNS_FROM_PIECES:
-		return read_pieces(way, b, layout, segment, dst, len, off, err);
+		g = uns_gather_of_segment(b, layout, segment);
+		g.way = way;
+		if (s->out != g.tensor->dtype)
+			return read_cast(&g, s, dst, len, off, err);
+		return uns_gather_bytes(&g, dst, s->first_elem * uns_dtype_size(s->out) + off, len, err);
 	case UNS_FROM_CRC32:
-		return read_crc(b, s, dst, len, off, err);
+		UNS_TRY(uns_backing_crc(b, s->tensor, s->out, &crc, err));
+		for (i = 0; i < len; i++)
+			dst[i] = (uint8_t)(crc >> (8 * (off + i)));
+		return 0;
 	}
 	return uns_fail(err, -EINVAL, "a segment of unknown kind");
 }
 
-ssize_t uns_read_by(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout,
-		    void *buf, size_t len, uint64_t off, struct uns_err *err)
+ssize_t uns_read_by(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout, void *buf, size_t len,
+		    uint64_t off, struct uns_err *err)
 {
 	uint8_t *dst = buf;
 	size_t i, done = 0, n;
@@ -130,8 +113,8 @@ ssize_t uns_read_by(enum uns_way way, struct uns_backing *b, const struct uns_la
 	return (ssize_t)len;
 }
 
-ssize_t uns_read(struct uns_backing *b, const struct uns_layout *layout, void *buf, size_t len,
-		 uint64_t off, struct uns_err *err)
+ssize_t uns_read(struct uns_backing *b, const struct uns_layout *layout, void *buf, size_t len, uint64_t off,
+		 struct uns_err *err)
 {
 	return uns_read_by(UNS_WAY_CACHE, b, layout, buf, len, off, err);
 }

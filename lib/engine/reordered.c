@@ -45,7 +45,7 @@ static struct uns_strided order_of(const struct job *j)
 	return s;
 }
 
-static int fill(void *ctx, struct uns_cached *e, struct uns_err *err)
+static int block_fill(void *ctx, struct uns_cached *e, struct uns_err *err)
 {
 	struct job *j = ctx;
 	const struct uns_strided order = order_of(j);
@@ -81,16 +81,18 @@ int uns_block_get(struct uns_backing *b, const struct uns_tensor *tensor, const 
 {
 	UNS_CLEANUP(uns_free_p) uint8_t *elems = NULL;
 	const size_t size = uns_dtype_size(tensor->dtype);
-	struct job j = { .block = piece->block, .reader = reader, .b = b, .elem_bytes = size,
+	struct job j = { .block = piece->block,
+			 .reader = reader,
+			 .b = b,
+			 .elem_bytes = size,
 			 .bytes = uns_piece_elems(piece) * size };
 	const struct uns_cache_id id = id_of(b, piece->block);
-	int code = uns_cache_get(b->engine->cache, b, id, j.bytes, fill, &j, out, err);
+	int code = uns_cache_get(b->engine->cache, b, id, j.bytes, block_fill, &j, out, err);
 
 	if (code != UNS_MUST_DECODE)
 		return code;
 	j.elems = elems = malloc(j.bytes);
-	if (!elems)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(elems, err);
 	UNS_TRY(reader->read(reader->ctx, true, elems, j.bytes, 0, err));
-	return uns_cache_get(b->engine->cache, b, id, j.bytes, fill, &j, out, err);
+	return uns_cache_get(b->engine->cache, b, id, j.bytes, block_fill, &j, out, err);
 }

@@ -1,5 +1,4 @@
-/* Pieces that no file has as they are (struct uns_block): put in order in memory, as entries of the cache. Private to
- * lib/engine. */
+/* Pieces that no file has as they are (struct uns_block): put in order in memory, as entries of the cache. */
 #ifndef UNS_ENGINE_REORDERED_H
 #define UNS_ENGINE_REORDERED_H
 

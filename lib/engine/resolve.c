@@ -1,6 +1,5 @@
-/* Reads, checks and remembers the headers of items. Two threads that need the same header may both
- * read it; the one that claims the piece keeps the result. Look-ahead passes over pieces that
- * another thread has claimed or finished. */
+/* Reads, checks and remembers the headers of items. Two threads that need the same header may both read it; the one
+ * that claims the piece keeps the result. Look-ahead passes over pieces that another thread has claimed or finished. */
 #include "engine/resolve.h"
 
 #include <stdio.h>
@@ -11,7 +10,7 @@
 #include "engine/engine.h"
 #include "engine/source_read.h"
 
-/* Items whose headers are read together: two waits for storage each, a thread each. */
+/* Items whose headers are read together: each needs two reads, by a thread of the pool. */
 enum { AHEAD_PIECES = 32, AHEAD_SEGMENTS = 256 };
 
 /* NULL for the piece of a whole file, which is not the catalog's. */
@@ -27,15 +26,14 @@ static unsigned state_of(struct uns_resolved *resolved)
 	return atomic_load_explicit(&resolved->state, memory_order_acquire);
 }
 
-static bool claim(struct uns_resolved *resolved)
+static bool resolved_claim(struct uns_resolved *resolved)
 {
 	unsigned expected = UNS_RESOLVED_NEW;
 
 	return atomic_compare_exchange_strong(&resolved->state, &expected, UNS_RESOLVED_CLAIMED);
 }
 
-bool uns_location_known(struct uns_backing *b, const struct uns_piece *piece,
-			struct uns_location *out)
+bool uns_location_known(struct uns_backing *b, const struct uns_piece *piece, struct uns_location *out)
 {
 	struct uns_resolved *resolved = resolved_of(b, piece);
 
@@ -45,12 +43,11 @@ bool uns_location_known(struct uns_backing *b, const struct uns_piece *piece,
 	return true;
 }
 
-void uns_location_keep(struct uns_backing *b, const struct uns_piece *piece,
-		       const struct uns_location *location)
+void uns_location_keep(struct uns_backing *b, const struct uns_piece *piece, const struct uns_location *location)
 {
 	struct uns_resolved *resolved = resolved_of(b, piece);
 
-	if (!resolved || !claim(resolved))
+	if (!resolved || !resolved_claim(resolved))
 		return;
 	resolved->location = *location;
 	atomic_store_explicit(&resolved->state, UNS_RESOLVED_READY, memory_order_release);
@@ -58,24 +55,13 @@ void uns_location_keep(struct uns_backing *b, const struct uns_piece *piece,
 
 /* -- one item -- */
 
-static struct uns_shape piece_shape(const struct uns_piece *piece)
-{
-	struct uns_shape shape = { .n = 1, .dim = { piece->range.count } };
-	uint32_t d;
-
-	if (piece->kind == UNS_PIECE_RANGE)
-		return shape;
-	shape.n = piece->box->n;
-	for (d = 0; d < piece->box->n; d++)
-		shape.dim[d] = piece->box->len[d];
-	return shape;
-}
-
-static int check_item(const struct uns_tensor *tensor, const struct uns_piece *piece,
-		      const struct uns_torch_tensor *t, struct uns_err *err)
+static int check_item(const struct uns_tensor *tensor, const struct uns_piece *piece, const struct uns_torch_tensor *t,
+		      struct uns_err *err)
 {
 	const struct uns_item_part *part = uns_piece_part(piece);
-	struct uns_shape want = part ? (struct uns_shape){ 1, { part->n_elems } } : piece_shape(piece);
+	/* What is flat may have been saved in any shape: its elements are taken in C order. */
+	const bool flat = part || piece->kind == UNS_PIECE_RANGE;
+	struct uns_shape want = { .n = 1, .dim = { part ? part->n_elems : piece->range.count } };
 	struct uns_shape found = { .n = (uint32_t)t->n_dims };
 	char a[128], b[128];
 	bool fits;
@@ -83,9 +69,11 @@ static int check_item(const struct uns_tensor *tensor, const struct uns_piece *p
 
 	for (d = 0; d < t->n_dims; d++)
 		found.dim[d] = t->dims[d];
-	/* What is flat may have been saved in any shape: its elements are taken in C order. */
-	fits = part || piece->kind == UNS_PIECE_RANGE ? uns_shape_elems(&found) == want.dim[0] :
-							uns_shape_equal(&want, &found);
+	if (!flat)
+		want.n = piece->box->n;
+	for (d = 0; !flat && d < want.n; d++)
+		want.dim[d] = piece->box->len[d];
+	fits = flat ? uns_shape_elems(&found) == want.dim[0] : uns_shape_equal(&want, &found);
 	if (t->dtype != tensor->dtype)
 		return uns_fail(err, -EBADMSG,
 				"the metadata records dtype %s, the item has %s; the shard does "
@@ -95,46 +83,39 @@ static int check_item(const struct uns_tensor *tensor, const struct uns_piece *p
 		return uns_fail(err, -EBADMSG,
 				"the metadata records shape %s, the item has %s; the shard does "
 				"not belong to this metadata, or is damaged",
-				uns_shape_text(&want, a, sizeof(a)),
-				uns_shape_text(&found, b, sizeof(b)));
+				uns_shape_text(&want, a, sizeof(a)), uns_shape_text(&found, b, sizeof(b)));
 	if (part && !t->contiguous)
-		return uns_fail(err, -ENOTSUP, "the item has its elements in another order than C's, and a part of it is "
-					       "needed");
+		return uns_fail(err, -ENOTSUP,
+				"the item has its elements in another order than C's, and a part of it is needed");
 	return 0;
 }
 
-static int parse_item(const struct uns_tensor *tensor, const struct uns_piece *piece,
-		      const struct uns_reader *r, struct uns_arena *arena,
-		      struct uns_torch_tensor *out, struct uns_err *err)
-{
-	struct uns_torchfile file;
-
-	UNS_TRY(uns_torchfile_open(r, arena, &file, err));
-	UNS_TRY(uns_torch_tensor(&file, file.root, out, err));
-	return check_item(tensor, piece, out, err);
-}
-
-int uns_item_tensor(const struct uns_backing *b, const struct uns_tensor *tensor,
-		    const struct uns_piece *piece, const struct uns_reader *r,
-		    struct uns_arena *arena, struct uns_torch_tensor *out, struct uns_err *err)
+int uns_item_tensor(const struct uns_backing *b, const struct uns_tensor *tensor, const struct uns_piece *piece,
+		    const struct uns_reader *r, struct uns_arena *arena, struct uns_torch_tensor *out,
+		    struct uns_err *err)
 {
 	const struct uns_file *f = &b->cat->files[piece->file];
-	int code = parse_item(tensor, piece, r, arena, out, err);
+	struct uns_torchfile file;
 	char rank[32] = "";
+	int code = uns_torchfile_open(r, arena, &file, err);
+
+	if (code == 0)
+		code = uns_torch_tensor(&file, file.root, out, err);
+	if (code == 0)
+		code = check_item(tensor, piece, out, err);
 
 	/* Sentences about the file itself (stale, I/O) name it already. */
 	if ((code != -EBADMSG && code != -ENOTSUP) || !err)
 		return code;
 	if (piece->rank >= 0)
 		snprintf(rank, sizeof(rank), " (rank %d)", piece->rank);
-	uns_fail_in(err, "%s/%s%s: tensor %s at byte %llu", uns_root_path(f->root), f->path, rank,
-		    tensor->key, (unsigned long long)piece->offset_bytes);
+	uns_fail_in(err, "%s/%s%s: tensor %s at byte %llu", uns_root_path(f->root), f->path, rank, tensor->key,
+		    (unsigned long long)piece->offset_bytes);
 	return code;
 }
 
-int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor,
-		       const struct uns_piece *piece, struct uns_arena *arena,
-		       struct uns_torch_tensor *out, struct uns_err *err)
+int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor, const struct uns_piece *piece,
+		       struct uns_arena *arena, struct uns_torch_tensor *out, struct uns_err *err)
 {
 	struct uns_source_file source = { b, piece->file };
 	struct uns_reader file = uns_reader_of_source(&source);
@@ -156,8 +137,8 @@ uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_piece *p
 	return t->contiguous && t->first_elem == 0 && t->storage_bytes == bytes ? t->crc32 : 0;
 }
 
-static int read_location(struct uns_backing *b, const struct uns_tensor *tensor,
-		     const struct uns_piece *piece, struct uns_location *out, struct uns_err *err)
+static int read_location(struct uns_backing *b, const struct uns_tensor *tensor, const struct uns_piece *piece,
+			 struct uns_location *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const struct uns_item_part *part = uns_piece_part(piece);
@@ -187,22 +168,21 @@ static bool is_plain_item(const struct uns_piece *piece)
 }
 
 /* Add those of the pieces whose headers no thread has read or is reading. */
-static void todo_add(struct todo *todo, const struct uns_tensor *tensor,
-		     const struct uns_piece *piece, const struct uns_piece *end)
+static void todo_add(struct todo *todo, const struct uns_tensor *tensor, const struct uns_piece *piece,
+		     const struct uns_piece *end)
 {
 	for (; piece < end && todo->n < AHEAD_PIECES; piece++) {
-		if (!is_plain_item(piece) ||
-		    state_of(resolved_of(todo->b, piece)) != UNS_RESOLVED_NEW)
+		if (!is_plain_item(piece) || state_of(resolved_of(todo->b, piece)) != UNS_RESOLVED_NEW)
 			continue;
 		todo->tensor[todo->n] = tensor;
 		todo->piece[todo->n++] = piece;
 	}
 }
 
-static void todo_add_following(struct todo *todo, const struct uns_ahead *ahead)
+static void todo_add_following(struct todo *todo, const struct uns_reading_segment *reading)
 {
-	const struct uns_segment *s = ahead->layout->segment + ahead->segment + 1;
-	const struct uns_segment *end = ahead->layout->segment + ahead->layout->n;
+	const struct uns_segment *s = reading->layout->segment + reading->segment + 1;
+	const struct uns_segment *end = reading->layout->segment + reading->layout->n;
 	const struct uns_piece *piece;
 	size_t n;
 
@@ -210,7 +190,7 @@ static void todo_add_following(struct todo *todo, const struct uns_ahead *ahead)
 		end = s + AHEAD_SEGMENTS;
 	for (; s < end && todo->n < AHEAD_PIECES; s++)
 		if (s->from == UNS_FROM_PIECES && !s->tensor->own) {
-			piece = uns_segment_pieces(ahead->layout, s, &n);
+			piece = uns_segment_pieces(reading->layout, s, &n);
 			todo_add(todo, s->tensor, piece, piece + n);
 		}
 }
@@ -223,42 +203,31 @@ static int resolve_quietly(void *ctx, size_t i, struct uns_err *err)
 	bool ready;
 
 	(void)err;
-	if (!claim(resolved))
+	if (!resolved_claim(resolved))
 		return 0;
-	ready = read_location(todo->b, todo->tensor[i], todo->piece[i], &resolved->location, NULL) ==
-		0;
-	atomic_store_explicit(&resolved->state, ready ? UNS_RESOLVED_READY : UNS_RESOLVED_NEW,
-			      memory_order_release);
+	ready = read_location(todo->b, todo->tensor[i], todo->piece[i], &resolved->location, NULL) == 0;
+	atomic_store_explicit(&resolved->state, ready ? UNS_RESOLVED_READY : UNS_RESOLVED_NEW, memory_order_release);
 	return 0;
-}
-
-static void resolve_ahead(struct uns_backing *b, const struct uns_tensor *tensor,
-			  const struct uns_piece *piece, const struct uns_ahead *ahead)
-{
-	const struct uns_piece *end = uns_tensor_pieces(b->cat, tensor) + tensor->n_pieces;
-	struct todo todo = { .b = b };
-
-	todo_add(&todo, tensor, piece, end);
-	todo_add_following(&todo, ahead);
-	if (todo.n > 1)
-		uns_pool_each(b->engine->pool, todo.n, resolve_quietly, &todo, NULL);
 }
 
 /* -- */
 
-int uns_locate(struct uns_backing *b, const struct uns_tensor *tensor,
-	       const struct uns_piece *piece, const struct uns_ahead *ahead,
-	       struct uns_location *out, struct uns_err *err)
+int uns_locate(struct uns_backing *b, const struct uns_tensor *tensor, const struct uns_piece *piece,
+	       const struct uns_reading_segment *reading, struct uns_location *out, struct uns_err *err)
 {
 	if (piece->container == UNS_RAW) {
-		*out = (struct uns_location){ .dense = !piece->stride_elems,
-					      .data_bytes = piece->offset_bytes };
+		*out = (struct uns_location){ .dense = !piece->stride_elems, .data_bytes = piece->offset_bytes };
 		return 0;
 	}
 	if (uns_location_known(b, piece, out))
 		return 0;
-	if (ahead && ahead->layout) {
-		resolve_ahead(b, tensor, piece, ahead);
+	if (reading && reading->layout) {
+		struct todo todo = { .b = b };
+
+		todo_add(&todo, tensor, piece, uns_tensor_pieces(b->cat, tensor) + tensor->n_pieces);
+		todo_add_following(&todo, reading);
+		if (todo.n > 1)
+			uns_pool_each(b->engine->pool, todo.n, resolve_quietly, &todo, NULL);
 		if (uns_location_known(b, piece, out))
 			return 0;
 	}
@@ -281,8 +250,7 @@ static int resolve_one(void *ctx, size_t i, struct uns_err *err)
 	return is_plain_item(piece) ? uns_locate(w->b, w->tensor, piece, NULL, &unused, err) : 0;
 }
 
-int uns_backing_resolve(struct uns_backing *b, const struct uns_tensor *tensor,
-			struct uns_err *err)
+int uns_backing_resolve(struct uns_backing *b, const struct uns_tensor *tensor, struct uns_err *err)
 {
 	struct whole_tensor w = { b, tensor };
 

@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 
 /* For tests and benchmarks: storage that answers slowly. */
-static void delay(unsigned us)
+static void delay_for_tests(unsigned us)
 {
 	struct timespec t = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L };
 
@@ -25,15 +25,14 @@ static int count_failure(struct uns_backing *b, int code)
 }
 
 /* The slot is pinned. */
-static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot,
-		       const struct uns_file *file, void *buf, size_t len, uint64_t off,
-		       bool may_wait, struct uns_err *err)
+static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot, const struct uns_file *file, void *buf,
+		       size_t len, uint64_t off, bool may_wait, struct uns_err *err)
 {
 	int code;
 
 	UNS_TRY(uns_fds_check(&b->engine->fds, slot, file, err));
 	if (may_wait) {
-		delay(b->engine->delay_read_us);
+		delay_for_tests(b->engine->delay_read_us);
 		code = uns_direct_pread(&slot->direct, slot->fd, buf, len, off, file->path, err);
 		if (code < 0)
 			uns_fail_in(err, "%s", uns_root_path(file->root));
@@ -50,81 +49,59 @@ static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot,
 	return 0;
 }
 
-static int choose_way(struct uns_backing *b, uint32_t file, size_t len, uint64_t off,
-		      enum uns_way *way, struct uns_err *err)
-{
-	struct uns_fd_slot *slot = &b->slot[file];
-
-	if (*way != UNS_WAY_SUITED)
-		return 0;
-	UNS_TRY(uns_fds_pin(&b->engine->fds, slot, &b->cat->files[file], err));
-	*way = uns_direct_suits(slot->fd, off, len) ? UNS_WAY_DIRECT : UNS_WAY_CACHE;
-	uns_fds_unpin(&b->engine->fds, slot);
-	return 0;
-}
-
-static int read_by_slot(struct uns_backing *b, struct uns_fd_slot *slot, const struct uns_file *f,
-			void *buf, size_t len, uint64_t off, bool may_wait, struct uns_err *err)
-{
-	int code = uns_fds_pin(&b->engine->fds, slot, f, err);
-
-	if (code == 0) {
-		code = read_pinned(b, slot, f, buf, len, off, may_wait, err);
-		uns_fds_unpin(&b->engine->fds, slot);
-	}
-	return code;
-}
-
-int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf,
-			 size_t len, uint64_t off, struct uns_err *err)
+int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf, size_t len, uint64_t off,
+			 struct uns_err *err)
 {
 	const struct uns_file *f = &b->cat->files[file];
-	int code;
+	struct uns_fds *fds = &b->engine->fds;
+	struct uns_fd_slot *slot = &b->slot[file];
+	int code = 0;
 
 	if (b->engine->delay_read_us && !how.may_wait)
 		return -EAGAIN;
 	if (!uns_inside(off, len, f->stat.id.size) && !f->missing)
-		return uns_fail(err, -EBADMSG, "%s/%s: bytes %llu+%zu pass its end at %llu",
-				uns_root_path(f->root), f->path, (unsigned long long)off, len,
-				(unsigned long long)f->stat.id.size);
-	code = choose_way(b, file, len, off, &how.way, err);
+		return uns_fail(err, -EBADMSG, "%s/%s: bytes %llu+%zu pass its end at %llu", uns_root_path(f->root),
+				f->path, (unsigned long long)off, len, (unsigned long long)f->stat.id.size);
+	if (how.way == UNS_WAY_SUITED && (code = uns_fds_pin(fds, slot, f, err)) == 0) {
+		how.way = uns_direct_suits(slot->fd, off, len) ? UNS_WAY_DIRECT : UNS_WAY_CACHE;
+		uns_fds_unpin(fds, slot);
+	}
 	if (how.way == UNS_WAY_DIRECT && !how.may_wait)
 		return -EAGAIN;
+	if (how.way == UNS_WAY_DIRECT)
+		slot = &b->direct_slot[file];
 	if (code == 0)
-		code = read_by_slot(b, how.way == UNS_WAY_DIRECT ? &b->direct_slot[file] : &b->slot[file],
-				    f, buf, len, off, how.may_wait, err);
+		code = uns_fds_pin(fds, slot, f, err);
+	if (code == 0) {
+		code = read_pinned(b, slot, f, buf, len, off, how.may_wait, err);
+		uns_fds_unpin(fds, slot);
+	}
 	return count_failure(b, code);
 }
 
-int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
-		     struct uns_err *err)
+int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	const struct uns_how how = { UNS_WAY_CACHE, .may_wait = true };
 
 	return uns_source_pread_how(b, file, how, buf, len, off, err);
 }
 
-static int lend_pinned(struct uns_backing *b, uint32_t file,
-		       int (*use)(void *ctx, int fd, struct uns_err *err), void *ctx,
-		       struct uns_err *err)
+int uns_backing_lend(struct uns_backing *b, uint32_t file, int (*use)(void *ctx, int fd, struct uns_err *err),
+		     void *ctx, struct uns_err *err)
 {
+	const struct uns_file *f = &b->cat->files[file];
 	struct uns_fds *fds = &b->engine->fds;
+	struct uns_fd_slot *slot = &b->slot[file];
+	int code = uns_fds_pin(fds, slot, f, err);
 
-	UNS_TRY(uns_fds_check(fds, &b->slot[file], &b->cat->files[file], err));
-	UNS_TRY(use(ctx, b->slot[file].fd, err));
-	return uns_fds_check(fds, &b->slot[file], &b->cat->files[file], err);
-}
-
-int uns_backing_lend(struct uns_backing *b, uint32_t file,
-		     int (*use)(void *ctx, int fd, struct uns_err *err), void *ctx,
-		     struct uns_err *err)
-{
-	int code = uns_fds_pin(&b->engine->fds, &b->slot[file], &b->cat->files[file], err);
-
-	if (code == 0) {
-		code = lend_pinned(b, file, use, ctx, err);
-		uns_fds_unpin(&b->engine->fds, &b->slot[file]);
-	}
+	if (code < 0)
+		return count_failure(b, code);
+	code = uns_fds_check(fds, slot, f, err);
+	if (code == 0)
+		code = use(ctx, slot->fd, err);
+	if (code == 0)
+		code = uns_fds_check(fds, slot, f, err);
+	uns_fds_unpin(fds, slot);
 	return count_failure(b, code);
 }
 

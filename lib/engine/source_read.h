@@ -1,5 +1,5 @@
 /* All bytes of source files that the engine uses are read here, between two checks that the file is the one
- * that the catalog saw. Private to lib/engine. */
+ * that the catalog saw. */
 #ifndef UNS_ENGINE_SOURCE_READ_H
 #define UNS_ENGINE_SOURCE_READ_H
 
@@ -8,15 +8,14 @@
 
 /* Exactly len bytes of a source file that is checked, before and after, to be the one that the
  * catalog saw: -ESTALE when it is not. */
-int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
-		     struct uns_err *err);
+int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off, struct uns_err *err);
 struct uns_how {
 	enum uns_way way;
 	bool may_wait; /* else -EAGAIN, without a sentence, where storage would be waited for */
 };
 /* The same by another way, or without waiting. */
-int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf,
-			 size_t len, uint64_t off, struct uns_err *err);
+int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf, size_t len, uint64_t off,
+			 struct uns_err *err);
 /* The check alone, for bytes that were read earlier. */
 int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err);
 

@@ -45,8 +45,7 @@ int uns_spill_open(const char *dir, int *fd, struct uns_err *err)
 	return *fd < 0 ? fail_spill(dir, -errno, err) : 0;
 }
 
-int uns_spill_write(const char *dir, int fd, const void *buf, size_t len, uint64_t off,
-		    struct uns_err *err)
+int uns_spill_write(const char *dir, int fd, const void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	const uint8_t *p = buf;
 	ssize_t n;
@@ -64,8 +63,7 @@ int uns_spill_write(const char *dir, int fd, const void *buf, size_t len, uint64
 	return 0;
 }
 
-int uns_spill_read(const char *dir, int fd, void *buf, size_t len, uint64_t off,
-		   struct uns_err *err)
+int uns_spill_read(const char *dir, int fd, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	uint8_t *p = buf;
 	ssize_t n;

@@ -18,23 +18,23 @@ static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
  * once, in any order. */
 #define NEAR_BYTES (8 * MiB)
 /* What a header or a single touch of a mapped page takes is less: up to 4 MiB are read around it. */
-#define BEGIN_BYTES (6 * MiB)
+#define BEGIN_BYTES        (6 * MiB)
 #define FIRST_WINDOW_BYTES (4 * MiB)
-#define STEP_BYTES MiB /* less is not asked for by itself */
-/* The kernel reads no more for one call than its own read-ahead for that device: this much where nobody changed
+#define STEP_BYTES         MiB /* less is not asked for by itself */
+/* The kernel reads no more for one call than its own read-ahead for that device: this much if it was not changed
  * it. Larger calls are better: storage at the other end of a network gets them as they are. */
 #define CALL_BYTES (128 * KiB)
 
-static void give_back(struct uns_stream *s, struct uns_engine *engine)
+static void window_give_back(struct uns_stream *s, struct uns_engine *engine)
 {
 	atomic_fetch_sub(&engine->ahead_bytes, s->window);
 	s->window = 0;
 }
 
 /* The reader has gone, or reads elsewhere. */
-static void leave(struct uns_stream *s, struct uns_engine *engine)
+static void stream_leave(struct uns_stream *s, struct uns_engine *engine)
 {
-	give_back(s, engine);
+	window_give_back(s, engine);
 	if (s->asked)
 		uns_ahead_forget(engine->ahead, s);
 }
@@ -50,7 +50,7 @@ void uns_streams_fini(struct uns_streams *streams, struct uns_engine *engine)
 	size_t i;
 
 	for (i = 0; i < UNS_STREAMS; i++)
-		leave(&streams->stream[i], engine);
+		stream_leave(&streams->stream[i], engine);
 	pthread_mutex_destroy(&streams->lock);
 }
 
@@ -68,13 +68,13 @@ static struct uns_stream *stream_at(struct uns_streams *streams, struct uns_engi
 		if (s->used_at < oldest->used_at)
 			oldest = s;
 	}
-	leave(oldest, engine);
+	stream_leave(oldest, engine);
 	*oldest = (struct uns_stream){ .next = at };
 	return oldest;
 }
 
 /* Twice the window, if the budget has that much left. */
-static void widen(struct uns_stream *s, struct uns_engine *engine)
+static void window_widen(struct uns_stream *s, struct uns_engine *engine)
 {
 	uint64_t more = s->window ? s->window : FIRST_WINDOW_BYTES;
 
@@ -85,8 +85,8 @@ static void widen(struct uns_stream *s, struct uns_engine *engine)
 }
 
 /* The stretch to ask for, [*from, *to); false where there is none. */
-static bool advance(struct uns_streams *streams, struct uns_engine *engine, uint64_t size,
-		    uint64_t at, size_t len, const struct uns_stream **reader, uint64_t *from, uint64_t *to)
+static bool stream_advance(struct uns_streams *streams, struct uns_engine *engine, uint64_t size, uint64_t at,
+			   size_t len, const struct uns_stream **reader, uint64_t *from, uint64_t *to)
 {
 	struct uns_stream *s;
 	bool any;
@@ -98,14 +98,14 @@ static bool advance(struct uns_streams *streams, struct uns_engine *engine, uint
 	s->next = uns_u64_max(s->next, at + len);
 	s->taken += len;
 	if (s->taken >= BEGIN_BYTES + s->window && s->asked < size)
-		widen(s, engine);
+		window_widen(s, engine);
 	*from = uns_u64_max(s->asked, s->next);
 	*to = uns_u64_min(s->next + s->window, size);
 	any = s->window && *from < *to && (*to - *from >= STEP_BYTES || *to == size);
 	if (any)
 		s->asked = *to;
 	if (s->asked == size)
-		give_back(s, engine);
+		window_give_back(s, engine);
 	pthread_mutex_unlock(&streams->lock);
 	return any;
 }
@@ -132,31 +132,18 @@ static uint64_t call_bytes(struct uns_backing *b, const struct uns_file *file)
 	return bytes;
 }
 
-/* On no block device, as the file systems of networks and of FUSE: to ask may mean to wait. */
-static bool may_wait(const struct uns_file *file)
-{
-	return major(file->stat.id.dev) == 0;
-}
-
-/* For whom storage is asked. */
+/* The reader for which storage is asked. */
 struct wish {
 	struct uns_backing *b;
 	const struct uns_stream *reader;
 };
 
-static bool ask_by_thread(const struct wish *wish, const struct uns_file *file, int fd, uint64_t at, uint64_t end)
-{
-	const struct uns_ahead_ask ask = { .file = file, .fd = fd, .at = at, .end = end,
-					   .call_bytes = call_bytes(wish->b, file), .reader = wish->reader };
-
-	return uns_ahead_ask(wish->b->engine->ahead, &ask);
-}
-
-static void ask(const struct wish *wish, uint32_t file, uint64_t at, uint64_t end)
+/* On no block device, as the file systems of networks and of FUSE, to ask may mean to wait: then a thread asks. */
+static void ask_file(const struct wish *wish, uint32_t file, uint64_t at, uint64_t end)
 {
 	struct uns_backing *b = wish->b;
 	const struct uns_file *f = &b->cat->files[file];
-	const uint64_t most = call_bytes(b, f);
+	struct uns_ahead_ask ask = { .file = f, .call_bytes = call_bytes(b, f), .reader = wish->reader };
 	struct uns_fd_slot *slot = &b->slot[file];
 	uint64_t step;
 	uint8_t byte;
@@ -164,14 +151,17 @@ static void ask(const struct wish *wish, uint32_t file, uint64_t at, uint64_t en
 	end = uns_u64_min(end, f->stat.id.size);
 	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
 		return;
+	ask.fd = slot->fd;
 	for (; at < end; at += step) {
 		step = uns_u64_min(end - at, STEP_BYTES);
 		/* Bytes come into memory in order: where the last is, the others are. */
 		if (uns_fd_pread_now(slot->fd, &byte, 1, at + step - 1) == 0)
 			continue;
-		if (may_wait(f) && ask_by_thread(wish, f, slot->fd, at, at + step))
+		ask.at = at;
+		ask.end = at + step;
+		if (major(f->stat.id.dev) == 0 && uns_ahead_ask(b->engine->ahead, &ask))
 			continue;
-		step = uns_u64_min(step, most);
+		step = uns_u64_min(step, ask.call_bytes);
 		posix_fadvise(slot->fd, (off_t)at, (off_t)step, POSIX_FADV_WILLNEED);
 	}
 	uns_fds_unpin(&b->engine->fds, slot);
@@ -186,29 +176,28 @@ static void ask_piece(void *ctx, const struct uns_piece *piece, uint64_t first, 
 
 	if (piece->codec != UNS_CODEC_NONE || uns_piece_is_strided(piece)) { /* read as a whole, when first touched */
 		if (first == 0)
-			ask(wish, piece->file, base, base + piece->length_bytes);
+			ask_file(wish, piece->file, base, base + piece->length_bytes);
 		return;
 	}
 	if (uns_location_known(wish->b, piece, &where))
 		base = where.data_bytes; /* else its header is read too, and is small */
-	ask(wish, piece->file, base + first, base + end);
+	ask_file(wish, piece->file, base + first, base + end);
 }
 
-void uns_streams_read(struct uns_streams *streams, struct uns_backing *b,
-		      const struct uns_layout *layout, uint64_t at, size_t len)
+void uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const struct uns_layout *layout, uint64_t at,
+		      size_t len)
 {
 	struct wish wish = { .b = b };
 	uint64_t from, to, end;
 	size_t i;
 
-	if (!advance(streams, b->engine, layout->size_bytes, at, len, &wish.reader, &from, &to))
+	if (!stream_advance(streams, b->engine, layout->size_bytes, at, len, &wish.reader, &from, &to))
 		return;
 	for (i = uns_layout_find(layout, from); i < layout->n && from < to; i++, from = end) {
 		const struct uns_segment *s = &layout->segment[i];
 
 		end = uns_u64_min(s->at_bytes + s->len_bytes, to);
 		if (s->from == UNS_FROM_PIECES)
-			uns_segment_extents(b, layout, i, from - s->at_bytes, end - s->at_bytes,
-					    ask_piece, &wish);
+			uns_segment_extents(b, layout, i, from - s->at_bytes, end - s->at_bytes, ask_piece, &wish);
 	}
 }

@@ -22,8 +22,7 @@ struct window {
 	uint64_t end; /* end of the source's bytes */
 };
 
-static int window_at(struct window *w, uint64_t off, size_t len, const uint8_t **out,
-		     struct uns_err *err)
+static int window_at(struct window *w, uint64_t off, size_t len, const uint8_t **out, struct uns_err *err)
 {
 	if (off < w->off || !uns_inside(off - w->off, len, w->len)) {
 		w->off = off;
@@ -55,8 +54,7 @@ static uint64_t axes_of(const struct uns_strided *s, struct axis *axis, uint32_t
 		if (s->len[d] == 0)
 			return 0;
 		if (s->len[d] > 1)
-			axis[(*n)++] = (struct axis){ s->len[d],
-						      s->stride_elems[d] * s->elem_bytes, step };
+			axis[(*n)++] = (struct axis){ s->len[d], s->stride_elems[d] * s->elem_bytes, step };
 		end += (s->len[d] - 1) * s->stride_elems[d] * s->elem_bytes;
 		step *= s->len[d];
 	}
@@ -67,8 +65,8 @@ static uint64_t axes_of(const struct uns_strided *s, struct axis *axis, uint32_t
 }
 
 /* All elements of the innermost dimension, from src on. */
-static int copy_line(struct window *w, const struct axis *a, size_t elem_bytes, uint64_t src,
-		     uint8_t *dst, struct uns_err *err)
+static int copy_line(struct window *w, const struct axis *a, size_t elem_bytes, uint64_t src, uint8_t *dst,
+		     struct uns_err *err)
 {
 	const uint8_t *p;
 	uint64_t i, stretch = 1;
@@ -88,8 +86,8 @@ static int copy_line(struct window *w, const struct axis *a, size_t elem_bytes, 
 
 /* `n` lines of the source, from src on, in each of which elements follow each other: their dimension is the fast one,
  * and the lines' the slow one. Writes along the dimension whose elements are closer together. */
-static inline void turn_elems(const struct axis *slow, uint64_t n, const struct axis *fast, const uint8_t *src, uint8_t *dst,
-			      size_t elem_bytes)
+static inline void turn_elems(const struct axis *slow, uint64_t n, const struct axis *fast, const uint8_t *src,
+			      uint8_t *dst, size_t elem_bytes)
 {
 	uint64_t i, k;
 
@@ -100,8 +98,8 @@ static inline void turn_elems(const struct axis *slow, uint64_t n, const struct 
 }
 
 /* With a constant, the compiler makes each copy one instruction. */
-static void turn(const struct axis *slow, uint64_t n, const struct axis *fast, const uint8_t *src, uint8_t *dst,
-		 size_t elem_bytes)
+static void turn_lines(const struct axis *slow, uint64_t n, const struct axis *fast, const uint8_t *src, uint8_t *dst,
+		       size_t elem_bytes)
 {
 	switch (elem_bytes) {
 	case 1:
@@ -138,7 +136,7 @@ static int copy_turned(struct window *w, const struct axis *slow, const struct a
 		n = uns_u64_min(slow->len - i, most);
 		UNS_TRY(window_at(w, src + i * slow->src_bytes,
 				  (size_t)((n - 1) * slow->src_bytes + fast->len * elem_bytes), &p, err));
-		turn(slow, n, fast, p, dst + i * slow->dst_bytes, elem_bytes);
+		turn_lines(slow, n, fast, p, dst + i * slow->dst_bytes, elem_bytes);
 	}
 	return 0;
 }
@@ -146,8 +144,7 @@ static int copy_turned(struct window *w, const struct axis *slow, const struct a
 /* -- */
 
 /* Count up the outer dimensions; false after the last. */
-static bool step(const struct axis *axis, uint32_t n_outer, uint64_t *at, uint64_t *src,
-		 uint64_t *dst)
+static bool outer_next(const struct axis *axis, uint32_t n_outer, uint64_t *at, uint64_t *src, uint64_t *dst)
 {
 	uint32_t d;
 
@@ -163,8 +160,7 @@ static bool step(const struct axis *axis, uint32_t n_outer, uint64_t *at, uint64
 	return false;
 }
 
-int uns_strided_copy(const struct uns_strided *s, const struct uns_reader *r, uint8_t *dst,
-		     struct uns_err *err)
+int uns_strided_copy(const struct uns_strided *s, const struct uns_reader *r, uint8_t *dst, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(WINDOW_BYTES);
 	uint64_t at[UNS_MAX_DIMS] = { 0 }, src = s->first_bytes, dst_off = 0;
@@ -173,16 +169,14 @@ int uns_strided_copy(const struct uns_strided *s, const struct uns_reader *r, ui
 	const size_t size = (size_t)s->elem_bytes;
 	uint32_t n, outer;
 
-	if (!buf)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(buf, err);
 	w.end = axes_of(s, axis, &n);
 	if (w.end == 0)
 		return 0;
 	outer = n > 1 && is_turned(&axis[n - 2], &axis[n - 1], size) ? n - 2 : n - 1;
 	do
-		UNS_TRY(outer + 2 == n ?
-				copy_turned(&w, &axis[n - 2], &axis[n - 1], size, src, dst + dst_off, err) :
-				copy_line(&w, &axis[n - 1], size, src, dst + dst_off, err));
-	while (step(axis, outer, at, &src, &dst_off));
+		UNS_TRY(outer + 2 == n ? copy_turned(&w, &axis[n - 2], &axis[n - 1], size, src, dst + dst_off, err)
+				       : copy_line(&w, &axis[n - 1], size, src, dst + dst_off, err));
+	while (outer_next(axis, outer, at, &src, &dst_off));
 	return 0;
 }

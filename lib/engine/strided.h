@@ -1,4 +1,4 @@
-/* A strided tensor's elements in C order. Private to lib/engine. */
+/* A strided tensor's elements in C order. */
 #ifndef UNS_ENGINE_STRIDED_H
 #define UNS_ENGINE_STRIDED_H
 
@@ -13,7 +13,6 @@ struct uns_strided {
 };
 
 /* dst has room for all elements. Reads in ascending order, in windows of bounded size. */
-int uns_strided_copy(const struct uns_strided *s, const struct uns_reader *r, uint8_t *dst,
-		     struct uns_err *err);
+int uns_strided_copy(const struct uns_strided *s, const struct uns_reader *r, uint8_t *dst, struct uns_err *err);
 
 #endif

@@ -1,6 +1,5 @@
-/* Memory for zstd's windows: what a decoder must keep of the bytes that it made. A frame says
- * itself how large that is (up to 2 GiB for a few KiB of data), so all decoders of an engine share
- * one budget. Private to lib/engine. */
+/* Memory for zstd's windows: what a decoder must keep of the bytes that it made. A frame's header records how large
+ * that is (up to 2 GiB for a few KiB of data), so all decoders of an engine share one budget. */
 #ifndef UNS_ENGINE_WINDOWS_H
 #define UNS_ENGINE_WINDOWS_H
 
@@ -18,8 +17,7 @@ struct uns_windows {
 void uns_windows_init(struct uns_windows *w, uint64_t max_bytes);
 void uns_windows_fini(struct uns_windows *w);
 
-/* Count a window; waits while others hold too much, so the caller must hold none. false = larger
- * than the budget. */
+/* Count a window; waits while others hold too much, so the caller must hold none. false = larger than the budget. */
 bool uns_windows_take(struct uns_windows *w, uint64_t bytes);
 void uns_windows_give_back(struct uns_windows *w, uint64_t bytes);
 

@@ -3,6 +3,7 @@
  * (engine/windows.h), which each frame's header asks for. */
 #include "engine/decode.h"
 
+#include <stdio.h>
 #include <zstd.h>
 
 #include "base/checked.h"
@@ -37,19 +38,18 @@ static int fail_stream(const struct stream *s, const char *what, struct uns_err 
 {
 	const struct uns_file *f = &s->b->cat->files[s->part->file];
 
-	return uns_fail(err, -EBADMSG, "%s/%s: zstd data that ends at byte %llu %s",
-			uns_root_path(f->root), f->path, (unsigned long long)s->end, what);
+	return uns_fail(err, -EBADMSG, "%s/%s: zstd data that ends at byte %llu %s", uns_root_path(f->root), f->path,
+			(unsigned long long)s->end, what);
 }
 
 static int fail_too_long(const struct stream *s, struct uns_err *err)
 {
-	const struct uns_file *f = &s->b->cat->files[s->part->file];
+	char what[160];
 
-	return uns_fail(err, -EBADMSG,
-			"%s/%s: zstd data that ends at byte %llu holds more than the %llu bytes "
-			"expected; it is damaged, or does not belong to this metadata",
-			uns_root_path(f->root), f->path, (unsigned long long)s->end,
-			(unsigned long long)s->part->max_bytes);
+	snprintf(what, sizeof(what),
+		 "holds more than the %llu bytes expected; it is damaged, or does not belong to this metadata",
+		 (unsigned long long)s->part->max_bytes);
+	return fail_stream(s, what, err);
 }
 
 static int fail_window(const struct stream *s, uint64_t bytes, struct uns_err *err)
@@ -65,9 +65,8 @@ static int fail_window(const struct stream *s, uint64_t bytes, struct uns_err *e
 			(unsigned long long)((bytes + (1 << 19) - 1) >> 19));
 }
 
-/* Count what the next frame needs and let zstd use no more. If that is more than was counted so far,
- * the smaller window is given back first, with its memory: a thread that waits for a window must
- * hold none. */
+/* Count what the next frame needs and let zstd use no more. If that is more than was counted so far, the smaller window
+ * is given back first, with its memory: a thread that waits for a window must hold none. */
 static int take_window(struct stream *s, uint64_t window, uint64_t used, struct uns_err *err)
 {
 	struct uns_windows *windows = &s->b->engine->windows;
@@ -77,9 +76,7 @@ static int take_window(struct stream *s, uint64_t window, uint64_t used, struct 
 		ZSTD_freeDStream(s->z);
 		uns_windows_give_back(windows, s->window_bytes);
 		s->window_bytes = 0;
-		s->z = ZSTD_createDStream();
-		if (!s->z)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(s->z = ZSTD_createDStream(), err);
 		if (!uns_windows_take(windows, used))
 			return fail_window(s, used, err);
 		s->window_bytes = used;
@@ -91,7 +88,7 @@ static int take_window(struct stream *s, uint64_t window, uint64_t used, struct 
 	return 0;
 }
 
-/* A frame that says at its start that it is too long is refused before any work. */
+/* A frame whose header records too many bytes is refused before any work. */
 static int start_frame(struct stream *s, struct uns_err *err)
 {
 	const uint8_t *p = s->buf + s->in.pos;
@@ -155,19 +152,18 @@ static int stream_run(struct stream *s, uns_zstd_sink *sink, void *ctx, struct u
 	}
 }
 
-int uns_zstd_read(struct uns_backing *b, const struct uns_zstd_part *part, uns_zstd_sink *sink,
-		  void *ctx, uint64_t *out_bytes, struct uns_err *err)
+int uns_zstd_read(struct uns_backing *b, const struct uns_zstd_part *part, uns_zstd_sink *sink, void *ctx,
+		  uint64_t *out_bytes, struct uns_err *err)
 {
-	UNS_CLEANUP(stream_fini) struct stream s = { .b = b,
-						     .part = part,
-						     .off = part->offset_bytes,
-						     .end = part->offset_bytes + part->length_bytes };
+	UNS_CLEANUP(stream_fini)
+	struct stream s = {
+		.b = b, .part = part, .off = part->offset_bytes, .end = part->offset_bytes + part->length_bytes
+	};
 
 	s.z = ZSTD_createDStream();
 	s.buf = malloc(IN_BYTES);
 	s.out = malloc(OUT_BYTES);
-	if (!s.z || !s.buf || !s.out)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(s.z && s.buf && s.out, err);
 	s.in.src = s.buf;
 	UNS_TRY(stream_run(&s, sink, ctx, err));
 	*out_bytes = s.made;

@@ -6,34 +6,21 @@
 #include "formats/format.h"
 #include "store/store_link.h"
 
-/* Directories below a plain one whose names a format's probe asked for: shards may arrive there. */
-struct watched {
-	struct uns_arena arena;
-	struct {
-		const char *path;
-		struct uns_identity id;
-	} * v;
-	size_t n, cap;
-};
-
 struct examined {
 	const struct uns_format *format; /* NULL = a plain directory, or a file that is no checkpoint */
 	bool begun; /* a plain one that looks like a checkpoint whose save or copy has begun */
-	uint64_t generation;        /* of a checkpoint: all files it may use, and the facts */
-	uint64_t source_generation; /* the files alone: identities */
-	uint64_t own_generation;    /* those in its own directory alone */
-	uint64_t source_bytes;      /* their sizes added up */
-	struct uns_stat stat;       /* of the directory, or of the file */
-	int64_t newest_ns;          /* last change of any file or directory of it, wall clock */
-	int64_t at_ns;              /* when it was examined, wall clock */
-
-	/* For the next examination. */
-	int64_t newest_file_ns;       /* last change of what any file holds */
-	struct facts_seen facts;      /* what the store said of it */
-	struct watched watched;       /* what else makes a plain directory what it is */
-	bool still_plain;             /* `watched` and `begun` are those of `before` */
-	struct uns_identity state_id; /* its trainer_state.json, and whether that is whole */
-	bool state_whole;
+	uint64_t own_generation; /* of a checkpoint: all files in its own directory */
+	uint64_t generation;     /* of these, of `inputs`, and of the store's facts */
+	uint64_t source_bytes;   /* the sizes of its own files added up */
+	struct uns_stat stat;    /* of the directory, or of the file */
+	int64_t newest_ns;       /* last change of any file or directory of it, wall clock */
+	int64_t at_ns;           /* when it was examined, wall clock */
+	int64_t newest_file_ns;  /* last change of what any of its files holds */
+	bool same;               /* all is as it was when it was examined before */
+	uint64_t facts_digest;   /* of the store's facts about it, or about its run; 0 = there are none */
+	struct facts_seen facts; /* for the next examination */
+	/* What else was looked at to find out what it is: with the format's own questions alone until it is opened. */
+	struct uns_inputs *inputs;
 };
 
 struct examiner {
@@ -48,6 +35,9 @@ struct examiner {
 /* *capture is what *out was made of, where it is a checkpoint; else NULL. -ENOENT; -ENOTDIR: any other file. */
 int examine(const struct examiner *x, struct examined *out, struct uns_capture **capture, struct uns_err *err);
 void examined_fini(struct examined *e);
+
+/* The generation of a checkpoint that was opened: `inputs` has all that was looked at for it. */
+uint64_t examined_generation(const struct examined *e, const struct uns_inputs *inputs);
 
 /* A file of this name may be a checkpoint; no other is looked into. */
 bool examine_may_be_file(const char *path);

@@ -43,11 +43,6 @@ struct work {
 	size_t n_buffers;
 };
 
-static uint64_t blocks_of(const struct export_entry *f)
-{
-	return (f->stat.size_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
-}
-
 /* -- buffers: two blocks each, kept from one item to the next -- */
 
 static uint8_t *take_buffer(struct work *w)
@@ -74,18 +69,18 @@ static void give_buffer(struct work *w, uint8_t *buffer)
 
 /* -- files -- */
 
-static int open_to(const struct work *w, const struct export_entry *f, struct open_file *o,
-		   struct uns_err *err)
+static int open_to(const struct work *w, const struct export_entry *f, struct open_file *o, struct uns_err *err)
 {
 	char path[PATH_MAX];
 
 	UNS_TRY(export_path(w->e, f->path, path, err));
-	o->to = open(path, (w->verify ? O_RDONLY : O_RDWR) | O_NOFOLLOW | O_CLOEXEC);
+	if (!w->verify)
+		return uns_open_to_write(path, O_RDWR, 0, &o->to, err);
+	o->to = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	return o->to < 0 ? uns_fail_errno(path, err) : 0;
 }
 
-static int open_both(const struct work *w, const struct export_entry *f, struct open_file *o,
-		     struct uns_err *err)
+static int open_both(const struct work *w, const struct export_entry *f, struct open_file *o, struct uns_err *err)
 {
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	struct unshard_error why = { 0 };
@@ -103,34 +98,16 @@ static int open_both(const struct work *w, const struct export_entry *f, struct 
 	return 0;
 }
 
-static int hold(struct work *w, size_t i, struct uns_err *err)
-{
-	int code;
-
-	pthread_mutex_lock(&w->open[i].lock);
-	code = open_both(w, w->file[i], &w->open[i], err);
-	pthread_mutex_unlock(&w->open[i].lock);
-	return code;
-}
-
 /* All bytes are there: mode, times and size, and all of it on the disk. */
-static int finish(const struct export_entry *f, int fd, const char *path, struct uns_err *err)
-{
-	const struct timespec t = { .tv_sec = f->stat.mtime_ns / 1000000000,
-				    .tv_nsec = f->stat.mtime_ns % 1000000000 };
-
-	if (ftruncate(fd, (off_t)f->stat.size_bytes) < 0 || fchmod(fd, f->stat.mode | S_IWUSR) < 0 ||
-	    futimens(fd, (const struct timespec[]){ t, t }) < 0 || fsync(fd) < 0)
-		return uns_fail_errno(path, err);
-	return 0;
-}
-
 static int finish_file(const struct work *w, const struct export_entry *f, int fd, struct uns_err *err)
 {
+	const struct timespec t = { .tv_sec = f->stat.mtime_ns / 1000000000, .tv_nsec = f->stat.mtime_ns % 1000000000 };
 	char path[PATH_MAX];
 
 	UNS_TRY(export_path(w->e, f->path, path, err));
-	UNS_TRY(finish(f, fd, path, err));
+	if (ftruncate(fd, (off_t)f->stat.size_bytes) < 0 || fchmod(fd, (f->stat.mode | S_IWUSR) & ~w->e->umask) < 0 ||
+	    futimens(fd, (const struct timespec[]){ t, t }) < 0 || fsync(fd) < 0)
+		return uns_fail_errno(path, err);
 	if (w->e->flags & UNSHARD_EXPORT_VERIFY)
 		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* what is read back comes from the disk */
 	return 0;
@@ -173,8 +150,8 @@ static int read_view(const struct block *b, uint8_t *buf, struct uns_err *err)
 }
 
 /* Whether the file on the disk has these bytes; bytes that it lacks differ. */
-static int is_there(const struct block *b, const uint8_t *want, uint8_t *scratch, bool *equal,
-		    struct uns_err *err)
+static int block_is_there(const struct block *b, const uint8_t *want, uint8_t *scratch, bool *equal,
+			  struct uns_err *err)
 {
 	size_t done = 0;
 	ssize_t n = 1;
@@ -202,27 +179,21 @@ static int lend_block(void *ctx, int fd, struct uns_err *err)
 	return 0;
 }
 
-static int write_bytes(const struct block *b, const uint8_t *buf, struct uns_err *err)
-{
-	char path[PATH_MAX];
-
-	UNS_TRY(export_path(b->w->e, b->f->path, path, err));
-	return uns_write(b->o->to, buf, b->len, (int64_t)b->at, path, err);
-}
-
 static int write_block(const struct block *whole, uint8_t *buf, struct uns_err *err)
 {
 	struct block b = *whole; /* what is still to be written of it */
+	char path[PATH_MAX];
 	bool equal = false;
 
+	UNS_TRY(export_path(b.w->e, b.f->path, path, err));
 	if (b.o->backing)
 		UNS_TRY(uns_backing_lend(b.o->backing, b.o->source, lend_block, &b, err));
 	if (b.len) {
 		UNS_TRY(read_view(&b, buf, err));
 		if (b.f->was_there)
-			UNS_TRY(is_there(&b, buf, buf + BLOCK_BYTES, &equal, err));
+			UNS_TRY(block_is_there(&b, buf, buf + BLOCK_BYTES, &equal, err));
 		if (!equal)
-			UNS_TRY(write_bytes(&b, buf, err));
+			UNS_TRY(uns_write(b.o->to, buf, b.len, (int64_t)b.at, path, err));
 	}
 	if (equal)
 		b.w->kept_bytes += b.len;
@@ -236,40 +207,37 @@ static int verify_block(const struct block *b, uint8_t *buf, struct uns_err *err
 	bool equal;
 
 	UNS_TRY(read_view(b, buf, err));
-	UNS_TRY(is_there(b, buf, buf + BLOCK_BYTES, &equal, err));
+	UNS_TRY(block_is_there(b, buf, buf + BLOCK_BYTES, &equal, err));
 	return equal ? 0 : fail_block(b, -EIO, "what was written is not what is read back", err);
 }
 
 /* -- all blocks -- */
 
-static size_t file_of_block(const struct work *w, uint64_t block)
-{
-	size_t i;
-
-	UNS_SEARCH(i, w->n, w->file[i]->first_block <= block);
-	return i - 1;
-}
-
-static int do_block(void *ctx, size_t item, struct uns_err *err)
+static int block_run(void *ctx, size_t item, struct uns_err *err)
 {
 	struct work *w = ctx;
-	size_t i = file_of_block(w, item);
-	struct export_entry *f = w->file[i];
-	struct open_file *o = &w->open[i];
-	struct block b = { w, f, o, (item - f->first_block) * BLOCK_BYTES, 0 };
+	struct block b = { .w = w };
+	struct export_entry *f;
+	struct open_file *o;
 	uint8_t *buf;
+	size_t i;
 	int code;
 
+	UNS_SEARCH(i, w->n, w->file[i]->first_block <= item); /* the first file behind the block's own */
+	b.f = f = w->file[i - 1];
+	b.o = o = &w->open[i - 1];
+	b.at = (item - f->first_block) * BLOCK_BYTES;
 	b.len = (size_t)uns_u64_min(BLOCK_BYTES, f->stat.size_bytes - b.at);
-	UNS_TRY(hold(w, i, err));
-	buf = take_buffer(w);
-	if (!buf)
-		return uns_oom(err);
+	pthread_mutex_lock(&o->lock);
+	code = open_both(w, f, o, err);
+	pthread_mutex_unlock(&o->lock);
+	UNS_TRY(code);
+	UNS_TRY_ALLOC(buf = take_buffer(w), err);
 	code = (w->verify ? verify_block : write_block)(&b, buf, err);
 	give_buffer(w, buf);
 	if (code == 0)
-		code = export_step(w->e, w->verify ? UNSHARD_READING : UNSHARD_WRITING, &w->done_bytes,
-				   b.len, w->total_bytes, err);
+		code = export_step(w->e, w->verify ? UNSHARD_READING : UNSHARD_WRITING, &w->done_bytes, b.len,
+				   w->total_bytes, err);
 	if (code < 0 || atomic_fetch_sub(&o->left, 1) != 1)
 		return code;
 	code = w->verify ? 0 : finish_file(w, f, o->to, err);
@@ -281,7 +249,7 @@ static int do_block(void *ctx, size_t item, struct uns_err *err)
 static int add_file(struct work *w, struct export_entry *f, struct uns_err *err)
 {
 	struct open_file *o = &w->open[w->n];
-	uint64_t n = f->shared && !w->verify ? 0 : blocks_of(f);
+	uint64_t n = f->shared && !w->verify ? 0 : (f->stat.size_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
 	int code;
 
 	if (!n && w->verify)
@@ -303,16 +271,6 @@ static int add_file(struct work *w, struct export_entry *f, struct uns_err *err)
 	return 0;
 }
 
-static int work_on(struct work *w, struct uns_pool *pool, struct uns_err *err)
-{
-	struct export_entry *x = w->e->entry, *end = x + w->e->n;
-
-	for (; x < end; x++)
-		if (x->kind == EXPORT_FILE)
-			UNS_TRY(add_file(w, x, err));
-	return w->n ? uns_pool_each(pool, w->n_blocks, do_block, w, err) : 0;
-}
-
 static void work_fini(struct work *w)
 {
 	size_t i;
@@ -331,14 +289,17 @@ static void work_fini(struct work *w)
 static int work_all(struct export *e, bool verify, struct uns_pool *pool, struct uns_err *err)
 {
 	struct work w = { .e = e, .verify = verify, .lock = PTHREAD_MUTEX_INITIALIZER };
-	int code = -ENOMEM;
+	struct export_entry *x = e->entry, *end = x + e->n;
+	int code;
 
 	w.file = calloc(e->n + 1, sizeof(*w.file));
 	w.open = calloc(e->n + 1, sizeof(*w.open));
-	if (w.file && w.open)
-		code = work_on(&w, pool, err);
-	else
-		uns_oom(err);
+	code = w.file && w.open ? 0 : uns_oom(err);
+	for (; x < end && code == 0; x++)
+		if (x->kind == EXPORT_FILE)
+			code = add_file(&w, x, err);
+	if (w.n && code == 0)
+		code = uns_pool_each(pool, w.n_blocks, block_run, &w, err);
 	if (!verify)
 		e->made.kept_bytes = w.kept_bytes;
 	work_fini(&w);

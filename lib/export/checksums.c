@@ -22,8 +22,7 @@ struct sums {
 	_Atomic uint64_t done_bytes;
 };
 
-static int sum_file(struct sums *s, const struct export_entry *f, const char *path, uint8_t *out,
-		    struct uns_err *err)
+static int sum_file(struct sums *s, const struct export_entry *f, const char *path, uint8_t *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(READ_BYTES);
@@ -33,8 +32,7 @@ static int sum_file(struct sums *s, const struct export_entry *f, const char *pa
 
 	if (fd < 0)
 		return uns_fail_errno(path, err);
-	if (!buf)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(buf, err);
 	uns_sha256_init(&h);
 	for (at = 0; at < size; at += n) {
 		n = (size_t)uns_u64_min(READ_BYTES, size - at);

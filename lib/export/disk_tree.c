@@ -25,30 +25,31 @@ int export_path(const struct export *e, const char *path, char out[PATH_MAX], st
 /* -- the directory itself -- */
 
 /* Another process that exports to it holds the lock as long as it lives. */
-static int lock_it(const struct export *e, int *lock, struct uns_err *err)
+static int partial_lock(const struct export *e, int *lock, struct uns_err *err)
 {
 	*lock = open(e->target.partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (*lock < 0)
 		return uns_fail_errno(e->target.partial, err);
 	if (flock(*lock, LOCK_EX | LOCK_NB) < 0)
-		return errno == EWOULDBLOCK ? uns_fail(err, -EBUSY, "%s: another export is writing to it",
-						       e->target.partial)
-					    : uns_fail_errno(e->target.partial, err);
+		return errno == EWOULDBLOCK
+			       ? uns_fail(err, -EBUSY, "%s: another export is writing to it", e->target.partial)
+			       : uns_fail_errno(e->target.partial, err);
 	return 0;
 }
 
-static int begin(struct export *e, int *lock, bool *resumed, struct uns_err *err)
+static int partial_begin(struct export *e, int *lock, bool *resumed, struct uns_err *err)
 {
 	*resumed = false;
 	if (mkdir(e->target.partial, 0700) == 0)
-		return lock_it(e, lock, err);
+		return partial_lock(e, lock, err);
 	if (errno != EEXIST)
 		return uns_fail_errno(e->target.partial, err);
-	UNS_TRY(lock_it(e, lock, err));
+	UNS_TRY(partial_lock(e, lock, err));
 	if (!(e->flags & UNSHARD_EXPORT_RESUME))
 		return uns_fail(err, -EEXIST,
 				"%s was left by an export that did not end; resume that export "
-				"(--resume), or remove the directory", e->target.partial);
+				"(--resume), or remove the directory",
+				e->target.partial);
 	*resumed = true;
 	return 0;
 }
@@ -59,7 +60,26 @@ static int not_ours(const char *path, struct uns_err *err)
 {
 	return uns_fail(err, -EEXIST,
 			"%s does not belong to this export, so this export cannot be resumed; "
-			"remove the directory that it is in", path);
+			"remove the directory that it is in",
+			path);
+}
+
+/* 0 = the kernel does not say (before Linux 5.8). */
+static uint64_t mount_of(const char *path)
+{
+	struct statx st;
+
+	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_MNT_ID, &st) < 0 ||
+	    !(st.stx_mask & STATX_MNT_ID))
+		return 0;
+	return st.stx_mnt_id;
+}
+
+/* A file with another name, or on another mount, may be SOURCE's: an export makes neither. */
+static bool is_of_others(const struct export *e, const FTSENT *f)
+{
+	return (f->fts_info == FTS_F && f->fts_statp->st_nlink > 1) ||
+	       mount_of(f->fts_path) != mount_of(e->target.parent);
 }
 
 static int check_left(const struct export *e, const FTSENT *f, struct uns_err *err)
@@ -69,6 +89,8 @@ static int check_left(const struct export *e, const FTSENT *f, struct uns_err *e
 	uint32_t i;
 
 	path += *path == '/';
+	if (f->fts_info != FTS_DP && is_of_others(e, f))
+		return not_ours(f->fts_path, err);
 	if (!*path || f->fts_info == FTS_DP)
 		return 0;
 	if (f->fts_info == FTS_DNR || f->fts_info == FTS_ERR || f->fts_info == FTS_NS)
@@ -77,8 +99,7 @@ static int check_left(const struct export *e, const FTSENT *f, struct uns_err *e
 	if (i == UNS_MAP_NO_INDEX && strcmp(path, EXPORT_CHECKSUMS) == 0)
 		return unlink(f->fts_path) < 0 ? uns_fail_errno(f->fts_path, err) : 0;
 	if (i == UNS_MAP_NO_INDEX ||
-	    (f->fts_info != want[e->entry[i].kind] &&
-	     !(f->fts_info == FTS_SLNONE && e->entry[i].kind == EXPORT_LINK)))
+	    (f->fts_info != want[e->entry[i].kind] && !(f->fts_info == FTS_SLNONE && e->entry[i].kind == EXPORT_LINK)))
 		return not_ours(f->fts_path, err);
 	return 0;
 }
@@ -98,11 +119,6 @@ static int check_all_left(struct export *e, struct uns_err *err)
 }
 
 /* -- entries -- */
-
-static int make_dir(const char *path, struct uns_err *err)
-{
-	return mkdir(path, 0755) < 0 && errno != EEXIST ? uns_fail_errno(path, err) : 0;
-}
 
 static int make_link(const char *path, const char *target, struct uns_err *err)
 {
@@ -124,7 +140,7 @@ struct sharing {
 	bool done;
 };
 
-static int share(void *ctx, int fd, struct uns_err *err)
+static int blocks_share(void *ctx, int fd, struct uns_err *err)
 {
 	struct sharing *s = ctx;
 
@@ -146,7 +162,7 @@ static int try_to_share(struct export *e, struct export_entry *f, int fd, struct
 	if (code < 0)
 		return export_fail(err, code, &why);
 	if (file_is_source(from, &backing, &source))
-		code = uns_backing_lend(backing, source, share, &sharing, err);
+		code = uns_backing_lend(backing, source, blocks_share, &sharing, err);
 	unshard_file_close(from);
 	f->shared = code == 0 && sharing.done;
 	if (f->shared)
@@ -155,13 +171,13 @@ static int try_to_share(struct export *e, struct export_entry *f, int fd, struct
 }
 
 /* *wanted: what it will take beyond what it has. */
-static int make_file(struct export *e, struct export_entry *f, const char *path, uint64_t *wanted,
-		     struct uns_err *err)
+static int make_file(struct export *e, struct export_entry *f, const char *path, uint64_t *wanted, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_close_p) int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
+	UNS_TRY(uns_open_to_write(path, O_WRONLY | O_CREAT, 0600, &fd, err));
+	if (fstat(fd, &st) < 0)
 		return uns_fail_errno(path, err);
 	f->was_there = st.st_size > 0;
 	if (!f->was_there && f->stat.size_bytes)
@@ -178,11 +194,11 @@ static int make_entries(struct export *e, uint64_t *wanted, struct uns_err *err)
 
 	for (; x < end; x++) {
 		UNS_TRY(export_path(e, x->path, path, err));
-		if (x->kind == EXPORT_DIR)
-			UNS_TRY(make_dir(path, err));
-		else if (x->kind == EXPORT_LINK)
+		if (x->kind == EXPORT_DIR && mkdir(path, x->stat.mode | S_IRWXU) < 0 && errno != EEXIST)
+			return uns_fail_errno(path, err);
+		if (x->kind == EXPORT_LINK)
 			UNS_TRY(make_link(path, x->target, err));
-		else
+		if (x->kind == EXPORT_FILE)
 			UNS_TRY(make_file(e, x, path, wanted, err));
 	}
 	return 0;
@@ -195,7 +211,7 @@ static int check_free(const struct export *e, uint64_t wanted, struct uns_err *e
 	struct statvfs fs;
 
 	if (statvfs(e->target.partial, &fs) < 0 || !fs.f_blocks)
-		return 0; /* the file system does not tell */
+		return 0; /* the file system does not report it */
 	if (fs.f_bavail < wanted / fs.f_frsize)
 		return uns_fail(err, -ENOSPC, "%s: %llu bytes are to be written, and %llu are free there",
 				e->target.parent, (unsigned long long)wanted,
@@ -216,9 +232,7 @@ static int keep_room(const struct export *e, struct uns_err *err)
 		if (x->kind != EXPORT_FILE || x->shared || x->was_there || !x->stat.size_bytes)
 			continue;
 		UNS_TRY(export_path(e, x->path, path, err));
-		fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd < 0)
-			return uns_fail_errno(path, err);
+		UNS_TRY(uns_open_to_write(path, O_WRONLY, 0, &fd, err));
 		if (fallocate(fd, 0, 0, (off_t)x->stat.size_bytes) < 0 && (errno == ENOSPC || errno == EDQUOT))
 			return uns_fail_errno(path, err);
 	}
@@ -231,10 +245,13 @@ int export_make_tree(struct export *e, int *lock, struct uns_err *err)
 	bool resumed;
 	int code;
 
-	UNS_TRY(begin(e, lock, &resumed, err));
+	e->umask = uns_umask();
+	UNS_TRY(partial_begin(e, lock, &resumed, err));
 	if (resumed)
 		UNS_TRY(check_all_left(e, err));
-	code = make_entries(e, &wanted, err);
+	code = caller_writes(&e->caller, e->target.partial, err);
+	if (code == 0)
+		code = make_entries(e, &wanted, err);
 	if (code == 0)
 		code = check_free(e, wanted, err);
 	if (code == 0)

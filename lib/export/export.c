@@ -7,9 +7,6 @@
 
 #include "base/cleanup.h"
 
-/* As many wait for storage, or put together what the kernel has in memory. */
-enum { THREADS = 8 };
-
 static int choose_view(struct export *e, const char *name, struct uns_err *err)
 {
 	const struct session_options *o = &e->u->opt;
@@ -30,68 +27,45 @@ static int choose_view(struct export *e, const char *name, struct uns_err *err)
 	return 0;
 }
 
-static int find_target(struct export *e, const char *out, struct uns_err *err)
-{
-	char source[PATH_MAX];
-
-	if (snprintf(source, sizeof(source), "%s%s%s", e->u->real_root, *e->path ? "/" : "", e->path) >=
-	    (int)sizeof(source))
-		return uns_fail(err, -ENAMETOOLONG, "%s: the path is too long", e->path);
-	return uns_target_find(&e->target, out, ".partial", source, err);
-}
-
-static int read_back(struct export *e, struct uns_pool *pool, struct uns_err *err)
-{
-	if (e->flags & UNSHARD_EXPORT_VERIFY)
-		UNS_TRY(export_verify(e, pool, err));
-	if (e->flags & UNSHARD_EXPORT_CHECKSUMS)
-		UNS_TRY(export_checksums(e, pool, err));
-	return 0;
-}
-
 /* Whatever fails here leaves what was written. */
-static int fill(struct export *e, struct uns_pool *pool, struct uns_err *err)
+static int export_fill(struct export *e, struct uns_pool *pool, struct uns_err *err)
 {
 	int code = export_write(e, pool, err);
 
-	if (code == 0)
-		code = read_back(e, pool, err);
+	if (code == 0 && (e->flags & UNSHARD_EXPORT_VERIFY))
+		code = export_verify(e, pool, err);
+	if (code == 0 && (e->flags & UNSHARD_EXPORT_CHECKSUMS))
+		code = export_checksums(e, pool, err);
 	if (code == 0)
 		code = export_sync_tree(e, err);
 	if (code == 0)
-		code = uns_target_finish(&e->target, err);
+		code = uns_target_finish(&e->target, e->top_mode, err);
 	if (code < 0)
-		uns_fail_in(err, "the export did not end and can be resumed (--resume); %s holds "
-				 "what was written", e->target.partial);
+		uns_fail_in(err, "the export did not end and can be resumed (--resume); %s holds what was written",
+			    e->target.partial);
 	return code;
 }
 
-static int check_names(const struct export *e, struct uns_err *err)
-{
-	if ((e->flags & UNSHARD_EXPORT_CHECKSUMS) &&
-	    uns_map_index(&e->by_path, EXPORT_CHECKSUMS) != UNS_MAP_NO_INDEX)
-		return uns_fail(err, -EEXIST, "%s: the view has a file of that name already; leave --checksums out", EXPORT_CHECKSUMS);
-	return 0;
-}
-
-static int make(struct export *e, const char *out, const char *view, struct uns_err *err)
+static int export_make(struct export *e, const char *out, const char *view, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int lock = -1;
 	struct uns_pool *pool;
 	int code;
 
 	UNS_TRY(choose_view(e, view, err));
-	UNS_TRY(find_target(e, out, err));
+	UNS_TRY(uns_target_find(&e->target, out, ".partial", e->u->real_root, e->path, err));
 	UNS_TRY(export_plan(e, err));
-	UNS_TRY(check_names(e, err));
+	if ((e->flags & UNSHARD_EXPORT_CHECKSUMS) && uns_map_index(&e->by_path, EXPORT_CHECKSUMS) != UNS_MAP_NO_INDEX)
+		return uns_fail(err, -EEXIST, "%s: the view has a file of that name already; leave --checksums out",
+				EXPORT_CHECKSUMS);
 	UNS_TRY(export_make_tree(e, &lock, err));
-	UNS_TRY(uns_pool_new(THREADS - 1, &pool, err)); /* the caller's thread works too */
-	code = fill(e, pool, err);
+	UNS_TRY(uns_pool_new(UNS_THREADS_EXPORT - 1, NULL, &pool, err)); /* the caller's thread works too */
+	code = export_fill(e, pool, err);
 	uns_pool_free(pool);
 	return code;
 }
 
-static int hand_over(const struct export *e)
+static int changes_hand_over(const struct export *e)
 {
 	int told = 0;
 	size_t i;
@@ -109,17 +83,16 @@ static void export_fini(struct export *e)
 		unshard_node_unref(e->entry[i].node);
 	uns_map_fini(&e->by_path);
 	uns_map_fini(&e->left_out);
+	uns_map_fini(&e->shown);
 	uns_arena_fini(&e->arena);
 }
 
 int unshard_export(unshard *u, const char *path, const char *view, const char *out, unsigned flags,
-		   const struct unshard_calls *calls, struct unshard_exported *exported,
-		   struct unshard_error *error)
+		   const struct unshard_calls *calls, struct unshard_exported *exported, struct unshard_error *error)
 {
-	const unsigned known =
-		UNSHARD_EXPORT_RESUME | UNSHARD_EXPORT_VERIFY | UNSHARD_EXPORT_CHECKSUMS;
-	UNS_CLEANUP(export_fini) struct export e = { .u = u, .path = path, .flags = flags,
-						     .made = CALLER_OWN(struct unshard_exported) };
+	const unsigned known = UNSHARD_EXPORT_RESUME | UNSHARD_EXPORT_VERIFY | UNSHARD_EXPORT_CHECKSUMS;
+	UNS_CLEANUP(export_fini)
+	struct export e = { .u = u, .path = path, .flags = flags, .made = CALLER_OWN(struct unshard_exported) };
 	struct uns_err err = { 0 };
 	int code = caller_flags(flags, known, &err);
 
@@ -127,9 +100,9 @@ int unshard_export(unshard *u, const char *path, const char *view, const char *o
 		code = caller_init(&e.caller, calls, &err);
 	if (code < 0)
 		return give_error(error, &err, code);
-	code = make(&e, out, view, &err);
+	code = export_make(&e, out, view, &err);
 	if (code == 0)
-		code = hand_over(&e);
+		code = changes_hand_over(&e);
 	if (code >= 0 && exported)
 		code = caller_give(exported, &e.made, "exported", &err) < 0 ? err.code : code;
 	return give_error(error, &err, caller_fini(&e.caller, code));

@@ -1,4 +1,4 @@
-/* What all steps of an export do: fail, and say how far they are. */
+/* What all steps of an export do: fail, and report how far they are. */
 #include "export/exporting.h"
 
 #include <stdatomic.h>

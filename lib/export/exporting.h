@@ -19,15 +19,17 @@ struct export_entry {
 	enum export_kind kind;
 	const char *target; /* of a link */
 
+	struct unshard_stat stat; /* of a directory: its mode alone */
+
 	/* Of a file. */
 	unshard_node *node;
-	struct unshard_stat stat;
 	bool shared;       /* by reflink: there is nothing to write */
 	bool was_there;    /* what an earlier export left is compared with what is to be written */
 	uint64_t first_block; /* of all files' blocks, in the order of the entries */
 };
 
-struct export {
+struct export
+{
 	struct unshard *u;
 	struct caller caller;
 	const struct uns_view *view;
@@ -37,6 +39,7 @@ struct export {
 	const char *shown_at; /* below the view: its name there may be another */
 	unsigned flags;
 	struct uns_target target;
+	mode_t top_mode, umask;
 	struct uns_arena arena;
 
 	struct export_entry *entry; /* a directory before what is in it */
@@ -45,6 +48,7 @@ struct export {
 	struct unshard_change *change;
 	size_t n_changes, cap_changes;
 	struct uns_map left_out; /* paths of checkpoints below SOURCE */
+	struct uns_map shown;    /* of those that are exported; the value: the first file of each */
 	struct unshard_exported made;
 };
 

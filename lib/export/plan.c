@@ -10,6 +10,7 @@
 #include "paths/forms.h"
 #include "paths/nodes.h"
 #include "session/shows.h"
+#include "session/walk.h"
 
 enum { MAX_DEPTH = 64 };
 
@@ -37,84 +38,50 @@ static int leave_out(struct export *e, const char *path, enum unshard_change_kin
 	return 0;
 }
 
-/* A directory that cannot be looked into. What says nothing about this directory fails. */
-static int pass_over(struct export *e, const char *path, const struct uns_err *why, struct uns_err *err)
+static int visit_unreadable(void *ctx, const char *path, const struct uns_err *why, struct uns_err *err)
 {
-	switch (why->code) {
-	case -ENOENT:
-	case -ENOTDIR:
-		return 0; /* it has gone meanwhile */
-	case -ENOMEM:
-	case -EINTR:
-	case -EMFILE:
-	case -ENFILE:
-		return uns_fail(err, why->code, "%s", why->text);
-	default:
-		return leave_out(e, path, UNSHARD_CHANGE_UNREADABLE, why->text, err);
-	}
+	return leave_out(ctx, path, UNSHARD_CHANGE_UNREADABLE, why->text, err);
 }
 
-/* Fails with why the view does not show this checkpoint. */
-static int prove_shown(struct export *e, struct dir_record *record, struct uns_err *err)
+/* What the view cannot show of the directory's checkpoints is left out: its tree does not list them. If the directory
+ * is itself a checkpoint, that is why there is no export. */
+static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err *err)
 {
+	struct export *e = ctx;
+	const struct walk others = { .u = e->u, .ctx = e, .unreadable = visit_unreadable };
+	struct uns_err why = { 0 };
 	const struct shown *shown;
 	struct snapshot *snap;
-	int code;
-
-	UNS_TRY(snapshot_get(e->u, record, &snap, err));
-	code = show_served(e->u, record, snap, e->view, e->parameter, &shown, err);
-	snapshot_put(e->u, snap);
-	return code;
-}
-
-static int judge(struct export *e, struct dir_record *record, struct uns_err *err)
-{
-	struct uns_err why = { 0 };
-	int code = prove_shown(e, record, &why);
-
-	if (code == 0)
-		e->made.checkpoints++;
-	else if (strcmp(record->path, e->path) == 0)
-		return uns_fail(err, code, "%s", why.text);
-	else if (code == -ENOTSUP || code == -ENODATA || code == -EBADMSG)
-		return leave_out(e, record->path, UNSHARD_CHANGE_LEFT_OUT, why.text, err);
-	else
-		return pass_over(e, record->path, &why, err);
-	return 0;
-}
-
-/* The checkpoints right in a directory of SOURCE: the tree does not list those that its view cannot show. */
-static int judge_children(struct export *e, const char *dir, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_listing list;
-	struct dir_record *record;
 	const char *path;
-	size_t i;
-	int code = 0;
+	int code = snapshot_get(e->u, record, &snap, &why);
 
-	UNS_TRY(uns_root_list(e->u->root, dir, &arena, &list, err));
-	for (i = 0; i < list.n && code == 0; i++) {
-		struct uns_err why = { 0 };
-
-		path = uns_path_join(&arena, dir, list.v[i].name);
-		if (!path)
-			return uns_oom(err);
-		if (!session_walks_into(e->u, path, list.v[i].kind))
-			continue;
-		if (record_get(e->u, path, &record, &why) < 0) {
-			UNS_TRY(pass_over(e, path, &why, err));
-			continue;
-		}
-		if (record->is.format)
-			code = judge(e, record, err);
-		else if (records_in_the_making(&e->u->records, record))
-			code = leave_out(e, path, UNSHARD_CHANGE_LEFT_OUT,
-					 "something in it changed a moment ago, and it may become a "
-					 "checkpoint (-o settle=)", err);
-		record_put(e->u, record);
+	if (code == 0) {
+		code = show_served(e->u, record, snap, e->view, e->parameter, &shown, &why);
+		snapshot_put(e->u, snap);
 	}
-	return code;
+	if (code == 0) { /* check_each_has_files asks for its files */
+		e->made.checkpoints++;
+		path = uns_arena_str(&e->arena, record->path);
+		return path && uns_map_put(&e->shown, path, (void *)"", NULL) ? 0 : uns_oom(err);
+	}
+	if (strcmp(record->path, e->path) == 0)
+		return uns_fail(err, code, "%s", why.text);
+	if (code == -ENOTSUP || code == -ENODATA || code == -EBADMSG)
+		return leave_out(e, record->path, UNSHARD_CHANGE_LEFT_OUT, why.text, err);
+	return walk_past(&others, record->path, &why, err);
+}
+
+static int visit_plain(void *ctx, struct dir_record *record, const struct uns_listing *list, size_t *mark,
+		       struct uns_err *err)
+{
+	struct export *e = ctx;
+
+	(void)list;
+	(void)mark;
+	if (!records_in_the_making(&e->u->records, record) || strcmp(record->path, e->path) == 0)
+		return 0;
+	return leave_out(e, record->path, UNSHARD_CHANGE_LEFT_OUT,
+			 "something in it changed a moment ago, and it may become a checkpoint (-o settle=)", err);
 }
 
 /* -- what is there -- */
@@ -128,6 +95,21 @@ static int add_entry(struct export *e, const struct export_entry *entry, struct 
 	return 0;
 }
 
+/* The checkpoint that the file belongs to, if it belongs to one, has a file. */
+static int count_for_checkpoint(struct export *e, const char *path, const unshard_node *node, struct uns_err *err)
+{
+	const char *checkpoint;
+	struct spot spot;
+	bool kept = true;
+
+	UNS_TRY(node_spot(node, &spot, NULL, err));
+	checkpoint = spot.key.kind == SPOT_SHOWN ? uns_map_get(&e->shown, spot.key.path) : NULL;
+	if (checkpoint && !*checkpoint)
+		kept = uns_map_put(&e->shown, uns_arena_str(&e->arena, spot.key.path), (void *)path, NULL);
+	spot_fini(e->u, &spot);
+	return kept ? 0 : uns_oom(err);
+}
+
 static int add_file(struct export *e, const char *path, unshard_node *node, struct uns_err *err)
 {
 	struct export_entry file = { .path = path, .kind = EXPORT_FILE, .stat = { UNSHARD_STAT_INIT } };
@@ -137,6 +119,7 @@ static int add_file(struct export *e, const char *path, unshard_node *node, stru
 	if (code < 0)
 		return export_fail(err, code, &why);
 	UNS_TRY(add_entry(e, &file, err));
+	UNS_TRY(count_for_checkpoint(e, path, node, err));
 	e->entry[e->n - 1].node = unshard_node_ref(node);
 	e->made.files++;
 	e->made.size_bytes += file.stat.size_bytes;
@@ -158,9 +141,7 @@ static int find_node(struct unshard *u, const char *tree_path, unshard_node **ou
 		n = strcspn(tree_path, "/");
 		if (!n)
 			continue;
-		name = uns_arena_strn(&arena, tree_path, n);
-		if (!name)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(name = uns_arena_strn(&arena, tree_path, n), err);
 		code = unshard_lookup(at, name, &next, NULL, &why);
 		if (code == 0) {
 			unshard_node_unref(at);
@@ -193,12 +174,11 @@ static int add_link(struct export *e, const char *path, unshard_node *node, stru
 		return export_fail(err, code, &why);
 	link.target = uns_arena_str(&e->arena, target);
 	unshard_free(target);
-	if (!link.target)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(link.target, err);
 	to = uns_path_resolve(&e->arena, uns_path_parent(&e->arena, from), link.target);
 	if (to && !uns_path_within(to, top_of_tree(e, &e->arena))) {
-		if (find_node(e->u, to, &there, NULL) == 0 &&
-		    unshard_node_stat(there, &st, NULL) == 0 && st.kind == UNSHARD_FILE)
+		if (find_node(e->u, to, &there, NULL) == 0 && unshard_node_stat(there, &st, NULL) == 0 &&
+		    st.kind == UNSHARD_FILE)
 			return add_file(e, path, there, err);
 		return leave_out(e, from, UNSHARD_CHANGE_LEFT_OUT,
 				 "it is a link to something that is not exported and is not a file", err);
@@ -206,20 +186,8 @@ static int add_link(struct export *e, const char *path, unshard_node *node, stru
 	return add_entry(e, &link, err);
 }
 
-static int add_dir(struct export *e, const char *path, unshard_node *node, int depth,
+static int add_dir(struct export *e, const char *path, unshard_node *node, uint32_t mode, int depth,
 		   struct uns_err *err);
-
-/* A directory of SOURCE's own: the checkpoints in it are judged before it is listed. */
-static int enter(struct export *e, const unshard_node *node, struct uns_err *err)
-{
-	struct spot spot;
-	int code;
-
-	UNS_TRY(node_spot(node, &spot, NULL, err));
-	code = spot.key.kind == SPOT_SOURCE ? judge_children(e, spot.key.path, err) : 0;
-	spot_fini(e->u, &spot);
-	return code;
-}
 
 /* 1 = it belongs to a checkpoint that is left out. */
 static int is_left_out(struct export *e, const unshard_node *node, struct uns_err *err)
@@ -246,17 +214,16 @@ static int add_child(struct export *e, const char *dir, const unshard_listing *l
 
 	if (code < 0)
 		return export_fail(err, code, &why);
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	UNS_TRY(code = is_left_out(e, node, err));
 	if (code)
 		return 0;
 	if (d->stat.kind == UNSHARD_DIR)
-		return add_dir(e, path, node, depth + 1, err);
+		return add_dir(e, path, node, d->stat.mode, depth + 1, err);
 	return (d->stat.kind == UNSHARD_LINK ? add_link : add_file)(e, path, node, err);
 }
 
-static int add_dir(struct export *e, const char *path, unshard_node *node, int depth,
+static int add_dir(struct export *e, const char *path, unshard_node *node, uint32_t mode, int depth,
 		   struct uns_err *err)
 {
 	UNS_CLEANUP(free_listing) unshard_listing *list = NULL;
@@ -268,12 +235,14 @@ static int add_dir(struct export *e, const char *path, unshard_node *node, int d
 		return uns_fail(err, -ELOOP, "%s: directories too deep", unshard_node_path(node));
 	if (caller_scanned(&e->caller, e->n, e->made.checkpoints))
 		return uns_fail(err, -EINTR, "interrupted");
-	UNS_TRY(enter(e, node, err));
 	code = unshard_node_list(node, &list, &why);
 	if (code < 0)
 		return export_fail(err, code, &why);
 	if (*path)
-		UNS_TRY(add_entry(e, &(struct export_entry){ .path = path, .kind = EXPORT_DIR }, err));
+		UNS_TRY(add_entry(e, &(struct export_entry){ .path = path, .kind = EXPORT_DIR, .stat.mode = mode },
+				  err));
+	else
+		e->top_mode = mode;
 	for (i = 0; i < unshard_listing_count(list); i++)
 		UNS_TRY(add_child(e, path, list, i, depth, err));
 	return 0;
@@ -281,7 +250,8 @@ static int add_dir(struct export *e, const char *path, unshard_node *node, int d
 
 /* -- the top -- */
 
-/* Of a checkpoint that the view shows as a file and as a directory, it is the directory that is exported. */
+/* Of a checkpoint that the view shows as a file and as a directory, the directory is exported. The view's name of
+ * either may be another than SOURCE's. */
 static int choose_form(struct export *e, const struct dir_record *record, struct uns_err *err)
 {
 	struct form_names names;
@@ -289,14 +259,20 @@ static int choose_form(struct export *e, const struct dir_record *record, struct
 	if (!forms_has_file(e->view, record))
 		return 0;
 	UNS_TRY(forms_names(e->u, e->view, record, &e->arena, &names, err));
-	if (names.dir_is_listed)
-		e->shown_at = uns_path_join(&e->arena, uns_path_parent(&e->arena, e->path), names.dir);
+	e->shown_at = uns_path_join(&e->arena, uns_path_parent(&e->arena, e->path),
+				    names.dir_is_listed ? names.dir : names.file);
 	return e->shown_at ? 0 : uns_oom(err);
 }
 
-/* The directory itself where it is a checkpoint: why it cannot be shown is why there is no export. */
-static int judge_top(struct export *e, struct uns_err *err)
+/* Finds what the view shows of the checkpoints at and below the directory. */
+static int judge_checkpoints(struct export *e, struct uns_err *err)
 {
+	struct walk walk = { .u = e->u,
+			     .ctx = e,
+			     .caller = &e->caller,
+			     .checkpoint = visit_checkpoint,
+			     .enter = visit_plain,
+			     .unreadable = visit_unreadable };
 	struct uns_err why = { 0 };
 	struct dir_record *record;
 	int code = record_get(e->u, e->path, &record, &why);
@@ -305,12 +281,30 @@ static int judge_top(struct export *e, struct uns_err *err)
 		return 0; /* it may be the name of a view's one file */
 	if (code < 0)
 		return uns_fail(err, code, "%s", why.text);
-	if (record->is.format)
-		code = judge(e, record, err);
+	code = walk_checkpoints(&walk, e->path, err);
 	if (record->is.format && code == 0)
 		code = choose_form(e, record, err);
 	record_put(e->u, record);
+	if (code > 0)
+		return uns_fail(err, -EINTR, "interrupted");
 	return code;
+}
+
+/* An export that ends well has all that the view shows. */
+static int check_each_has_files(const struct export *e, struct uns_err *err)
+{
+	const char *checkpoint;
+	void *first_file;
+	size_t at = 0;
+
+	while (uns_map_next(&e->shown, &at, &checkpoint, &first_file))
+		if (!*(const char *)first_file)
+			return uns_fail(
+				err, -ENODATA,
+				"%s: the view %s shows this checkpoint, and no file of it was found there: nothing "
+				"was written",
+				*checkpoint ? checkpoint : uns_root_path(e->u->root), e->view_name);
+	return 0;
 }
 
 int export_plan(struct export *e, struct uns_err *err)
@@ -322,22 +316,21 @@ int export_plan(struct export *e, struct uns_err *err)
 	int code;
 
 	e->shown_at = e->path;
-	UNS_TRY(judge_top(e, err));
-	tree_path = top_of_tree(e, &e->arena);
-	if (!tree_path)
-		return uns_oom(err);
+	UNS_TRY(judge_checkpoints(e, err));
+	UNS_TRY_ALLOC(tree_path = top_of_tree(e, &e->arena), err);
 	UNS_TRY(find_node(e->u, tree_path, &top, err));
 	code = unshard_node_stat(top, &st, &why);
 	if (code < 0)
 		return export_fail(err, code, &why);
 	if (st.kind != UNSHARD_DIR) {
-		e->made.checkpoints = 1;
+		e->made.checkpoints = 1; /* a view's one file may have a name that is not its checkpoint's */
+		e->top_mode = st.mode | (st.mode & 0444) >> 2; /* who may read the file may look into its directory */
 		return add_file(e, uns_path_name(e->shown_at), top, err);
 	}
-	UNS_TRY(add_dir(e, "", top, 0, err));
+	UNS_TRY(add_dir(e, "", top, st.mode, 0, err));
 	if (!e->made.checkpoints)
 		return uns_fail(err, -ENODATA, "%s: the view %s can show no checkpoint in it%s%s",
-				*e->path ? e->path : uns_root_path(e->u->root), e->view_name,
-				e->n_changes ? ": " : "", e->n_changes ? e->change[0].text : "");
-	return 0;
+				*e->path ? e->path : uns_root_path(e->u->root), e->view_name, e->n_changes ? ": " : "",
+				e->n_changes ? e->change[0].text : "");
+	return check_each_has_files(e, err);
 }

@@ -8,7 +8,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "facts/base_names.h"
+#include "names/base_names.h"
 #include "wire/json.h"
 
 enum { CONFIG_LIMIT_BYTES = 16 << 20 };
@@ -31,23 +31,22 @@ struct search {
 	size_t n, cap;
 };
 
-static const char *const tokenizer_globs[] = { "tokenizer*.json",
-					       "special_tokens_map.json",
-					       "added_tokens.json",
-					       "vocab.*",
-					       "merges.txt",
-					       "*.model",
-					       "spiece.model",
-					       "*.tiktoken",
-					       "chat_template.*",
-					       "tokenization_*.py",
-					       NULL };
+#define CONFIG "config.json", "generation_config.json"
+#define TOKENIZER                                                                                              \
+	"tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", \
+		"*.tiktoken", "chat_template.*", "tokenization_*.py"
+#define PROCESSOR "*processor*.json"
+#define ADAPTER   "adapter_config.json"
+
+static const char *const tokenizer_globs[] = { TOKENIZER, NULL };
 /* A directory has a tokenizer if it has one of these files; the same below for the other sets. */
 static const char *const tokenizer_marks[] = { "tokenizer.json", "tokenizer_config.json",
 					       "vocab.*",        "*.model",
 					       "*.tiktoken",     NULL };
-static const char *const processor_globs[] = { "*processor*.json", NULL };
-static const char *const adapter_globs[] = { "adapter_config.json", NULL };
+static const char *const processor_globs[] = { PROCESSOR, NULL };
+static const char *const adapter_globs[] = { ADAPTER, NULL };
+/* All names that are looked for in a directory's listing: others may come and go. */
+static const char *const looked_for[] = { CONFIG, TOKENIZER, PROCESSOR, ADAPTER, NULL };
 
 static bool matches(const char *const *globs, const char *name)
 {
@@ -62,20 +61,17 @@ static int note(struct search *s, const struct uns_finding *f, struct uns_err *e
 	return uns_findings_add(&s->out->notes, &s->out->arena, f, err);
 }
 
-static int note_unusable(struct search *s, enum uns_finding_id id, const char *dir,
-			 const struct uns_err *why, struct uns_err *err)
+static int note_unusable(struct search *s, enum uns_finding_id id, const char *dir, const struct uns_err *why,
+			 struct uns_err *err)
 {
-	return note(s,
-		    UNS_FINDING(.id = id, .found = uns_str(dir),
-				.arg = { { "cause", uns_str(why->text) } }),
-		    err);
+	return note(s, UNS_FINDING(.id = id, .found = uns_str(dir), .arg = { { "cause", uns_str(why->text) } }), err);
 }
 
 /* Adds a directory to those that are searched. If the directory does not exist it is left out, with a note
  * if the user named it. If it cannot be listed at this moment the search fails, because the directory may
  * hold the files. */
-static int add_candidate(struct search *s, const struct uns_root *root, const char *path,
-			 const char *what, bool own, struct uns_err *err)
+static int add_candidate(struct search *s, const struct uns_root *root, const char *path, const char *what, bool own,
+			 struct uns_err *err)
 {
 	struct candidate c = { .root = root, .path = path, .what = what, .own = own };
 	struct uns_err why = { 0 };
@@ -83,13 +79,12 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 
 	if (!path)
 		return uns_oom(err);
-	code = uns_list_seen(root, s->cat->capture, path, &s->out->arena, &c.list, &why);
+	code = uns_list_fitting(root, s->cat->capture, path, looked_for, &s->out->arena, &c.list, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
 		return root == s->in->root || root == s->run_root
 			       ? 0
-			       : note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE,
-							   uns_root_path(root), &why, err);
+			       : note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE, uns_root_path(root), &why, err);
 	if (!UNS_ARENA_ROOM(&s->out->arena, s->candidate, s->n, s->cap))
 		return uns_oom(err);
 	s->candidate[s->n++] = c;
@@ -127,10 +122,13 @@ static int add_model_fact(struct search *s, struct uns_err *err)
 	UNS_TRY(model_fact(s, &dir, err));
 	if (!dir)
 		return 0;
+	UNS_TRY(uns_place_seen(s->cat->capture, dir, err));
 	code = uns_root_open(dir, &trusted, &s->out->model, &why);
+	if (code == 0 && s->cat->capture &&
+	    uns_inputs_hold_root(uns_capture_inputs(s->cat->capture), s->out->model) < 0)
+		return uns_oom(err);
 	if (code == 0)
-		return add_candidate(s, s->out->model, "", uns_root_path(s->out->model), false,
-				     err);
+		return add_candidate(s, s->out->model, "", uns_root_path(s->out->model), false, err);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	return note_unusable(s, UNS_FOUND_MODEL_FACT_UNUSABLE, dir, &why, err);
 }
@@ -152,8 +150,8 @@ static int add_run(struct search *s, struct uns_err *err)
 	UNS_TRY(add_candidate(s, s->run_root, run, what, false, err));
 	/* veRL puts Megatron's config and tokenizer into huggingface/, beside the directory of the shards. */
 	return s->cat->summary.is_megatron ? add_candidate(s, s->run_root, uns_path_join(arena, run, "huggingface"),
-							 "the directory huggingface/ beside it", false, err)
-					 : 0;
+							   "the directory huggingface/ beside it", false, err)
+					   : 0;
 }
 
 static int find_candidates(struct search *s, struct uns_err *err)
@@ -165,21 +163,17 @@ static int find_candidates(struct search *s, struct uns_err *err)
 	size_t i;
 
 	UNS_TRY(add_candidate(s, root, path, "the checkpoint", true, err));
-	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "huggingface"), "huggingface/",
-			      true, err));
+	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "huggingface"), "huggingface/", true, err));
 	/* EasyR1 saves the adapter in this directory. */
-	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/",
-			      true, err));
+	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/", true, err));
 	UNS_TRY(add_run(s, err));
 	for (i = 0; i < models->n; i++)
 		if (!models->v[i].run || uns_path_within(path, models->v[i].run))
-			UNS_TRY(add_candidate(s, models->v[i].root, "",
-					      uns_root_path(models->v[i].root), false, err));
+			UNS_TRY(add_candidate(s, models->v[i].root, "", uns_root_path(models->v[i].root), false, err));
 	return add_model_fact(s, err);
 }
 
-static int borrow(struct search *s, const struct candidate *c, const char *name,
-		  struct uns_err *err)
+static int borrow(struct search *s, const struct candidate *c, const char *name, struct uns_err *err)
 {
 	struct companions *out = s->out;
 	const char *path = uns_path_join(&out->arena, c->path, name);
@@ -201,8 +195,7 @@ static int borrow(struct search *s, const struct candidate *c, const char *name,
 	return name ? 0 : uns_oom(err);
 }
 
-static int borrow_all(struct search *s, const struct candidate *c, const char *const *globs,
-		      struct uns_err *err)
+static int borrow_all(struct search *s, const struct candidate *c, const char *const *globs, struct uns_err *err)
 {
 	size_t i;
 
@@ -222,20 +215,18 @@ static bool has_any(const struct candidate *c, const char *const *globs)
 	return false;
 }
 
-static int note_borrowed(struct search *s, const struct candidate *c, const char *what,
-			 struct uns_err *err)
+static int note_borrowed(struct search *s, const struct candidate *c, const char *what, struct uns_err *err)
 {
-	return note(
-		s,
-		UNS_FINDING(.id = UNS_FOUND_FILES_BORROWED, .checkpoint = s->cat->path,
-			    .arg = { { "what", uns_str(what) }, { "where", uns_str(c->what) } }),
-		err);
+	return note(s,
+		    UNS_FINDING(.id = UNS_FOUND_FILES_BORROWED, .checkpoint = s->cat->path,
+				.arg = { { "what", uns_str(what) }, { "where", uns_str(c->what) } }),
+		    err);
 }
 
 /* Chooses the first directory that has one of `marks`, for a set of files (tokenizer, processor) whose
  * content needs no check. */
-static int choose_set(struct search *s, const char *const *marks, const char *const *globs,
-		      const char *what, struct uns_err *err)
+static int choose_set(struct search *s, const char *const *marks, const char *const *globs, const char *what,
+		      struct uns_err *err)
 {
 	size_t i;
 
@@ -250,14 +241,13 @@ static int choose_set(struct search *s, const char *const *marks, const char *co
 	return 0;
 }
 
-static int reject_config(struct search *s, const struct candidate *c, enum uns_finding_id id,
-			 const struct uns_err *why, struct uns_err *err)
+static int reject_config(struct search *s, const struct candidate *c, enum uns_finding_id id, const struct uns_err *why,
+			 struct uns_err *err)
 {
 	return note(s,
 		    UNS_FINDING(.id = id, .checkpoint = s->cat->path,
 				.file = uns_path_join(&s->out->arena, c->path, "config.json"),
-				.arg = { { "where", uns_str(c->what) },
-					 { "cause", uns_str(why->text) } }),
+				.arg = { { "where", uns_str(c->what) }, { "cause", uns_str(why->text) } }),
 		    err);
 }
 
@@ -272,8 +262,7 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 
 	if (!path)
 		return uns_oom(err);
-	code = uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &out->arena, &json, NULL,
-				  &why);
+	code = uns_read_seen(c->root, s->cat->capture, path, CONFIG_LIMIT_BYTES, &out->arena, &json, &why);
 	if (code == 0)
 		code = uns_config_parse(json, &out->arena, &out->config_info, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
@@ -288,14 +277,19 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 static int borrow_config(struct search *s, const struct candidate *c, struct uns_err *err)
 {
 	const struct uns_config_info *info = &s->out->config_info;
+	const char *path;
 	size_t i;
+	int there;
 
 	UNS_TRY(borrow(s, c, "config.json", err));
 	if (uns_listing_find(&c->list, "generation_config.json"))
 		UNS_TRY(borrow(s, c, "generation_config.json", err));
-	for (i = 0; i < info->n_auto_map_files; i++)
-		if (uns_listing_find(&c->list, info->auto_map_files[i]))
+	for (i = 0; i < info->n_auto_map_files; i++) {
+		UNS_TRY_ALLOC(path = uns_path_join(&s->out->arena, c->path, info->auto_map_files[i]), err);
+		UNS_TRY(there = uns_is_there(c->root, s->cat->capture, path, err));
+		if (there)
 			UNS_TRY(borrow(s, c, info->auto_map_files[i], err));
+	}
 	return c->own ? 0 : note_borrowed(s, c, "config.json", err);
 }
 
@@ -353,8 +347,8 @@ static int choose_base(struct search *s, struct uns_err *err)
 	for (i = 1; i < s->n && !out->base.n; i++) {
 		const struct candidate *c = &s->candidate[i];
 
-		code = base_names_read(c->root, c->path, &c->list, out->config_info.model_type, &out->arena, &out->base,
-				       &why);
+		code = base_names_read(c->root, s->cat->capture, c->path, out->config_info.model_type, &out->arena,
+				       &out->base, &why);
 		UNS_TRY(uns_fail_if_passing(err, code, &why));
 		if (code < 0) {
 			out->base = (struct uns_base_names){ 0 };
@@ -365,8 +359,8 @@ static int choose_base(struct search *s, struct uns_err *err)
 	return 0;
 }
 
-int companions_choose(const struct companions_input *in, struct uns_catalog *cat,
-		      struct companions *out, struct uns_err *err)
+int companions_choose(const struct companions_input *in, struct uns_catalog *cat, struct companions *out,
+		      struct uns_err *err)
 {
 	struct search s = { .in = in, .cat = cat, .out = out };
 

@@ -2,8 +2,8 @@
 #ifndef UNS_FACTS_COMPANIONS_H
 #define UNS_FACTS_COMPANIONS_H
 
-#include "files/config.h"
-#include "files/published_names.h"
+#include "names/config.h"
+#include "names/published_names.h"
 #include "store/store_link.h"
 
 /* A directory that -o model= names. */
@@ -42,8 +42,8 @@ struct companions {
 /* Chooses the files, reads config.json, and adds the files to the catalog. `out` must be zeroed; call
  * companions_fini whatever this returned. Fails if, at this moment, a directory cannot be listed or a
  * config.json cannot be read. */
-int companions_choose(const struct companions_input *in, struct uns_catalog *cat,
-		      struct companions *out, struct uns_err *err);
+int companions_choose(const struct companions_input *in, struct uns_catalog *cat, struct companions *out,
+		      struct uns_err *err);
 void companions_fini(struct companions *companions);
 
 #endif

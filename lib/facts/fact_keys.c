@@ -1,5 +1,5 @@
-/* The known facts besides TrainerState's, which files/trainer_state.c has. Facts under other keys are kept
- * as they are given, because a later version may use them. */
+/* The known facts besides TrainerState's, which files/trainer_state.c has. Facts under other keys are kept as they are
+ * given, because a later version may use them. */
 #include "facts/fact_keys.h"
 
 #include <string.h>
@@ -42,22 +42,17 @@ static const char *const wanted[] = {
 	[DIRECTORY] = "the absolute path of a directory",
 };
 
-static bool is_count(const cJSON *v)
-{
-	return cJSON_IsNumber(v) && v->valuedouble >= -1 && v->valuedouble < 9007199254740992.0 &&
-	       v->valuedouble == (double)(long long)v->valuedouble;
-}
-
-static bool fits(const cJSON *v, const struct known *k)
+static bool value_fits(const cJSON *v, const struct known *k)
 {
 	if (cJSON_IsNull(v))
 		return k->may_be_null;
 	if (k->type == COUNT)
-		return is_count(v);
+		return cJSON_IsNumber(v) && v->valuedouble >= -1 && v->valuedouble < 9007199254740992.0 &&
+		       v->valuedouble == (double)(long long)v->valuedouble;
 	return cJSON_IsString(v) && (k->type != DIRECTORY || v->valuestring[0] == '/');
 }
 
-static const struct known *find(const char *key)
+static const struct known *known_find(const char *key)
 {
 	size_t i;
 
@@ -69,41 +64,32 @@ static const struct known *find(const char *key)
 
 bool fact_key_known(const char *key)
 {
-	return uns_trainer_state_takes(key, NULL) || find(key);
-}
-
-static int refuse(const char *key, const char *what, bool nullable, struct uns_err *err)
-{
-	return uns_fail(err, -EINVAL, "%s takes %s%s", key, what, nullable ? ", or null" : "");
-}
-
-/* Checks `json` as a value of `as`, the key that it gets in trainer_state.json. Without this check a value
- * of the wrong type would be stored and listed, and every mount would ignore it. */
-static int check_state(const char *key, const char *as, const char *json, struct uns_err *err)
-{
-	bool nullable;
-	const char *what = uns_trainer_state_takes(as, &nullable);
-
-	if (uns_trainer_state_check_fact(as, json, NULL) == 0)
-		return 0;
-	return refuse(key, what, nullable, err);
+	return uns_trainer_state_takes(key, NULL) || known_find(key);
 }
 
 int fact_key_check(const char *key, const char *json, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *value = NULL;
-	const struct known *k = find(key);
+	const struct known *k = known_find(key);
+	const char *as = k && k->type == LIKE ? k->like : key, *takes;
+	bool nullable;
 
 	if (!*key || key[strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789_.-")])
-		return uns_fail(err, -EINVAL,
-				"'%.60s' is not a key: a key consists of a-z, 0-9, '_', '.' and '-'",
+		return uns_fail(err, -EINVAL, "'%.60s' is not a key: a key consists of a-z, 0-9, '_', '.' and '-'",
 				key);
-	if (uns_trainer_state_takes(key, NULL))
-		return check_state(key, key, json, err);
-	if (!k)
-		return 0;
-	if (k->type == LIKE)
-		return check_state(key, k->like, json, err);
-	UNS_TRY(uns_json_parse(uns_span_of(json, strlen(json)), &value, err));
-	return fits(value, k) ? 0 : refuse(key, wanted[k->type], k->may_be_null, err);
+	takes = uns_trainer_state_takes(as, &nullable);
+	if (takes) {
+		/* Otherwise a value of the wrong type would be stored and listed, and every mount would ignore it. */
+		if (uns_trainer_state_check_fact(as, json, NULL) == 0)
+			return 0;
+	} else {
+		if (!k)
+			return 0;
+		UNS_TRY(uns_json_parse(uns_span_of(json, strlen(json)), &value, err));
+		if (value_fits(value, k))
+			return 0;
+		takes = wanted[k->type];
+		nullable = k->may_be_null;
+	}
+	return uns_fail(err, -EINVAL, "%s takes %s%s", key, takes, nullable ? ", or null" : "");
 }

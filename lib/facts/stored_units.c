@@ -15,23 +15,11 @@ static void generation_text(uint64_t generation, char out[GENERATION_TEXT])
 	snprintf(out, GENERATION_TEXT, "%016llx", (unsigned long long)generation);
 }
 
-static bool is_stale(const char *layout, uint64_t own_generation)
+const char *stored_units_find(const struct uns_store_fact *v, size_t n, uint64_t own_generation, bool *stale)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	char now[GENERATION_TEXT];
-	const char *then;
-
-	if (uns_json_parse(uns_span_of(layout, strlen(layout)), &json, NULL) < 0)
-		/* An invalid map belongs to any files; the format that reads it reports what is wrong. */
-		return false;
-	generation_text(own_generation, now);
-	then = uns_json_str(json, "generation");
-	return then && strcmp(then, now) != 0;
-}
-
-const char *stored_units_find(const struct uns_store_fact *v, size_t n, uint64_t own_generation,
-			      bool *stale)
-{
+	const char *then = NULL;
 	size_t i = 0;
 
 	*stale = false;
@@ -39,7 +27,11 @@ const char *stored_units_find(const struct uns_store_fact *v, size_t n, uint64_t
 		i++;
 	if (i == n)
 		return NULL;
-	*stale = is_stale(v[i].json, own_generation);
+	/* An invalid map belongs to any files; the format that reads it reports what is wrong. */
+	if (uns_json_parse(uns_span_of(v[i].json, strlen(v[i].json)), &json, NULL) == 0)
+		then = uns_json_str(json, "generation");
+	generation_text(own_generation, now);
+	*stale = then && strcmp(then, now) != 0;
 	return *stale ? NULL : v[i].json;
 }
 
@@ -52,8 +44,7 @@ int stored_units_bind(struct uns_store_fact *fact, uint64_t own_generation, stru
 
 	generation_text(own_generation, generation);
 	UNS_TRY(uns_json_parse(uns_span_of(fact->json, strlen(fact->json)), &json, err));
-	if (!cJSON_AddStringToObject(json, "generation", generation))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(cJSON_AddStringToObject(json, "generation", generation), err);
 	text = cJSON_PrintUnformatted(json);
 	fact->json = text ? uns_arena_str(arena, text) : NULL;
 	return fact->json ? 0 : uns_oom(err);

@@ -1,35 +1,13 @@
-/* What is known about the training that a checkpoint belongs to, merged from all files and facts that
- * record something about it. */
+/* What is known about the training that a checkpoint belongs to, merged from all files and facts that record something
+ * about it. */
 #ifndef UNS_FACTS_TRAINING_FACTS_H
 #define UNS_FACTS_TRAINING_FACTS_H
 
-#include "engine/engine.h"
-#include "model/training.h"
-#include "store/store_link.h"
+#include "facts/training_input.h"
 
-struct training_input {
-	const struct uns_root *root;
-	const char *path; /* the checkpoint's, below root */
-	const struct uns_catalog *cat;
-	struct uns_backing *backing; /* for the optimizer's own step */
-	struct store_link *store;
-	bool has_facts; /* the store had facts for this checkpoint when it was examined */
-	const char *const *option; /* "KEY=JSON" of each -o fact=, checked by training_check_option */
-	size_t n_option;
-};
-
-struct training_found {
-	struct uns_arena arena; /* zero it before */
-	struct uns_training training;
-	bool state_valid; /* the checkpoint's own trainer_state.json is valid and is shown unchanged */
-	/* A sentence for the log that names what is assumed about the training; NULL = nothing is. */
-	const char *assumed;
-};
-
-/* Reads small files of the checkpoint and of those beside it, and the optimizer's step if no other file
- * records the step. Fails if one of these files could not be read at this moment. */
-int training_collect(const struct training_input *in, struct training_found *out,
-		     struct uns_err *err);
+/* Reads small files of the checkpoint and of those beside it, and the optimizer's step if no other file records the
+ * step. Fails if one of these files could not be read at this moment. */
+int training_collect(const struct training_input *in, struct training_found *out, struct uns_err *err);
 void training_found_fini(struct training_found *found);
 
 /* Checks that `text` is a KEY=VALUE that -o fact= takes; otherwise fails with -EINVAL. */

@@ -1,5 +1,5 @@
-/* The trained parameters of a catalog, each with its fp32 copy and Adam's states: what DeepSpeed's
- * universal checkpoint consists of. */
+/* The trained parameters of a catalog, each with its fp32 copy and Adam's states: what DeepSpeed's universal checkpoint
+ * consists of. */
 #ifndef UNS_FILES_ADAM_PARAMS_H
 #define UNS_FILES_ADAM_PARAMS_H
 
@@ -11,11 +11,11 @@ struct uns_adam_param {
 	const struct uns_tensor *fp32;
 	const struct uns_tensor *exp_avg, *exp_avg_sq;
 	const struct uns_tensor *step; /* NULL = not saved with the parameter */
-	size_t group;                  /* among the optimizer's own groups */
+	size_t group; /* among the optimizer's own groups */
 };
 
 struct uns_adam_params {
-	const char *root;         /* the optimizer's */
+	const char *root; /* the optimizer's */
 	struct uns_adam_param *v; /* in the order of the groups */
 	size_t n;
 	const struct uns_group **group; /* groups that have parameters */
@@ -28,11 +28,10 @@ struct uns_adam_params {
 
 /* Everything lives in the arena. -ENOTSUP if the optimizer is not like Adam, or its parameters have no names; -ENODATA
  * or -EBADMSG if a state is missing or damaged. */
-int uns_adam_params_find(const struct uns_catalog *cat, struct uns_arena *arena,
-			 struct uns_adam_params *out, struct uns_err *err);
+int uns_adam_params_find(const struct uns_catalog *cat, struct uns_arena *arena, struct uns_adam_params *out,
+			 struct uns_err *err);
 
 /* Returns 0 if every fp32 copy and every state is covered by pieces, otherwise fails with the reason. */
-int uns_adam_params_cover(const struct uns_catalog *cat, const struct uns_adam_params *params,
-			  struct uns_err *err);
+int uns_adam_params_cover(const struct uns_catalog *cat, const struct uns_adam_params *params, struct uns_err *err);
 
 #endif

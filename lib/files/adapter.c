@@ -1,6 +1,6 @@
-/* PEFT's names of tensors. Owns that convention and nothing else.
- * Source: peft 0.21.2, tuners/tuners_utils.py (_remove_adapter_name_from_state_dict_key), utils/other.py
- * (ModulesToSaveWrapper) and utils/save_and_load.py (get_peft_model_state_dict):
+/* PEFT's names of tensors. Owns that convention and nothing else. Source: peft 0.21.2, tuners/tuners_utils.py
+ * (_remove_adapter_name_from_state_dict_key), utils/other.py (ModulesToSaveWrapper) and utils/save_and_load.py
+ * (get_peft_model_state_dict):
  *
  *   in memory                                             in adapter_model.safetensors
  *   base_model.model.X.lora_A.NAME.weight                 base_model.model.X.lora_A.weight
@@ -18,7 +18,6 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
-#include "base/text.h"
 
 static const char WRAPPED[] = "base_model.";
 static const char PREFIX[] = "base_model.model.";
@@ -32,18 +31,20 @@ static const char DEFAULT[] = "default";
 
 /* The beginnings of the components that a method of PEFT adds to a name (PEFT_TYPE_TO_PREFIX_MAPPING; hada_ is LoHa's,
  * bone_ an older name of miss_). Everything below such a component belongs to the adapter. */
+/* clang-format off */
 static const char *const methods[] = {
-	"lora_",    "adamss_",   "adaption_prompt_", "beft_",     "boft_",       "bone_",     "c3a_",      "cartridge_",
-	"cpt_",	    "deft_",     "delora_",          "fourierft_", "frod_",      "glora_",    "gralora_",  "hada_",
-	"hira_",    "hra_",      "ia3_",             "lily_",      "ln_tuning_", "lokr_",     "miss_",     "oft_",
-	"osf_",     "peanut_",   "poly_",            "psoft_",     "pvera_",     "randlora_", "road_",     "shadow_",
-	"shira_",   "supertuning_", "tinylora_",     "trainable_tokens_", "unilora_", "vblora_", "vera_",  "waveft_",
-	"xlora_",   NULL
+	"lora_", "adamss_", "adaption_prompt_", "beft_", "boft_", "bone_", "c3a_", "cartridge_", "cpt_", "deft_",
+	"delora_", "fourierft_", "frod_", "glora_", "gralora_", "hada_", "hira_", "hra_", "ia3_", "lily_",
+	"ln_tuning_", "lokr_", "miss_", "oft_", "osf_", "peanut_", "poly_", "psoft_", "pvera_", "randlora_", "road_",
+	"shadow_", "shira_", "supertuning_", "tinylora_", "trainable_tokens_", "unilora_", "vblora_", "vera_",
+	"waveft_", "xlora_", NULL,
 };
+/* clang-format on */
 
 /* -- one name -- */
 
-static const char *component(const char *name, const char *what)
+/* The first place in the name where a component begins with `what`; NULL = there is none. */
+static const char *component_find(const char *name, const char *what)
 {
 	const char *at = name;
 	size_t n = strlen(what);
@@ -53,30 +54,19 @@ static const char *component(const char *name, const char *what)
 	return at;
 }
 
-static bool is_of_method(const char *component)
-{
-	size_t i;
-
-	for (i = 0; methods[i]; i++)
-		if (uns_str_starts(component, methods[i]))
-			return true;
-	return false;
-}
-
 /* The component that a method added; NULL = none. */
 static const char *method_in(const char *name)
 {
-	for (; name; name = strchr(name, '.') ? strchr(name, '.') + 1 : NULL)
-		if (is_of_method(name))
-			return name;
+	const char *dot;
+	size_t i;
+
+	for (; name; name = dot ? dot + 1 : NULL) {
+		dot = strchr(name, '.');
+		for (i = 0; methods[i]; i++)
+			if (uns_str_starts(name, methods[i]))
+				return name;
+	}
 	return NULL;
-}
-
-static const char *behind(const char *component)
-{
-	const char *dot = strchr(component, '.');
-
-	return dot ? dot + 1 : NULL;
 }
 
 /* The frozen original of a trained module, or a copy of a weight of the base model: PEFT writes neither into a file. */
@@ -87,44 +77,39 @@ static bool is_left_out(const char *name)
 
 static bool is_adapters(const char *name)
 {
-	return method_in(name) || component(name, SAVED) || uns_str_starts(name, PROMPT) ||
+	return method_in(name) || component_find(name, SAVED) || uns_str_starts(name, PROMPT) ||
 	       strcmp(name, PROMPT_IN_FILE) == 0;
-}
-
-/* Does the last component of a name name a parameter of a module, and not the adapter? */
-static bool is_parameter(const char *last)
-{
-	return strcmp(last, "weight") == 0 || strcmp(last, "bias") == 0;
 }
 
 const char *uns_adapter_of(const char *name, size_t *len)
 {
-	const char *at = component(name, SAVED), *last;
+	const char *method = method_in(name), *at = component_find(name, SAVED);
 
 	if (!at && uns_str_starts(name, PROMPT))
 		at = name;
 	if (!at)
-		at = method_in(name);
-	at = at ? behind(at) : NULL;
-	if (at && !strchr(at, '.') && is_parameter(at))
+		at = method;
+	at = at ? strchr(at, '.') : NULL;
+	at = at ? at + 1 : NULL;
+	/* The last component may be a parameter of a module instead of the adapter's name. */
+	if (at && (strcmp(at, "weight") == 0 || strcmp(at, "bias") == 0))
 		at = NULL;
-	if (!at && !method_in(name)) { /* of a method that this file does not know */
-		last = strrchr(name, '.');
-		at = component(name, DEFAULT);
-		if (at && at[sizeof(DEFAULT) - 1] && at + sizeof(DEFAULT) - 1 != last)
+	if (!at && !method) { /* of a method that this file does not know */
+		at = component_find(name, DEFAULT);
+		if (at && at[strlen(DEFAULT)] && at + strlen(DEFAULT) != strrchr(name, '.'))
 			at = NULL;
 	}
 	*len = at ? strcspn(at, ".") : 0;
 	return at;
 }
 
-static void cut(char *name, size_t at, size_t len)
+static void name_cut(char *name, size_t at, size_t len)
 {
 	memmove(name + at, name + at + len, strlen(name + at + len) + 1);
 }
 
 /* Removes ".WHAT" from the name, if WHAT is a whole component. */
-static bool drop(char *name, const char *what)
+static bool name_drop(char *name, const char *what)
 {
 	size_t n = strlen(what);
 	char *at = strstr(name, what);
@@ -132,14 +117,14 @@ static bool drop(char *name, const char *what)
 	while (at && at[n] && at[n] != '.')
 		at = strstr(at + n, what);
 	if (at)
-		cut(name, (size_t)(at - name), n);
+		name_cut(name, (size_t)(at - name), n);
 	return at != NULL;
 }
 
 const char *uns_adapter_name(struct uns_arena *arena, const char *name)
 {
 	static const char DORA[] = "lora_magnitude_vector.weight";
-	const char *wrapped = component(name, WRAPPED), *adapter;
+	const char *wrapped = component_find(name, WRAPPED), *adapter;
 	size_t len, at;
 	char *out;
 
@@ -152,10 +137,10 @@ const char *uns_adapter_name(struct uns_arena *arena, const char *name)
 		return NULL;
 	adapter = uns_adapter_of(out, &len);
 	at = adapter ? (size_t)(adapter - out) - 1 : 0;
-	if (adapter && component(out, SAVED))
-		cut(out, at - sizeof(SAVED), sizeof(SAVED) + 1 + len);
+	if (adapter && component_find(out, SAVED))
+		name_cut(out, at - sizeof(SAVED), sizeof(SAVED) + 1 + len);
 	else if (adapter)
-		cut(out, at, len + 1);
+		name_cut(out, at, len + 1);
 	/* peft made this parameter a module, but files still have its name without "weight". */
 	if (uns_str_ends(out, DORA))
 		out[strlen(out) - strlen(".weight")] = '\0';
@@ -181,11 +166,11 @@ const char *uns_adapter_wrapper(const struct uns_catalog *cat)
 
 const char *uns_adapter_base_name(struct uns_arena *arena, const char *wrapper, const char *name)
 {
-	const char *wrapped = component(name, wrapper);
+	const char *wrapped = component_find(name, wrapper);
 	size_t before = wrapped ? (size_t)(wrapped - name) : 0, n = wrapped ? strlen(wrapper) : 0;
 	char *out = uns_arena_printf(arena, "%.*s%s", (int)before, name, name + before + n);
 
-	while (out && (drop(out, BASE_LAYER) || drop(out, ORIGINAL)))
+	while (out && (name_drop(out, BASE_LAYER) || name_drop(out, ORIGINAL)))
 		;
 	return out;
 }
@@ -210,29 +195,24 @@ static void search_fini(struct search *s)
 
 static bool is_wrapped(const char *name)
 {
-	return component(name, PREFIX) || uns_str_starts(name, WRAPPED) || uns_str_starts(name, PROMPT) ||
+	return component_find(name, PREFIX) || uns_str_starts(name, WRAPPED) || uns_str_starts(name, PROMPT) ||
 	       strcmp(name, PROMPT_IN_FILE) == 0;
 }
 
 /* What the names of a catalog's weights show. */
 struct seen {
 	bool wrapped; /* PEFT's model, or one into which transformers put an adapter: its config lies beside */
-	bool lora;    /* names that only the layers which an adapter wraps have */
+	bool lora; /* names that only the layers which an adapter wraps have */
 	bool adapter, base;
 	bool in_file; /* an adapter's tensor under its name in PEFT's files */
 };
 
-static bool is_in_adapter_file(const struct uns_catalog *cat, const struct uns_tensor *t)
-{
-	return t->n_pieces &&
-	       uns_str_starts(uns_path_name(cat->files[cat->pieces[t->first_piece].file].path), "adapter_model.");
-}
-
-static struct seen look(const struct search *s)
+static struct seen names_look(const struct search *s)
 {
 	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
 	struct seen seen = { .wrapped = uns_catalog_companion(s->cat, "adapter_config.json") };
 	bool own, trained;
+	const char *file;
 	size_t len;
 
 	for (; t < end; t++) {
@@ -244,39 +224,35 @@ static struct seen look(const struct search *s)
 		seen.lora |= strstr(t->name, ".lora_") != NULL;
 		seen.adapter |= own || (trained && is_wrapped(t->name));
 		seen.base |= !own && !trained && !is_left_out(t->name);
-		seen.in_file |= is_in_adapter_file(s->cat, t) || (own && !uns_adapter_of(t->name, &len));
+		file = t->n_pieces ? s->cat->files[s->cat->pieces[t->first_piece].file].path : "";
+		seen.in_file |= uns_str_starts(uns_path_name(file), "adapter_model.") ||
+				(own && !uns_adapter_of(t->name, &len));
 	}
 	return seen;
 }
 
-static int add_param(struct search *s, const char *name, struct uns_err *err)
-{
-	const char *file_name;
-	void *old = NULL;
-
-	if (uns_map_get(&s->params, name))
-		return 0;
-	file_name = uns_adapter_name(&s->scratch, name);
-	if (!file_name || !uns_map_put(&s->params, name, (void *)name, NULL) ||
-	    !uns_map_put(&s->by_file_name, file_name, (void *)name, &old))
-		return uns_oom(err);
-	if (old && !uns_map_put(&s->by_file_name, file_name, (void *)"", NULL))
-		return uns_oom(err);
-	return 0;
-}
-
-static int find_params(struct search *s, struct uns_err *err)
+/* Lists the parameters that have optimizer states. */
+static int params_find(struct search *s, struct uns_err *err)
 {
 	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
+	const char *file_name;
+	void *old;
 
-	for (; t < end; t++)
-		if (uns_role_is_optimizer(t->role))
-			UNS_TRY(add_param(s, t->name, err));
+	for (; t < end; t++) {
+		if (!uns_role_is_optimizer(t->role) || uns_map_get(&s->params, t->name))
+			continue;
+		old = NULL;
+		UNS_TRY_ALLOC(file_name = uns_adapter_name(&s->scratch, t->name), err);
+		UNS_TRY_ALLOC(uns_map_put(&s->params, t->name, (void *)t->name, NULL), err);
+		UNS_TRY_ALLOC(uns_map_put(&s->by_file_name, file_name, (void *)t->name, &old), err);
+		if (old)
+			UNS_TRY_ALLOC(uns_map_put(&s->by_file_name, file_name, (void *)"", NULL), err);
+	}
 	return 0;
 }
 
 /* 1 = a weight had its name in PEFT's files: then the catalog has no tensor of another model. */
-static int name_as_in_memory(struct search *s, struct uns_err *err)
+static int tensors_rename(struct search *s, struct uns_err *err)
 {
 	struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
 	const char *file_name, *name;
@@ -285,9 +261,7 @@ static int name_as_in_memory(struct search *s, struct uns_err *err)
 	for (; t < end; t++) {
 		if (!uns_role_is_model(t->role) || uns_map_get(&s->params, t->name))
 			continue;
-		file_name = uns_adapter_name(&s->scratch, t->name);
-		if (!file_name)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(file_name = uns_adapter_name(&s->scratch, t->name), err);
 		name = strcmp(file_name, t->name) == 0 ? uns_map_get(&s->by_file_name, file_name) : NULL;
 		if (!name || !*name)
 			continue;
@@ -305,50 +279,42 @@ static bool is_shared(const struct search *s, const char *name)
 	const char *method = method_in(name);
 	char whole[128];
 
-	if (!method || !component(name, PREFIX) ||
+	if (!method || !component_find(name, PREFIX) ||
 	    snprintf(whole, sizeof(whole), "%s%s", WRAPPED, method) >= (int)sizeof(whole))
 		return false;
 	return uns_map_get(&s->weights, whole) != NULL;
 }
 
-static bool belongs(const struct search *s, const struct uns_tensor *t, enum uns_adapter adapter)
+static int tensors_mark(struct search *s, enum uns_adapter adapter, struct uns_err *err)
 {
-	if (is_shared(s, t->name))
-		return false;
-	if (is_adapters(t->name) || uns_map_get(&s->params, t->name))
-		return true;
-	return adapter == UNS_ADAPTER_ALONE && t->role == UNS_ROLE_WEIGHT && !is_left_out(t->name);
-}
+	struct uns_tensor *t, *end = s->cat->tensors + s->cat->n_tensors;
 
-static int mark(struct search *s, enum uns_adapter adapter, struct uns_err *err)
-{
-	struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
-
-	for (; t < end; t++)
-		if (uns_role_is_model(t->role) && !uns_map_put(&s->weights, t->name, t, NULL))
-			return uns_oom(err);
-
+	for (t = s->cat->tensors; t < end; t++)
+		if (uns_role_is_model(t->role))
+			UNS_TRY_ALLOC(uns_map_put(&s->weights, t->name, t, NULL), err);
 	s->cat->summary.adapter = adapter;
 	s->cat->summary.wants_config &= adapter != UNS_ADAPTER_ALONE; /* the model into which it is loaded has one */
 	for (t = s->cat->tensors; t < end; t++)
-		t->of_adapter = uns_role_is_model(t->role) && belongs(s, t, adapter);
+		t->of_adapter = uns_role_is_model(t->role) && !is_shared(s, t->name) &&
+				(is_adapters(t->name) || uns_map_get(&s->params, t->name) ||
+				 (adapter == UNS_ADAPTER_ALONE && t->role == UNS_ROLE_WEIGHT && !is_left_out(t->name)));
 	return 0;
 }
 
 int uns_adapter_find(struct uns_catalog *cat, struct uns_err *err)
 {
 	UNS_CLEANUP(search_fini) struct search s = { .cat = cat };
-	struct seen seen = look(&s);
+	struct seen seen = names_look(&s);
 	int renamed;
 
 	if (!seen.wrapped && !seen.lora)
 		return 0;
-	UNS_TRY(find_params(&s, err));
-	UNS_TRY(renamed = name_as_in_memory(&s, err));
-	seen = look(&s);
+	UNS_TRY(params_find(&s, err));
+	UNS_TRY(renamed = tensors_rename(&s, err));
+	seen = names_look(&s);
 	if (seen.in_file || renamed || (seen.adapter && !seen.base))
-		return mark(&s, UNS_ADAPTER_ALONE, err);
+		return tensors_mark(&s, UNS_ADAPTER_ALONE, err);
 	if (seen.adapter && seen.wrapped)
-		return mark(&s, UNS_ADAPTER_AND_BASE, err);
+		return tensors_mark(&s, UNS_ADAPTER_AND_BASE, err);
 	return 0;
 }

@@ -32,98 +32,80 @@ static bool is_called(const struct adapter *a, const char *name, size_t len)
 	return a->len == len && memcmp(a->name, name, len) == 0;
 }
 
-static int add_name(struct adapters *all, const struct uns_tensor *t, struct uns_err *err)
+/* Lists the adapters by the names of their tensors; one without a name if no tensor's name contains one. */
+static int adapters_list(const struct uns_catalog *cat, struct adapters *out, struct uns_err *err)
 {
-	struct adapter a = { .trained = t->group >= 0 };
-	size_t i = 0;
-
-	a.name = uns_adapter_of(t->name, &a.len);
-	if (!a.name || memchr(a.name, '/', a.len))
-		return 0; /* a tensor of all adapters */
-	while (i < all->n && !is_called(&all->v[i], a.name, a.len))
-		i++;
-	if (i < all->n) {
-		all->v[i].trained |= a.trained;
-		return 0;
-	}
-	if (!UNS_HEAP_ROOM(all->v, all->n, all->cap))
-		return uns_oom(err);
-	all->v[all->n++] = a;
-	return 0;
-}
-
-static int find(const struct uns_catalog *cat, struct adapters *out, struct uns_err *err)
-{
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	struct adapter a;
 	size_t i;
 
-	for (i = 0; i < cat->n_tensors; i++)
-		if (cat->tensors[i].of_adapter)
-			UNS_TRY(add_name(out, &cat->tensors[i], err));
+	for (; t < end; t++) {
+		a = (struct adapter){ .trained = t->group >= 0 };
+		a.name = t->of_adapter ? uns_adapter_of(t->name, &a.len) : NULL;
+		if (!a.name || memchr(a.name, '/', a.len))
+			continue; /* a tensor of all adapters, or of none */
+		for (i = 0; i < out->n && !is_called(&out->v[i], a.name, a.len); i++)
+			;
+		if (i < out->n) {
+			out->v[i].trained |= a.trained;
+			continue;
+		}
+		UNS_TRY_ALLOC(UNS_HEAP_ROOM(out->v, out->n, out->cap), err);
+		out->v[out->n++] = a;
+	}
 	if (out->n)
 		return 0;
-	if (!UNS_HEAP_ROOM(out->v, out->n, out->cap))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(UNS_HEAP_ROOM(out->v, out->n, out->cap), err);
 	out->v[out->n++] = (struct adapter){ .name = "" };
 	return 0;
 }
 
-/* The trained adapter, else the one with PEFT's default name, else the first. */
-static size_t choose(const struct adapters *all)
-{
-	static const char usual[] = "default";
-	size_t i, best = 0;
-	int rank, most = -1;
-
-	for (i = 0; i < all->n; i++) {
-		rank = 2 * all->v[i].trained + is_called(&all->v[i], usual, sizeof(usual) - 1);
-		if (rank > most) {
-			most = rank;
-			best = i;
-		}
-	}
-	return best;
-}
-
-static int add_one(const struct uns_adapter_files *in, const struct adapter *a, bool top, struct uns_vtree *out,
-		   struct uns_err *err)
+static int adapter_add(const struct uns_adapter_files *in, const struct adapter *a, bool top, struct uns_vtree *out,
+		       struct uns_err *err)
 {
 	const struct uns_catalog *cat = in->catalog;
 	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(cat->n_tensors + 1, sizeof(*v));
-	const char *stem = top ? "adapter_model"
-				: uns_arena_printf(&out->arena, "%.*s/adapter_model", (int)a->len, a->name);
+	const char *stem =
+		top ? "adapter_model" : uns_arena_printf(&out->arena, "%.*s/adapter_model", (int)a->len, a->name);
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
 	const struct uns_tensor *source;
 	const char *name;
 	size_t n = 0, len;
 
-	if (!v || !stem)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(v && stem, err);
 	for (; t < end; t++) {
 		name = t->of_adapter ? uns_adapter_of(t->name, &len) : NULL;
 		if (!t->of_adapter || (name && !is_called(a, name, len)))
 			continue;
 		source = uns_masters_or(in->masters, t);
 		v[n] = (struct uns_named_tensor){ uns_adapter_name(&out->arena, t->name), source, source->dtype, NULL };
-		if (!v[n++].name)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(v[n++].name, err);
 	}
-	return uns_part_safetensors_set(cat, v, n, stem, UINT64_MAX, in->origin, out, err); /* one file: PEFT reads no index */
+	return uns_part_safetensors_set(cat, v, n, stem, UINT64_MAX, in->origin, out,
+					err); /* one file: PEFT reads no index */
 }
 
 int uns_adapter_files_add(const struct uns_adapter_files *in, struct uns_vtree *out, struct uns_err *err)
 {
+	static const char usual[] = "default";
 	UNS_CLEANUP(adapters_fini) struct adapters all = { 0 };
-	size_t i, chosen;
+	size_t i, chosen = 0;
+	int rank, highest = -1;
 
-	UNS_TRY(find(in->catalog, &all, err));
-	chosen = choose(&all);
+	UNS_TRY(adapters_list(in->catalog, &all, err));
+	for (i = 0; i < all.n; i++) { /* the trained adapter, else the one with PEFT's default name, else the first */
+		rank = 2 * all.v[i].trained + is_called(&all.v[i], usual, strlen(usual));
+		if (rank > highest) {
+			highest = rank;
+			chosen = i;
+		}
+	}
 	for (i = 0; i < all.n; i++)
-		UNS_TRY(add_one(in, &all.v[i], in->apart ? all.n == 1 : i == chosen, out, err));
+		UNS_TRY(adapter_add(in, &all.v[i], in->apart ? all.n == 1 : i == chosen, out, err));
 	return 0;
 }
 
-int uns_adapter_note_config(const struct uns_companion *borrowed, size_t n, struct uns_vtree *out,
-			    struct uns_err *err)
+int uns_adapter_note_config(const struct uns_companion *borrowed, size_t n, struct uns_vtree *out, struct uns_err *err)
 {
 	size_t i;
 

@@ -1,24 +1,11 @@
-/* A file that a view computes is readable only for a user who may read all of its sources (io/access.h): the files
- * that contain its tensors' pieces, and those that only describe them (.metadata). A file that is shown unchanged has
- * its own owner, mode and time. */
+/* A file that a view computes is readable only for a user who may read all of its sources (io/access.h): the files that
+ * contain its tensors' pieces, and those that only describe them (.metadata). A file that is shown unchanged has its
+ * own owner, mode and time. */
 #include "files/attributes.h"
 
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-
-/* Which files hold no tensor's bytes. NULL = out of memory. */
-static bool *without_pieces(const struct uns_catalog *cat)
-{
-	bool *without = malloc(cat->n_files + 1);
-	size_t i;
-
-	for (i = 0; without && i < cat->n_files; i++)
-		without[i] = true;
-	for (i = 0; without && i < cat->n_pieces; i++)
-		without[cat->pieces[i].file] = false;
-	return without;
-}
 
 /* Owner and group of the checkpoint's directory, unless all files of the sharded form have another owner and group. */
 static struct uns_access owner_of(const struct uns_catalog *cat, const struct uns_stat *dir)
@@ -39,44 +26,37 @@ static struct uns_access owner_of(const struct uns_catalog *cat, const struct un
 	return access;
 }
 
-int uns_attributes_base(const struct uns_catalog *cat, const struct uns_stat *dir,
-			struct uns_access *out, struct uns_err *err)
+int uns_attributes_base(const struct uns_catalog *cat, const struct uns_stat *dir, struct uns_access *out,
+			struct uns_err *err)
 {
-	UNS_CLEANUP(uns_free_p) bool *without = without_pieces(cat);
+	UNS_CLEANUP(uns_free_p) bool *with_pieces = calloc(cat->n_files + 1, sizeof(*with_pieces));
 	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
+	size_t i;
 
-	if (!without)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(with_pieces, err);
+	for (i = 0; i < cat->n_pieces; i++)
+		with_pieces[cat->pieces[i].file] = true;
 	*out = owner_of(cat, dir);
 	for (; c < end; c++)
-		if (c->shard && without[c->file] && !cat->files[c->file].missing)
+		if (c->shard && !with_pieces[c->file] && !cat->files[c->file].missing)
 			uns_access_demand(out, &cat->files[c->file].stat);
 	return 0;
 }
 
-/* Thousands of segments may be of one tensor, whose pieces are looked at once. `seen`: by the first piece; NULL = short
- * of memory, and pieces are looked at again. */
-static bool was_seen(const struct uns_catalog *cat, const struct uns_tensor *tensor, bool *seen)
-{
-	const struct uns_tensor *t = uns_tensor_with_bytes(cat, tensor);
-	bool before;
-
-	if (!seen || t->own || !t->n_pieces)
-		return false;
-	before = seen[t->first_piece];
-	seen[t->first_piece] = true;
-	return before;
-}
-
-static void take_pieces(const struct uns_catalog *cat, const struct uns_tensor *tensor, bool *seen,
-			struct uns_attributes *attr)
+/* Demands the files of a tensor's pieces. Thousands of segments may be of one tensor, whose pieces are looked at once:
+ * `seen`, by the first piece; NULL = short of memory, and pieces are looked at again. */
+static void pieces_demand(const struct uns_catalog *cat, const struct uns_tensor *tensor, bool *seen,
+			  struct uns_attributes *attr)
 {
 	const struct uns_tensor *t = uns_tensor_with_bytes(cat, tensor);
 	const struct uns_piece *piece = uns_tensor_pieces(cat, t), *end = piece + t->n_pieces;
 	const struct uns_stat *st;
 
-	if (was_seen(cat, t, seen))
-		return;
+	if (seen && !t->own && t->n_pieces) {
+		if (seen[t->first_piece])
+			return;
+		seen[t->first_piece] = true;
+	}
 	for (; piece < end; piece++) {
 		st = &cat->files[piece->file].stat;
 		uns_access_demand(&attr->access, st);
@@ -85,19 +65,20 @@ static void take_pieces(const struct uns_catalog *cat, const struct uns_tensor *
 	}
 }
 
-/* The files that have the tensor's elements. */
-static void take_tensor(const struct uns_catalog *cat, const struct uns_tensor *t, bool *seen, struct uns_attributes *attr)
+/* Demands the files that have the tensor's elements. */
+static void tensor_demand(const struct uns_catalog *cat, const struct uns_tensor *t, bool *seen,
+			  struct uns_attributes *attr)
 {
 	const struct uns_piece *piece = t->own;
 	size_t i, k;
 
 	if (!uns_tensor_is_of_blocks(t)) {
-		take_pieces(cat, t, seen, attr);
+		pieces_demand(cat, t, seen, attr);
 		return;
 	}
 	for (i = 0; i < t->n_pieces; i++)
 		for (k = 0; k < piece[i].block->n_sources; k++)
-			take_pieces(cat, piece[i].block->source[k].tensor, seen, attr);
+			pieces_demand(cat, piece[i].block->source[k].tensor, seen, attr);
 }
 
 struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file,
@@ -111,11 +92,10 @@ struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const str
 
 	if (file->source != UNS_NONE) {
 		st = &cat->files[file->source].stat;
-		return (struct uns_attributes){ { st->uid, st->gid, st->mode & 0555 },
-						st->id.mtime_ns };
+		return (struct uns_attributes){ { st->uid, st->gid, st->mode & 0555 }, st->id.mtime_ns };
 	}
 	for (i = 0; i < l->n; i++)
 		if (l->segment[i].from == UNS_FROM_PIECES)
-			take_tensor(cat, l->segment[i].tensor, seen, &attr);
+			tensor_demand(cat, l->segment[i].tensor, seen, &attr);
 	return attr;
 }

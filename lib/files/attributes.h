@@ -12,11 +12,10 @@ struct uns_attributes {
 
 /* What the checkpoint's metadata files allow. Owner and group are those that all files of the checkpoint have, else
  * those of its directory (dir). */
-int uns_attributes_base(const struct uns_catalog *cat, const struct uns_stat *dir,
-			struct uns_access *out, struct uns_err *err);
+int uns_attributes_base(const struct uns_catalog *cat, const struct uns_stat *dir, struct uns_access *out,
+			struct uns_err *err);
 
-/* Of one file of a view's tree. base: uns_attributes_base. O(the file's segments, and the pieces of their
- * tensors). */
+/* Of one file of a view's tree. base: uns_attributes_base. O(the file's segments, and the pieces of their tensors). */
 struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file,
 					const struct uns_stat *dir, const struct uns_access *base);
 

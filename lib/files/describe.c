@@ -1,22 +1,11 @@
-/* The JSON texts about one checkpoint. Owns their keys and nothing else: pure printing of nouns.
- * Numbers are printed as integers of any size; unknown ones (-1) as null. */
+/* The JSON texts about one checkpoint. Owns their keys and nothing else. Numbers are printed as integers of any size;
+ * unknown ones (-1) as null. */
 #include "files/describe.h"
 
-#include <string.h>
-
 #include "base/cleanup.h"
-#include "base/path.h"
-
-static void str_or_null(struct uns_text *t, const char *s)
-{
-	if (s)
-		uns_text_json_str(t, s);
-	else
-		uns_text_str(t, "null");
-}
 
 /* "key": -- with a comma in front unless it is the object's first. */
-static void key(struct uns_text *t, const char *name)
+static void key_begin(struct uns_text *t, const char *name)
 {
 	if (t->len && t->p[t->len - 1] != '{')
 		uns_text_str(t, ",");
@@ -26,19 +15,22 @@ static void key(struct uns_text *t, const char *name)
 
 static void key_str(struct uns_text *t, const char *name, const char *s)
 {
-	key(t, name);
-	str_or_null(t, s);
+	key_begin(t, name);
+	if (s)
+		uns_text_json_str(t, s);
+	else
+		uns_text_str(t, "null");
 }
 
 static void key_u64(struct uns_text *t, const char *name, uint64_t v)
 {
-	key(t, name);
+	key_begin(t, name);
 	uns_text_printf(t, "%llu", (unsigned long long)v);
 }
 
 static void key_fact(struct uns_text *t, const char *name, int64_t v)
 {
-	key(t, name);
+	key_begin(t, name);
 	if (v == UNS_UNKNOWN)
 		uns_text_str(t, "null");
 	else
@@ -49,7 +41,7 @@ static void key_u64s(struct uns_text *t, const char *name, const uint64_t *v, ui
 {
 	uint32_t i;
 
-	key(t, name);
+	key_begin(t, name);
 	uns_text_str(t, "[");
 	for (i = 0; i < n; i++)
 		uns_text_printf(t, "%s%llu", i ? "," : "", (unsigned long long)v[i]);
@@ -58,42 +50,13 @@ static void key_u64s(struct uns_text *t, const char *name, const uint64_t *v, ui
 
 /* -- info -- */
 
-struct totals {
-	uint64_t n_weights, weights_bytes, n_optimizer, optimizer_bytes, source_bytes;
-	uint64_t n_missing;
-};
-
-static struct totals add_up(const struct uns_catalog *cat)
-{
-	struct totals s = { 0 };
-	size_t i;
-
-	for (i = 0; i < cat->n_tensors; i++) {
-		const struct uns_tensor *t = &cat->tensors[i];
-		uint64_t bytes = uns_shape_elems(&t->shape) * uns_dtype_size(t->dtype);
-
-		if (t->role == UNS_ROLE_WEIGHT || t->role == UNS_ROLE_BUFFER) {
-			s.n_weights++;
-			s.weights_bytes += bytes;
-		} else if (uns_role_is_optimizer(t->role)) {
-			s.n_optimizer++;
-			s.optimizer_bytes += bytes;
-		}
-	}
-	for (i = 0; i < cat->n_files; i++) {
-		s.n_missing += cat->files[i].missing;
-		s.source_bytes += cat->files[i].missing ? 0 : cat->files[i].stat.id.size;
-	}
-	return s;
-}
-
 /* Values that were saved as pickles of their own, and are in no view but dcp: random states, a module's extra state. */
-static void objects(struct uns_text *t, const struct uns_catalog *cat)
+static void key_objects(struct uns_text *t, const struct uns_catalog *cat)
 {
 	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
 	size_t n = 0;
 
-	key(t, "objects");
+	key_begin(t, "objects");
 	uns_text_str(t, "[");
 	for (; v < end; v++) {
 		if (v->value)
@@ -107,16 +70,6 @@ static void objects(struct uns_text *t, const struct uns_catalog *cat)
 	uns_text_str(t, "]");
 }
 
-/* A number or a text; null if there is none. */
-static void key_datum(struct uns_text *t, const char *name, const struct uns_datum *d)
-{
-	key(t, name);
-	if (d->kind == UNS_DATUM_NUMBER)
-		uns_datum_print(d, t);
-	else
-		str_or_null(t, d->kind == UNS_DATUM_TEXT ? d->text : NULL);
-}
-
 static void key_printed(struct uns_text *t, const char *name, const struct uns_finding *f,
 			void (*print)(const struct uns_finding *f, struct uns_text *out))
 {
@@ -127,13 +80,24 @@ static void key_printed(struct uns_text *t, const char *name, const struct uns_f
 	key_str(t, name, text.p);
 }
 
+/* A number or a text; null if there is none. */
+static void key_datum(struct uns_text *t, const char *name, const struct uns_datum *d)
+{
+	if (d->kind != UNS_DATUM_NUMBER) {
+		key_str(t, name, d->kind == UNS_DATUM_TEXT ? d->text : NULL);
+		return;
+	}
+	key_begin(t, name);
+	uns_datum_print(d, t);
+}
+
 void uns_describe_finding(struct uns_text *t, const struct uns_finding *f)
 {
 	uns_text_str(t, "{");
 	key_str(t, "id", uns_finding_name(f->id));
 	key_str(t, "severity", uns_severity_text(f->severity));
 	key_str(t, "scope", uns_scope_text(f->scope));
-	key(t, "code");
+	key_begin(t, "code");
 	uns_text_printf(t, "%d", f->code);
 	key_str(t, "file", f->file);
 	key_datum(t, "rank", &f->rank);
@@ -145,82 +109,80 @@ void uns_describe_finding(struct uns_text *t, const struct uns_finding *f)
 	uns_text_str(t, "}");
 }
 
-static void problems_of(struct uns_text *t, const struct uns_findings *problems)
+static void key_verdict(struct uns_text *t, const struct uns_view_verdict *view)
 {
 	size_t i;
 
-	key(t, "problems");
-	uns_text_str(t, "[");
-	for (i = 0; i < problems->n; i++) {
-		uns_text_str(t, i ? ",\n" : "\n");
-		uns_describe_finding(t, &problems->v[i]);
-	}
-	uns_text_str(t, "]");
-}
-
-static void notes(struct uns_text *t, const struct uns_view_verdict *view)
-{
-	size_t i;
-
-	if (!view->n_notes)
-		return;
-	key(t, "notes");
+	key_begin(t, view->view);
+	uns_text_str(t, "{");
+	key_str(t, "state", view->state);
+	key_str(t, "why", view->why);
+	key_str(t, "usage", view->usage);
 	for (i = 0; i < view->n_notes; i++) {
+		if (!i)
+			key_begin(t, "notes");
 		uns_text_str(t, i ? ",\n" : "[\n");
 		uns_text_json_str(t, view->note[i]);
 	}
-	uns_text_str(t, "]");
+	uns_text_str(t, i ? "]}" : "}");
 }
 
-static void verdicts(struct uns_text *t, const struct uns_view_verdict *views, size_t n)
+void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat, const struct uns_view_verdict *views,
+		       size_t n_views, const struct uns_findings *problems)
 {
+	uint64_t n_weights = 0, weights_bytes = 0, n_optimizer = 0, optimizer_bytes = 0, n_missing = 0,
+		 source_bytes = 0;
+	const struct uns_tensor *x = cat->tensors, *end = x + cat->n_tensors;
+	uint64_t bytes;
 	size_t i;
 
-	key(t, "views");
-	uns_text_str(t, "{");
-	for (i = 0; i < n; i++) {
-		key(t, views[i].view);
-		uns_text_str(t, "{");
-		key_str(t, "state", views[i].state);
-		key_str(t, "why", views[i].why);
-		key_str(t, "usage", views[i].usage);
-		notes(t, &views[i]);
-		uns_text_str(t, "}");
+	for (; x < end; x++) {
+		bytes = uns_shape_elems(&x->shape) * uns_dtype_size(x->dtype);
+		if (uns_role_is_model(x->role)) {
+			n_weights++;
+			weights_bytes += bytes;
+		} else if (uns_role_is_optimizer(x->role)) {
+			n_optimizer++;
+			optimizer_bytes += bytes;
+		}
 	}
-	uns_text_str(t, "}");
-}
-
-void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
-		       const struct uns_view_verdict *views, size_t n_views,
-		       const struct uns_findings *problems)
-{
-	struct totals s = add_up(cat);
-
+	for (i = 0; i < cat->n_files; i++) {
+		n_missing += cat->files[i].missing;
+		source_bytes += cat->files[i].missing ? 0 : cat->files[i].stat.id.size;
+	}
 	uns_text_str(out, "{");
 	key_str(out, "path", cat->path);
 	key_str(out, "format", cat->summary.format);
 	key_str(out, "framework", cat->summary.framework);
 	key_fact(out, "step", cat->summary.step);
 	key_fact(out, "world_size", cat->summary.world_size);
-	key(out, "finished");
+	key_begin(out, "finished");
 	uns_text_str(out, cat->summary.finished ? "true" : "false");
 	key_u64(out, "tensors", cat->n_tensors);
-	key_u64(out, "weights", s.n_weights);
-	key_u64(out, "weights_bytes", s.weights_bytes);
-	key_u64(out, "optimizer_tensors", s.n_optimizer);
-	key_u64(out, "optimizer_bytes", s.optimizer_bytes);
+	key_u64(out, "weights", n_weights);
+	key_u64(out, "weights_bytes", weights_bytes);
+	key_u64(out, "optimizer_tensors", n_optimizer);
+	key_u64(out, "optimizer_bytes", optimizer_bytes);
 	key_u64(out, "files", cat->n_files);
-	key_u64(out, "files_missing", s.n_missing);
-	key_u64(out, "source_bytes", s.source_bytes);
-	objects(out, cat);
-	verdicts(out, views, n_views);
-	problems_of(out, problems);
-	uns_text_str(out, "}\n");
+	key_u64(out, "files_missing", n_missing);
+	key_u64(out, "source_bytes", source_bytes);
+	key_objects(out, cat);
+	key_begin(out, "views");
+	uns_text_str(out, "{");
+	for (i = 0; i < n_views; i++)
+		key_verdict(out, &views[i]);
+	uns_text_str(out, "}");
+	key_begin(out, "problems");
+	for (i = 0; i < problems->n; i++) {
+		uns_text_str(out, i ? ",\n" : "[\n");
+		uns_describe_finding(out, &problems->v[i]);
+	}
+	uns_text_str(out, problems->n ? "]}\n" : "[]}\n");
 }
 
 /* -- tensors -- */
 
-static void piece(struct uns_text *t, const struct uns_catalog *cat, const struct uns_piece *p)
+static void piece_print(struct uns_text *t, const struct uns_catalog *cat, const struct uns_piece *p)
 {
 	uns_text_str(t, "{");
 	key_str(t, "file", p->file < cat->n_files ? cat->files[p->file].path : NULL);
@@ -228,12 +190,12 @@ static void piece(struct uns_text *t, const struct uns_catalog *cat, const struc
 	key_u64(t, "length", p->length_bytes);
 	key_str(t, "codec", p->codec == UNS_CODEC_ZSTD ? "zstd" : "none");
 	if (p->kind == UNS_PIECE_BOX) {
-		key(t, "box");
+		key_begin(t, "box");
 		uns_text_str(t, "{");
 		key_u64s(t, "lo", p->box->lo, p->box->n);
 		key_u64s(t, "len", p->box->len, p->box->n);
 	} else {
-		key(t, "range");
+		key_begin(t, "range");
 		uns_text_str(t, "{");
 		key_u64(t, "first", p->range.first);
 		key_u64(t, "count", p->range.count);
@@ -243,7 +205,7 @@ static void piece(struct uns_text *t, const struct uns_catalog *cat, const struc
 	uns_text_str(t, "}");
 }
 
-static void tensor(struct uns_text *t, const struct uns_catalog *cat, const struct uns_tensor *x)
+static void tensor_print(struct uns_text *t, const struct uns_catalog *cat, const struct uns_tensor *x)
 {
 	uint32_t i;
 
@@ -256,11 +218,11 @@ static void tensor(struct uns_text *t, const struct uns_catalog *cat, const stru
 	key_u64s(t, "shape", x->shape.dim, x->shape.n);
 	if (x->alias_of != UNS_NONE && x->alias_of < cat->n_tensors)
 		key_str(t, "alias_of", cat->tensors[x->alias_of].name);
-	key(t, "pieces");
+	key_begin(t, "pieces");
 	uns_text_str(t, "[");
 	for (i = 0; i < x->n_pieces; i++) {
 		uns_text_str(t, i ? "," : "");
-		piece(t, cat, &cat->pieces[x->first_piece + i]);
+		piece_print(t, cat, &cat->pieces[x->first_piece + i]);
 	}
 	uns_text_str(t, "]}");
 }
@@ -272,65 +234,76 @@ void uns_describe_tensors(struct uns_text *out, const struct uns_catalog *cat)
 	uns_text_str(out, "[");
 	for (i = 0; i < cat->n_tensors; i++) {
 		uns_text_str(out, i ? ",\n" : "\n");
-		tensor(out, cat, &cat->tensors[i]);
+		tensor_print(out, cat, &cat->tensors[i]);
 	}
 	uns_text_str(out, "]\n");
 }
 
 /* -- provenance -- */
 
-static void source_path(struct uns_text *t, const struct uns_catalog *cat, uint32_t source)
+static void key_file(struct uns_text *t, const struct uns_catalog *cat, const struct uns_vfile *f)
 {
-	key(t, "from");
-	str_or_null(t, source < cat->n_files ? cat->files[source].path : NULL);
-}
-
-static void inferred(struct uns_text *t, const struct uns_catalog *cat)
-{
-	size_t i, n = 0;
-
-	key(t, "inferred");
-	uns_text_str(t, "[");
-	for (i = 0; i < cat->n_tensors; i++) {
-		if (!cat->tensors[i].inferred)
-			continue;
-		uns_text_str(t, n++ ? "," : "");
-		uns_text_json_str(t, cat->tensors[i].name);
-	}
-	uns_text_str(t, "]");
-}
-
-static void provenance_file(struct uns_text *t, const struct uns_catalog *cat,
-			    const struct uns_vfile *f)
-{
-	key(t, f->path);
+	key_begin(t, f->path);
 	uns_text_str(t, "{");
 	key_str(t, "origin", f->origin ? f->origin : "passed through unchanged");
-	source_path(t, cat, f->source);
+	key_str(t, "from", f->source < cat->n_files ? cat->files[f->source].path : NULL);
 	uns_text_str(t, "}");
 }
 
-void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat,
-			     const struct uns_vtree *tree)
+void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat, const struct uns_vtree *tree)
 {
-	size_t i;
+	size_t i, n = 0;
 
 	uns_text_str(out, "{");
-	key(out, "files");
+	key_begin(out, "files");
 	uns_text_str(out, "{");
 	if (tree->whole)
-		provenance_file(out, cat, tree->whole);
+		key_file(out, cat, tree->whole);
 	for (i = 0; i < tree->n; i++)
-		provenance_file(out, cat, &tree->v[i]);
+		key_file(out, cat, &tree->v[i]);
 	uns_text_str(out, "}");
-	key(out, "notes");
+	key_begin(out, "notes");
 	uns_text_str(out, "[");
 	for (i = 0; i < tree->n_notes; i++) {
 		uns_text_str(out, i ? "," : "");
 		uns_text_json_str(out, tree->note[i]);
 	}
 	uns_text_str(out, "]");
-	inferred(out, cat);
+	key_begin(out, "inferred");
+	uns_text_str(out, "[");
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->tensors[i].inferred) {
+			uns_text_str(out, n++ ? "," : "");
+			uns_text_json_str(out, cat->tensors[i].name);
+		}
+	uns_text_str(out, "]");
 	key_str(out, "flat_units", cat->summary.units);
 	uns_text_str(out, "}\n");
+}
+
+/* -- figures -- */
+
+void uns_figures_json(struct uns_text *out, const struct uns_figure *v, size_t n)
+{
+	size_t i;
+
+	uns_text_printf(out, "{\n  \"version\": \"%s\"", UNSHARD_VERSION);
+	for (i = 0; i < n; i++)
+		uns_text_printf(out, ",\n  \"%s\": %llu", v[i].name, (unsigned long long)v[i].value);
+	uns_text_str(out, "\n}\n");
+}
+
+void uns_figures_metrics(struct uns_text *out, const struct uns_figure *v, size_t n)
+{
+	const char *suffix;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		suffix = v[i].counter ? "_total" : "";
+		uns_text_printf(out,
+				"# HELP unshard_%s%s %s\n# TYPE unshard_%s%s %s\n"
+				"unshard_%s%s %llu\n",
+				v[i].name, suffix, v[i].help, v[i].name, suffix, v[i].counter ? "counter" : "gauge",
+				v[i].name, suffix, (unsigned long long)v[i].value);
+	}
 }

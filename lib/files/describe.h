@@ -1,4 +1,5 @@
-/* The JSON texts of CHECKPOINT/.unshard and of `unshard show`: summary, tensors, provenance. Pure. */
+/* The texts of .unshard directories and of `unshard show`: a checkpoint's summary, tensors and provenance as JSON, and
+ * what a session counts. Pure. */
 #ifndef UNS_FILES_DESCRIBE_H
 #define UNS_FILES_DESCRIBE_H
 
@@ -17,20 +18,27 @@ struct uns_view_verdict {
 /* {"path","format","framework","step","world_size","finished","tensors","weights_bytes",...,
  *  "objects":[{"name","file","length"}],
  *  "views":{NAME:{"state","why","usage","notes" where there are some}},"problems":[FINDING]} */
-void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
-		       const struct uns_view_verdict *views, size_t n_views,
-		       const struct uns_findings *problems);
+void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat, const struct uns_view_verdict *views,
+		       size_t n_views, const struct uns_findings *problems);
 
 /* [{"name","key","role","state","dtype","shape","pieces":[{"file","offset","length","codec",
  *   "box":{"lo","len"} | "range":{"first","count"},"rank"}]}] */
 void uns_describe_tensors(struct uns_text *out, const struct uns_catalog *cat);
 
-/* {"id","severity","scope","code","file","rank","tensor","expected","found","text","advice"}: what is not
- * known of it is null. */
+/* {"id","severity","scope","code","file","rank","tensor","expected","found","text","advice"}: what is not known of it
+ * is null. */
 void uns_describe_finding(struct uns_text *out, const struct uns_finding *f);
 
 /* {"files":{PATH:{"origin","from"}},"notes":[..],"inferred":[..],"flat_units":..} for one view's tree. */
-void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat,
-			     const struct uns_vtree *tree);
+void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat, const struct uns_vtree *tree);
+
+/* What a session counts, for programs: as JSON, and as Prometheus reads it. */
+struct uns_figure {
+	const char *name, *help;
+	uint64_t value;
+	bool counter; /* it only grows */
+};
+void uns_figures_json(struct uns_text *out, const struct uns_figure *v, size_t n);
+void uns_figures_metrics(struct uns_text *out, const struct uns_figure *v, size_t n);
 
 #endif

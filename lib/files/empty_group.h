@@ -7,8 +7,8 @@
 
 #include "model/catalog.h"
 
-/* Read scheduler.pt into the catalog if a view may have to change it. For formats: call it after groups, companions
- * and summary.resumed_by are set. A file that cannot be read is shown unchanged. */
+/* Read scheduler.pt into the catalog if a view may have to change it. For formats: call it after groups, companions and
+ * summary.resumed_by are set. A file that cannot be read is shown unchanged. */
 int uns_empty_group_find(struct uns_catalog *cat, struct uns_err *err);
 
 /* The groups of `root` in order, with the group that DeepSpeed dropped. In the arena. */
@@ -17,12 +17,12 @@ int uns_empty_group_with(const struct uns_catalog *cat, const char *root, struct
 
 enum uns_schedule_for {
 	UNS_SCHEDULE_AS_SAVED,
-	UNS_SCHEDULE_FOR_TRAINER,   /* with an entry for each group, the dropped one too */
+	UNS_SCHEDULE_FOR_TRAINER, /* with an entry for each group, the dropped one too */
 	UNS_SCHEDULE_FOR_DEEPSPEED, /* without one for a group that is empty */
 };
 
 /* scheduler.pt's state dict for that framework; *out = NULL if the file needs no change. In the arena. */
-int uns_empty_group_schedule(const struct uns_catalog *cat, enum uns_schedule_for who, struct uns_arena *arena,
+int uns_empty_group_schedule(const struct uns_catalog *cat, enum uns_schedule_for framework, struct uns_arena *arena,
 			     const struct uns_value **out, struct uns_err *err);
 
 #endif

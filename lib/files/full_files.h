@@ -2,7 +2,7 @@
 #ifndef UNS_FILES_FULL_FILES_H
 #define UNS_FILES_FULL_FILES_H
 
-#include "files/memory_names.h"
+#include "names/memory_names.h"
 #include "files/optimizer_state.h"
 #include "files/resume_files.h"
 
@@ -31,20 +31,25 @@ bool uns_full_is_plain(const struct uns_catalog *cat);
 int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why);
 
 /* model.safetensors (+ index), names as in memory; an adapter as adapter_model.safetensors. */
-int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *out,
-			     struct uns_err *err);
+int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err);
 
 /* STEM.bin: {name: tensor}, tied names included, as FSDP's full state dict has them. */
-int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
-			     struct uns_vtree *out, struct uns_err *err);
+int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem, struct uns_vtree *out,
+			     struct uns_err *err);
 
 /* The optimizer's file. Without a scheduler a Trainer would skip it: then no file and a note. */
-int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids ids,
-			   const char *name, struct uns_vtree *out, struct uns_err *err);
+int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids ids, const char *name,
+			   struct uns_vtree *out, struct uns_err *err);
 
 /* The further models of an Accelerate state, and their optimizers: STEM_<k>.bin, optimizer_<k>.bin. */
 int uns_full_add_others(const struct uns_full_input *in, enum uns_param_ids ids, const char *stem,
 			struct uns_vtree *out, struct uns_err *err);
+
+/* The same of an inference directory: model_<k>/model.safetensors (+ index) of each further model, floating dtypes
+ * converted to `dtype` (UNS_DTYPE_NONE: none). A damaged model gets a note instead. Call it before the first model's
+ * files are added: the tree lists the tensors of the last set. */
+int uns_full_add_other_models(const struct uns_catalog *cat, enum uns_dtype dtype, uint64_t max_shard_size_bytes,
+			      struct uns_vtree *out, struct uns_err *err);
 
 /* Everything else (files/resume_files.h) and the notes. */
 int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err);

@@ -1,5 +1,5 @@
-/* A Lightning checkpoint as the one file that a Trainer without sharding saves and that every strategy loads:
- * meta.pt's own pickle, continued with state_dict and optimizer_states. meta.pt's bytes are kept. */
+/* A Lightning checkpoint as the one file that a Trainer without sharding saves and that every strategy loads: meta.pt's
+ * own pickle, continued with state_dict and optimizer_states. meta.pt's bytes are kept. */
 #ifndef UNS_FILES_LIGHTNING_FILE_H
 #define UNS_FILES_LIGHTNING_FILE_H
 
@@ -11,7 +11,8 @@ struct uns_lightning_input {
 	/* Convert floating-point weights to this dtype; UNS_DTYPE_NONE = as stored. */
 	enum uns_dtype out;
 	/* True: with optimizer states, keyed by names: a plain optimizer uses their order, FSDP their names. If none
-	 * were saved (save_weights_only), the file has empty ones, and a note says which strategies resume from them. */
+	 * were saved (save_weights_only), the file has empty ones, and a note names the strategies that resume from
+	 * them. */
 	bool resume;
 	/* True: without optimizer_states if there are none. FSDPStrategy accepts that, and refuses an empty list. */
 	bool for_fsdp;
@@ -23,8 +24,8 @@ bool uns_lightning_has_optimizer(const struct uns_catalog *cat);
 
 /* meta.pt as the front of another file (uns_torch_input): its pickle without STOP. Its storages become the first of
  * that file, which must have none yet. Call it after uns_lightning_check returned 0. */
-int uns_lightning_front(const struct uns_catalog *cat, struct uns_span *pickle,
-			struct uns_torch_leaves *leaves, struct uns_err *err);
+int uns_lightning_front(const struct uns_catalog *cat, struct uns_span *pickle, struct uns_torch_leaves *leaves,
+			struct uns_err *err);
 
 /* The value of this key in meta.pt, or NULL. */
 const struct uns_value *uns_lightning_value(const struct uns_catalog *cat, const char *key);
@@ -33,7 +34,6 @@ const struct uns_value *uns_lightning_value(const struct uns_catalog *cat, const
 int uns_lightning_check(const struct uns_catalog *cat, bool resume, struct uns_err *why);
 
 /* As out->whole. If the checkpoint is SOURCE itself, which must be a directory, as the file "checkpoint.ckpt" in it. */
-int uns_lightning_add(const struct uns_lightning_input *in, struct uns_vtree *out,
-		      struct uns_err *err);
+int uns_lightning_add(const struct uns_lightning_input *in, struct uns_vtree *out, struct uns_err *err);
 
 #endif

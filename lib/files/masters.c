@@ -27,26 +27,14 @@ const struct uns_tensor *uns_masters_or(const struct uns_map *masters, const str
 	return master && uns_shape_equal(&master->shape, &t->shape) ? master : t;
 }
 
-/* If the optimizer has a finding, it says more than which elements are missing. */
-static int refuse(const struct uns_catalog *cat, const struct uns_err *hole, struct uns_err *why)
+/* A finding about the optimizer; code 0: any but what unshard cannot read. NULL = there is none. */
+static const struct uns_finding *optimizer_finding(const struct uns_catalog *cat, int code)
 {
-	size_t i;
+	const struct uns_finding *f = cat->findings, *end = f + cat->n_findings;
 
-	for (i = 0; i < cat->n_findings; i++)
-		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER &&
-		    cat->findings[i].code != -ENOTSUP)
-			return uns_fail_with(why, &cat->findings[i]);
-	return uns_fail_copy(why, hole);
-}
-
-static bool is_told(const struct uns_catalog *cat, int code)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_findings; i++)
-		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER && cat->findings[i].code == code)
-			return true;
-	return false;
+	while (f < end && (f->scope != UNS_SCOPE_OPTIMIZER || (code ? f->code != code : f->code == -ENOTSUP)))
+		f++;
+	return f < end ? f : NULL;
 }
 
 /* Was an fp32 copy of the weight lost? Only DeepSpeed keeps copies apart from weights. Frozen parameters are in no
@@ -54,17 +42,17 @@ static bool is_told(const struct uns_catalog *cat, int code)
  * copies. */
 static bool lacks_master(const struct uns_catalog *cat, const struct uns_tensor *t)
 {
-	if (!uns_family_is_deepspeed(cat->summary.family) || t->role != UNS_ROLE_WEIGHT)
+	if (!uns_family_is_deepspeed(cat->summary.family) || t->role != UNS_ROLE_WEIGHT ||
+	    (cat->n_groups && t->group < 0))
 		return false;
-	if (cat->n_groups)
-		return t->group >= 0 && (is_told(cat, -EBADMSG) || is_told(cat, -ENODATA));
-	return is_told(cat, -EBADMSG);
+	return optimizer_finding(cat, -EBADMSG) || (cat->n_groups && optimizer_finding(cat, -ENODATA));
 }
 
 int uns_masters_check(const struct uns_catalog *cat, struct uns_err *why)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
 	const struct uns_tensor *t, *master;
+	const struct uns_finding *finding;
 	struct uns_err hole = { .keep = why ? why->keep : NULL };
 	size_t i;
 	int code;
@@ -77,8 +65,11 @@ int uns_masters_check(const struct uns_catalog *cat, struct uns_err *why)
 		master = uns_masters_or(&masters, t);
 		code = master != t ? uns_cover_check(cat, master, &hole) : 0;
 		UNS_TRY(uns_fail_if_passing(why, code, &hole));
-		if (code < 0 || (master == t && lacks_master(cat, t)))
-			return refuse(cat, &hole, why);
+		if (code >= 0 && (master != t || !lacks_master(cat, t)))
+			continue;
+		/* A finding about the optimizer has more details than which elements are missing. */
+		finding = optimizer_finding(cat, 0);
+		return finding ? uns_fail_with(why, finding) : uns_fail_copy(why, &hole);
 	}
 	return 0;
 }

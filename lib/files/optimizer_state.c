@@ -58,55 +58,39 @@ const char *uns_optimizer_root(const struct uns_catalog *cat)
 
 /* -- the table of parameters -- */
 
-static int add_group(struct table *t, const struct uns_group *g, struct uns_err *err)
+static int groups_add(struct table *t, struct uns_err *err)
 {
+	const struct uns_group *g = t->cat->groups, *end = g + t->cat->n_groups;
 	struct param *p;
-	size_t i;
-
-	t->n_groups++;
-	for (i = 0; i < g->n_params; i++) {
-		p = &t->v[t->n];
-		*p = (struct param){ .name = g->param[i], .number = t->n, .group = g };
-		p->tail = &p->first;
-		if (uns_map_get(&t->by_name, p->name))
-			return uns_catalog_fail(
-				t->cat,
-				UNS_FINDING(.id = UNS_FOUND_GROUPS_SHARE_A_PARAMETER,
-					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = p->name),
-				err);
-		if (!uns_map_put(&t->by_name, p->name, p, NULL))
-			return uns_oom(err);
-		t->n++;
-	}
-	return 0;
-}
-
-static int add_groups(struct table *t, struct uns_err *err)
-{
 	size_t i, total = 0;
 
 	for (i = 0; i < t->cat->n_groups; i++)
-		total += t->cat->groups[i].n_params;
-	t->v = UNS_NEW_N(&t->scratch, struct param, total);
-	if (!t->v)
-		return uns_oom(err);
-	for (i = 0; i < t->cat->n_groups; i++)
-		if (strcmp(t->cat->groups[i].root, t->root) == 0)
-			UNS_TRY(add_group(t, &t->cat->groups[i], err));
+		total += g[i].n_params;
+	UNS_TRY_ALLOC(t->v = UNS_NEW_N(&t->scratch, struct param, total), err);
+	for (; g < end; g++) {
+		if (strcmp(g->root, t->root) != 0)
+			continue;
+		t->n_groups++;
+		for (i = 0; i < g->n_params; i++) {
+			p = &t->v[t->n];
+			*p = (struct param){ .name = g->param[i], .number = t->n++, .group = g };
+			p->tail = &p->first;
+			if (uns_map_get(&t->by_name, p->name))
+				return UNS_CATALOG_FAIL(t->cat, err, GROUPS_SHARE_A_PARAMETER,
+							.scope = UNS_SCOPE_OPTIMIZER, .tensor = p->name);
+			UNS_TRY_ALLOC(uns_map_put(&t->by_name, p->name, p, NULL), err);
+		}
+	}
 	if (!t->n_groups)
-		return uns_catalog_fail(
-			t->cat,
-			UNS_FINDING(.id = UNS_FOUND_GROUPS_MISSING, .scope = UNS_SCOPE_OPTIMIZER),
-			err);
+		return UNS_CATALOG_FAIL(t->cat, err, GROUPS_MISSING, .scope = UNS_SCOPE_OPTIMIZER);
 	return 0;
 }
 
-static int add_state(struct table *t, struct param *p, const struct state *state, struct uns_err *err)
+static int state_add(struct table *t, struct param *p, const struct state *state, struct uns_err *err)
 {
 	struct state *s = UNS_NEW(&t->scratch, struct state);
 
-	if (!s)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(s, err);
 	*s = *state;
 	*p->tail = s;
 	p->tail = &s->next;
@@ -114,25 +98,20 @@ static int add_state(struct table *t, struct param *p, const struct state *state
 	return 0;
 }
 
-static int add_states(struct table *t, struct uns_err *err)
+static int states_add(struct table *t, struct uns_err *err)
 {
-	const struct uns_tensor *tensor;
+	const struct uns_tensor *tensor = t->cat->tensors, *end = tensor + t->cat->n_tensors;
 	struct param *p;
-	size_t i;
 
-	for (i = 0; i < t->cat->n_tensors; i++) {
-		tensor = &t->cat->tensors[i];
+	for (; tensor < end; tensor++) {
 		if (!of_root(tensor, t->root))
 			continue;
 		p = uns_map_get(&t->by_name, tensor->name);
 		if (!p)
-			return uns_catalog_fail(t->cat,
-						UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_STRAY,
-							    .scope = UNS_SCOPE_OPTIMIZER,
-							    .tensor = tensor->key),
-						err);
+			return UNS_CATALOG_FAIL(t->cat, err, OPTIMIZER_STATE_STRAY, .scope = UNS_SCOPE_OPTIMIZER,
+						.tensor = tensor->key);
 		t->counts_steps |= tensor->role == UNS_ROLE_STEP || tensor->role == UNS_ROLE_EXP_AVG_SQ;
-		UNS_TRY(add_state(t, p, &(struct state){ .name = uns_tensor_state(tensor), .tensor = tensor }, err));
+		UNS_TRY(state_add(t, p, &(struct state){ .name = uns_tensor_state(tensor), .tensor = tensor }, err));
 	}
 	return 0;
 }
@@ -147,44 +126,32 @@ static bool is_state_value(const struct uns_named_value *v, const char *root)
 static int fail_no_tensor(const struct uns_catalog *cat, const struct uns_named_value *v, const char *expected,
 			  struct uns_err *err)
 {
-	return uns_catalog_fail(cat,
-				UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_NO_TENSOR,
-					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = v->name,
-					    .expected = uns_str(expected)),
-				err);
+	return UNS_CATALOG_FAIL(cat, err, OPTIMIZER_STATE_NO_TENSOR, .scope = UNS_SCOPE_OPTIMIZER, .tensor = v->name,
+				.expected = uns_str(expected));
 }
 
-static bool is_number(const struct uns_value *v)
+/* Adds the values that are called "state.PARAMETER.STATE". */
+static int values_add(struct table *t, struct uns_err *err)
 {
-	double number;
+	const struct uns_named_value *v = t->cat->values, *end = v + t->cat->n_values;
+	const char *name, *state;
+	struct param *p;
+	double unused;
 
-	return uns_value_float(v, &number) || (v && v->kind == UNS_VALUE_BOOL);
-}
-
-/* "state.PARAMETER.STATE" */
-static int add_value(struct table *t, const struct uns_named_value *v, struct uns_err *err)
-{
-	const char *param = v->name + 6, *state = strrchr(param, '.');
-	struct param *p = NULL;
-
-	if (state) {
-		param = uns_arena_strn(&t->scratch, param, (size_t)(state - param));
-		if (!param)
-			return uns_oom(err);
-		p = uns_map_get(&t->by_name, param);
+	for (; v < end; v++) {
+		if (!is_state_value(v, t->root))
+			continue;
+		name = v->name + strlen("state.");
+		state = strrchr(name, '.');
+		p = NULL;
+		if (state) {
+			UNS_TRY_ALLOC(name = uns_arena_strn(&t->scratch, name, (size_t)(state - name)), err);
+			p = uns_map_get(&t->by_name, name);
+		}
+		if (!p || !v->value || (!uns_value_float(v->value, &unused) && v->value->kind != UNS_VALUE_BOOL))
+			return fail_no_tensor(t->cat, v, "a tensor or a number", err);
+		UNS_TRY(state_add(t, p, &(struct state){ .name = state + 1, .value = v->value }, err));
 	}
-	if (!p || !is_number(v->value))
-		return fail_no_tensor(t->cat, v, "a tensor or a number", err);
-	return add_state(t, p, &(struct state){ .name = state + 1, .value = v->value }, err);
-}
-
-static int add_values(struct table *t, struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 0; i < t->cat->n_values; i++)
-		if (is_state_value(&t->cat->values[i], t->root))
-			UNS_TRY(add_value(t, &t->cat->values[i], err));
 	return 0;
 }
 
@@ -198,14 +165,13 @@ int uns_optimizer_check_tensors(const struct uns_catalog *cat, const char *root,
 	return 0;
 }
 
-static int table_build(struct table *t, const struct uns_catalog *cat, const char *root,
-		       struct uns_err *err)
+static int table_build(struct table *t, const struct uns_catalog *cat, const char *root, struct uns_err *err)
 {
 	t->cat = cat;
 	t->root = root;
-	UNS_TRY(add_groups(t, err));
-	UNS_TRY(add_states(t, err));
-	return add_values(t, err);
+	UNS_TRY(groups_add(t, err));
+	UNS_TRY(states_add(t, err));
+	return values_add(t, err);
 }
 
 /* -- check -- */
@@ -231,10 +197,7 @@ int uns_optimizer_check_names(const struct uns_catalog *cat, const char *root, s
 
 	for (i = 0; root && i < cat->n_groups; i++)
 		if (cat->groups[i].numbered && strcmp(cat->groups[i].root, root) == 0)
-			return uns_catalog_fail(cat,
-						UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_IS_NUMBERED,
-							    .scope = UNS_SCOPE_OPTIMIZER),
-						why);
+			return UNS_CATALOG_FAIL(cat, why, OPTIMIZER_IS_NUMBERED, .scope = UNS_SCOPE_OPTIMIZER);
 	return 0;
 }
 
@@ -244,10 +207,7 @@ int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why
 
 	for (i = 0; i < cat->n_groups; i++)
 		if (cat->groups[i].bare)
-			return uns_catalog_fail(cat,
-						UNS_FINDING(.id = UNS_FOUND_GROUPS_WITHOUT_SETTINGS,
-							    .scope = UNS_SCOPE_OPTIMIZER),
-						why);
+			return UNS_CATALOG_FAIL(cat, why, GROUPS_WITHOUT_SETTINGS, .scope = UNS_SCOPE_OPTIMIZER);
 	return 0;
 }
 
@@ -269,6 +229,7 @@ static const struct uns_value *id_of(const struct builder *b, const struct param
 	return uns_value_new_int(b->arena, (int64_t)p->number);
 }
 
+/* Adam's parameters have moments and a step; the step may not have been saved. */
 static bool lacks_step(const struct table *t, const struct param *p)
 {
 	const struct state *s;
@@ -282,26 +243,7 @@ static bool lacks_step(const struct table *t, const struct param *p)
 	return moments && t->counts_steps;
 }
 
-static int missing_step(struct builder *b, const struct param *p, double *step,
-			struct uns_err *err)
-{
-	if (uns_value_float(uns_value_get(p->group->hyper, "step"), step)) {
-		b->out->n_steps_from_group++;
-		return 0;
-	}
-	if (b->global_step == UNS_UNKNOWN)
-		return uns_catalog_fail(b->t->cat,
-					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STEP_UNKNOWN,
-						    .scope = UNS_SCOPE_OPTIMIZER,
-						    .tensor = p->name),
-					err);
-	*step = (double)b->global_step;
-	b->out->n_steps_assumed++;
-	return 0;
-}
-
-static int put_state(struct builder *b, struct uns_value *states, const struct param *p,
-		     struct uns_err *err)
+static int param_put(struct builder *b, struct uns_value *states, const struct param *p, struct uns_err *err)
 {
 	struct uns_value *dict = uns_value_new_dict(b->arena, p->n_states + 1);
 	const struct state *s;
@@ -309,9 +251,16 @@ static int put_state(struct builder *b, struct uns_value *states, const struct p
 	bool ok = true;
 
 	if (lacks_step(b->t, p)) {
-		UNS_TRY(missing_step(b, p, &step, err));
-		ok = uns_value_put_str(b->arena, dict, "step",
-				       uns_torch_step_add(b->leaves, b->arena, step));
+		if (uns_value_float(uns_value_get(p->group->hyper, "step"), &step)) {
+			b->out->n_steps_from_group++;
+		} else if (b->global_step != UNS_UNKNOWN) {
+			step = (double)b->global_step;
+			b->out->n_steps_assumed++;
+		} else {
+			return UNS_CATALOG_FAIL(b->t->cat, err, OPTIMIZER_STEP_UNKNOWN, .scope = UNS_SCOPE_OPTIMIZER,
+						.tensor = p->name);
+		}
+		ok = uns_value_put_str(b->arena, dict, "step", uns_torch_step_add(b->leaves, b->arena, step));
 	}
 	for (s = p->first; s && ok; s = s->next)
 		ok = uns_value_put_str(b->arena, dict, s->name,
@@ -319,58 +268,36 @@ static int put_state(struct builder *b, struct uns_value *states, const struct p
 	return ok && uns_value_put(states, id_of(b, p), dict) ? 0 : uns_oom(err);
 }
 
-static const struct uns_value *group_value(struct builder *b, const struct uns_group *g)
-{
-	struct uns_value *dict = uns_value_new_dict_of(b->arena, g->hyper, NULL, 1);
-	struct uns_value *ids = uns_value_new_list(b->arena, g->n_params);
-	size_t i;
-
-	for (i = 0; i < g->n_params; i++)
-		if (!uns_value_append(ids,
-				      id_of(b, uns_map_get(&b->t->by_name, g->param[i]))))
-			return NULL;
-	return uns_value_put_str(b->arena, dict, "params", ids) ? dict : NULL;
-}
-
-static int put_groups(struct builder *b, struct uns_value *list, struct uns_err *err)
-{
-	const struct uns_group **group;
-	size_t i, n;
-
-	UNS_TRY(uns_empty_group_with(b->t->cat, b->t->root, b->arena, &group, &n, err));
-	for (i = 0; i < n; i++)
-		if (!uns_value_append(list, group_value(b, group[i])))
-			return uns_oom(err);
-	return 0;
-}
-
-static int build(struct builder *b, struct uns_err *err)
-{
-	struct uns_value *root = uns_value_new_dict(b->arena, 2);
-	struct uns_value *states = uns_value_new_dict(b->arena, b->t->n);
-	struct uns_value *groups = uns_value_new_list(b->arena, b->t->n_groups + 1);
-	size_t i;
-
-	for (i = 0; i < b->t->n; i++)
-		if (b->t->v[i].first)
-			UNS_TRY(put_state(b, states, &b->t->v[i], err));
-	UNS_TRY(put_groups(b, groups, err));
-	if (!uns_value_put_str(b->arena, root, "state", states) ||
-	    !uns_value_put_str(b->arena, root, "param_groups", groups))
-		return uns_oom(err);
-	b->out->root = root;
-	return 0;
-}
-
-int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,
-			      enum uns_param_ids ids, int64_t global_step, struct uns_arena *arena,
-			      struct uns_torch_leaves *leaves, struct uns_optimizer_state *out,
-			      struct uns_err *err)
+int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root, enum uns_param_ids ids,
+			      int64_t global_step, struct uns_arena *arena, struct uns_torch_leaves *leaves,
+			      struct uns_optimizer_state *out, struct uns_err *err)
 {
 	UNS_CLEANUP(table_fini) struct table t = { 0 };
 	struct builder b = { &t, arena, ids, global_step, leaves, out };
+	struct uns_value *dict, *states, *groups, *one, *params;
+	const struct uns_group **group;
+	size_t i, k, n;
 
 	*out = (struct uns_optimizer_state){ 0 };
 	UNS_TRY(table_build(&t, cat, root, err));
-	return build(&b, err);
+	dict = uns_value_new_dict(arena, 2);
+	states = uns_value_new_dict(arena, t.n);
+	for (i = 0; i < t.n; i++)
+		if (t.v[i].first)
+			UNS_TRY(param_put(&b, states, &t.v[i], err));
+	UNS_TRY(uns_empty_group_with(cat, root, arena, &group, &n, err));
+	groups = uns_value_new_list(arena, n);
+	for (i = 0; i < n; i++) {
+		one = uns_value_new_dict_of(arena, group[i]->hyper, NULL, 1);
+		params = uns_value_new_list(arena, group[i]->n_params);
+		for (k = 0; k < group[i]->n_params; k++)
+			UNS_TRY_ALLOC(uns_value_append(params, id_of(&b, uns_map_get(&t.by_name, group[i]->param[k]))),
+				      err);
+		UNS_TRY_ALLOC(uns_value_put_str(arena, one, "params", params) && uns_value_append(groups, one), err);
+	}
+	UNS_TRY_ALLOC(uns_value_put_str(arena, dict, "state", states) &&
+			      uns_value_put_str(arena, dict, "param_groups", groups),
+		      err);
+	out->root = dict;
+	return 0;
 }

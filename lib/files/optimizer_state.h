@@ -26,8 +26,8 @@ int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct 
 /* Returns 0 if all states of its parameters are tensors, as Adam's are. Otherwise -ENOTSUP with the reason. */
 int uns_optimizer_check_tensors(const struct uns_catalog *cat, const char *root, struct uns_err *why);
 
-/* Returns 0 if the parameters of the optimizer `root` have names, which views with named states need. Otherwise -ENOTSUP
- * with the reason. root may be NULL. */
+/* Returns 0 if the parameters of the optimizer `root` have names, which views with named states need. Otherwise
+ * -ENOTSUP with the reason. root may be NULL. */
 int uns_optimizer_check_names(const struct uns_catalog *cat, const char *root, struct uns_err *why);
 
 /* Returns 0 if hyper-parameters were saved with every param group. Otherwise -ENOTSUP with the reason. */
@@ -35,9 +35,8 @@ int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why
 
 /* global_step: the `step` of parameters that have moments and no saved step; UNS_UNKNOWN = refuse such parameters.
  * Values live in the arena; tensors are added behind those that `leaves` has. */
-int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,
-			      enum uns_param_ids ids, int64_t global_step, struct uns_arena *arena,
-			      struct uns_torch_leaves *leaves, struct uns_optimizer_state *out,
-			      struct uns_err *err);
+int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root, enum uns_param_ids ids,
+			      int64_t global_step, struct uns_arena *arena, struct uns_torch_leaves *leaves,
+			      struct uns_optimizer_state *out, struct uns_err *err);
 
 #endif

@@ -35,12 +35,10 @@ const struct uns_companion *uns_resume_own_optimizer(const struct uns_catalog *c
 /* Is there a scheduler beside the optimizer (a Trainer restores both or neither)? */
 bool uns_resume_has_scheduler(const struct uns_catalog *cat);
 
-/* Add a trainer_state.json computed from facts, unless the checkpoint's own is valid or nothing is known; and the
- * notes about it. */
-int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_vtree *out,
-				 struct uns_err *err);
+/* Add a trainer_state.json computed from facts, unless the checkpoint's own is valid or nothing is known; and the notes
+ * about it. */
+int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_vtree *out, struct uns_err *err);
 
-int uns_resume_files_add(const struct uns_resume_input *in, struct uns_vtree *out,
-			 struct uns_err *err);
+int uns_resume_files_add(const struct uns_resume_input *in, struct uns_vtree *out, struct uns_err *err);
 
 #endif

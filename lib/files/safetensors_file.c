@@ -1,6 +1,6 @@
-/* A set of full tensors as safetensors files: a literal header and the tensors behind it, split as
- * huggingface_hub splits (2.4, serialization/_base.py) with the index that save_pretrained writes
- * (transformers 5.23, modeling_utils.py). Layouts only: knows no engine, and no view's names. */
+/* A set of full tensors as safetensors files: a literal header and the tensors behind it, split as huggingface_hub
+ * splits (2.4, serialization/_base.py) with the index that save_pretrained writes (transformers 5.23,
+ * modeling_utils.py). Layouts only: knows no engine, and no view's names. */
 #include "files/safetensors_file.h"
 
 #include <stdlib.h>
@@ -13,43 +13,25 @@
 #include "base/text.h"
 #include "wire/safetensors.h"
 
-static uint64_t out_bytes(const struct uns_named_tensor *t)
-{
-	return uns_shape_elems(uns_named_shape(t)) * uns_dtype_size(t->out);
-}
-
 static int entry_of(const struct uns_named_tensor *t, struct uns_st_entry *out, struct uns_err *err)
 {
 	const struct uns_shape *shape = uns_named_shape(t);
 	uint64_t bytes;
 
 	if (!uns_dtype_info(t->out)->safetensors)
-		return uns_fail(err, -ENOTSUP, "tensor %s: safetensors has no dtype for torch.%s",
-				t->name, uns_dtype_info(t->out)->torch);
+		return uns_fail(err, -ENOTSUP, "tensor %s: safetensors has no dtype for torch.%s", t->name,
+				uns_dtype_info(t->out)->torch);
 	/* A cast may widen: the shape was checked for the source's type only. */
 	if (!uns_u64_mul(uns_shape_elems(shape), uns_dtype_size(t->out), &bytes))
 		return uns_fail(err, -ENOTSUP, "tensor %s: too large as torch.%s", t->name,
 				uns_dtype_info(t->out)->torch);
-	*out = (struct uns_st_entry){ .name = t->name,
-				      .dtype = t->out,
-				      .n_dims = shape->n };
+	*out = (struct uns_st_entry){ .name = t->name, .dtype = t->out, .n_dims = shape->n };
 	memcpy(out->dims, shape->dim, sizeof(out->dims));
 	return 0;
 }
 
-/* The emitter sorts the entries: find the tensors again by name. */
-static void add_data(struct uns_layout_builder *b, const struct uns_map *by_name,
-		     const struct uns_st_entry *entries, size_t n)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		uns_named_layout(b, uns_map_get(by_name, entries[i].name));
-}
-
-int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_tensor *tensors,
-			 size_t n, struct uns_arena *arena, struct uns_layout *out,
-			 struct uns_err *err)
+int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_tensor *tensors, size_t n,
+			 struct uns_arena *arena, struct uns_layout *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map by_name = UNS_MAP_INIT;
 	UNS_CLEANUP(uns_free_p) struct uns_st_entry *entries = calloc(n + 1, sizeof(*entries));
@@ -58,16 +40,15 @@ int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_t
 	uint64_t data_bytes;
 	size_t i;
 
-	if (!entries)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(entries, err);
 	for (i = 0; i < n; i++) {
 		UNS_TRY(entry_of(&tensors[i], &entries[i], err));
-		if (!uns_map_put(&by_name, tensors[i].name, (void *)&tensors[i], NULL))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(uns_map_put(&by_name, tensors[i].name, (void *)&tensors[i], NULL), err);
 	}
 	UNS_TRY(uns_st_emit(entries, n, arena, &header, &data_bytes, err));
 	uns_layout_literal(&b, header.p, uns_span_left(&header));
-	add_data(&b, &by_name, entries, n);
+	for (i = 0; i < n; i++) /* which the emitter has sorted */
+		uns_named_layout(&b, uns_map_get(&by_name, entries[i].name));
 	return uns_layout_build(&b, cat, out, err);
 }
 
@@ -81,54 +62,45 @@ struct split {
 	uint64_t total_bytes, total_params;
 };
 
-static void flush(struct split *s, size_t *from, size_t to)
+/* Gives the pending tensors from *from to `to` the next number. */
+static void file_end(struct split *s, size_t *from, size_t to)
 {
-	size_t i;
-
-	for (i = *from; i < to; i++)
-		if (s->file_of[i] == PENDING)
-			s->file_of[i] = s->n_files;
+	for (; *from < to; ++*from)
+		if (s->file_of[*from] == PENDING)
+			s->file_of[*from] = s->n_files;
 	s->n_files++;
-	*from = to;
 }
 
-/* How many tensors from the i-th on must share one file: slices of one tensor that are joined. */
-static size_t block_at(const struct uns_named_tensor *tensors, size_t n, size_t i)
+/* Adds the tensors from the i-th on that must share one file, which are joined slices of one tensor, to the totals.
+ * Returns how many they are. */
+static size_t block_count(struct split *s, const struct uns_named_tensor *tensors, size_t n, size_t i, uint64_t *bytes)
 {
-	size_t end = i + 1;
+	const size_t first = i;
+	uint64_t elems;
 
-	while (end < n && tensors[end].slice && tensors[end].slice->joined)
-		end++;
-	return end - i;
-}
-
-/* Adds the block to the total and returns its bytes. */
-static uint64_t count_block(struct split *s, const struct uns_named_tensor *t, size_t n)
-{
-	uint64_t bytes = 0;
-
-	for (; n; n--, t++) {
-		bytes += out_bytes(t);
-		if (t->tensor->role != UNS_ROLE_BUFFER)
-			s->total_params += uns_shape_elems(uns_named_shape(t));
-	}
-	s->total_bytes += bytes;
-	return bytes;
+	*bytes = 0;
+	do {
+		elems = uns_shape_elems(uns_named_shape(&tensors[i]));
+		*bytes += elems * uns_dtype_size(tensors[i].out);
+		if (tensors[i].tensor->role != UNS_ROLE_BUFFER)
+			s->total_params += elems;
+		i++;
+	} while (i < n && tensors[i].slice && tensors[i].slice->joined);
+	s->total_bytes += *bytes;
+	return i - first;
 }
 
 /* A block above the limit gets a file of its own, with the next number, and the current file stays open.
  * huggingface_hub numbers in this order. */
-static void split_tensors(struct split *s, const struct uns_named_tensor *tensors, size_t n,
-			  uint64_t max_bytes)
+static void split_tensors(struct split *s, const struct uns_named_tensor *tensors, size_t n, uint64_t max_bytes)
 {
 	uint64_t filled = 0, bytes;
 	size_t i, k, block, from = 0, pending = 0;
 
 	for (i = 0; i < n; i += block) {
-		block = block_at(tensors, n, i);
-		bytes = count_block(s, &tensors[i], block);
+		block = block_count(s, tensors, n, i, &bytes);
 		if (bytes <= max_bytes && bytes > max_bytes - filled) {
-			flush(s, &from, i);
+			file_end(s, &from, i);
 			filled = pending = 0;
 		}
 		for (k = i; k < i + block; k++)
@@ -141,63 +113,45 @@ static void split_tensors(struct split *s, const struct uns_named_tensor *tensor
 		pending++;
 	}
 	if (pending)
-		flush(s, &from, n);
+		file_end(s, &from, n);
 }
 
 static const char *file_name(struct uns_arena *arena, const char *stem, int64_t i, int64_t n)
 {
 	if (n <= 1)
 		return uns_arena_printf(arena, "%s.safetensors", stem);
-	return uns_arena_printf(arena, "%s-%05lld-of-%05lld.safetensors", stem, (long long)i + 1,
-				(long long)n);
+	return uns_arena_printf(arena, "%s-%05lld-of-%05lld.safetensors", stem, (long long)i + 1, (long long)n);
 }
 
-static int add_file(const struct uns_catalog *cat, const struct uns_named_tensor *tensors, size_t n,
-		    const char *path, const char *origin, struct uns_vtree *tree,
-		    struct uns_err *err)
+static int file_add(const struct uns_catalog *cat, const struct uns_named_tensor *tensors, size_t n, const char *path,
+		    const char *origin, struct uns_vtree *tree, struct uns_err *err)
 {
 	struct uns_vfile file = { .path = path, .source = UNS_NONE, .origin = origin };
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	UNS_TRY(uns_part_safetensors(cat, tensors, n, &tree->arena, &file.layout, err));
 	return uns_vtree_add(tree, &file, err);
 }
 
-/* Stable counting sort by file number: a file's tensors in the given order, O(n). */
-static void group_by_file(const struct split *s, const struct uns_named_tensor *tensors, size_t n,
-			  struct uns_named_tensor *grouped, size_t *start)
-{
-	size_t i, sum = 0;
-	int64_t f;
-
-	for (i = 0; i < n; i++)
-		start[s->file_of[i] + 1]++;
-	for (f = 0; f <= s->n_files; f++) {
-		sum += start[f];
-		start[f] = sum;
-	}
-	for (i = 0; i < n; i++)
-		grouped[start[s->file_of[i]]++] = tensors[i];
-	for (f = s->n_files; f > 0; f--)
-		start[f] = start[f - 1];
-	start[0] = 0;
-}
-
-static int add_files(const struct uns_catalog *cat, const struct split *s,
-		     const struct uns_named_tensor *tensors, size_t n, const char *stem,
-		     const char *origin, struct uns_vtree *tree, struct uns_err *err)
+static int files_add(const struct uns_catalog *cat, const struct split *s, const struct uns_named_tensor *tensors,
+		     size_t n, const char *stem, const char *origin, struct uns_vtree *tree, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *grouped = calloc(n + 1, sizeof(*grouped));
-	UNS_CLEANUP(uns_free_p) size_t *start = calloc((size_t)s->n_files + 2, sizeof(*start));
+	UNS_CLEANUP(uns_free_p) size_t *end = calloc((size_t)s->n_files + 1, sizeof(*end));
+	size_t i, from = 0;
 	int64_t f;
 
-	if (!grouped || !start)
-		return uns_oom(err);
-	group_by_file(s, tensors, n, grouped, start);
+	UNS_TRY_ALLOC(grouped && end, err);
+	/* A stable counting sort by file number: a file's tensors stay in the given order. O(n) */
+	for (i = 0; i < n; i++)
+		end[s->file_of[i] + 1]++;
 	for (f = 0; f < s->n_files; f++)
-		UNS_TRY(add_file(cat, grouped + start[f], start[f + 1] - start[f],
-				 file_name(&tree->arena, stem, f, s->n_files), origin, tree, err));
+		end[f + 1] += end[f];
+	for (i = 0; i < n; i++)
+		grouped[end[s->file_of[i]]++] = tensors[i];
+	for (f = 0; f < s->n_files; from = end[f++])
+		UNS_TRY(file_add(cat, grouped + from, end[f] - from, file_name(&tree->arena, stem, f, s->n_files),
+				 origin, tree, err));
 	return 0;
 }
 
@@ -213,65 +167,49 @@ static int row_compare(const void *a, const void *b)
 	return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
 }
 
-/* json.dumps(index, indent=2, sort_keys=True) + "\n" */
-static void index_text(struct uns_text *t, const struct split *s, const struct row *rows, size_t n,
-		       const char *stem)
-{
-	size_t i;
-
-	uns_text_printf(t,
-			"{\n  \"metadata\": {\n    \"total_parameters\": %llu,\n"
-			"    \"total_size\": %llu\n  },\n  \"weight_map\": {\n",
-			(unsigned long long)s->total_params, (unsigned long long)s->total_bytes);
-	for (i = 0; i < n; i++) {
-		uns_text_str(t, "    ");
-		uns_text_json_str(t, rows[i].name);
-		uns_text_printf(t, ": \"%s-%05lld-of-%05lld.safetensors\"%s\n", stem,
-				(long long)rows[i].file + 1, (long long)s->n_files,
-				i + 1 < n ? "," : "");
-	}
-	uns_text_str(t, "  }\n}\n");
-}
-
-static int add_index(const struct split *s, const struct uns_named_tensor *tensors, size_t n,
-		     const char *stem, const char *origin, struct uns_vtree *tree,
-		     struct uns_err *err)
+/* Adds json.dumps(index, indent=2, sort_keys=True) + "\n". */
+static int index_add(const struct split *s, const struct uns_named_tensor *tensors, size_t n, const char *stem,
+		     const char *origin, struct uns_vtree *tree, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) struct row *rows = calloc(n + 1, sizeof(*rows));
-	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text t = UNS_TEXT_INIT;
 	const char *path = uns_arena_printf(&tree->arena, "%s.safetensors.index.json", stem);
 	size_t i;
 
-	if (!rows || !path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(rows && path, err);
 	for (i = 0; i < n; i++)
 		rows[i] = (struct row){ tensors[i].name, s->file_of[i] };
 	qsort(rows, n, sizeof(*rows), row_compare);
 	/* Each file's header refuses duplicates within the file; only here are all files known. */
 	for (i = 1; i < n; i++)
 		if (strcmp(rows[i - 1].name, rows[i].name) == 0)
-			return uns_fail(err, -EBADMSG, "two tensors would be named %s",
-					rows[i].name);
-	index_text(&text, s, rows, n, uns_path_name(stem));
-	if (text.failed)
-		return uns_oom(err);
-	return uns_vtree_add_text(tree, path, text.p, text.len, origin, err);
+			return uns_fail(err, -EBADMSG, "two tensors would be named %s", rows[i].name);
+	uns_text_printf(&t,
+			"{\n  \"metadata\": {\n    \"total_parameters\": %llu,\n"
+			"    \"total_size\": %llu\n  },\n  \"weight_map\": {\n",
+			(unsigned long long)s->total_params, (unsigned long long)s->total_bytes);
+	for (i = 0; i < n; i++) {
+		uns_text_str(&t, "    ");
+		uns_text_json_str(&t, rows[i].name);
+		uns_text_printf(&t, ": \"%s-%05lld-of-%05lld.safetensors\"%s\n", uns_path_name(stem),
+				(long long)rows[i].file + 1, (long long)s->n_files, i + 1 < n ? "," : "");
+	}
+	uns_text_str(&t, "  }\n}\n");
+	return t.failed ? uns_oom(err) : uns_vtree_add_text(tree, path, t.p, t.len, origin, err);
 }
 
-int uns_part_safetensors_set(const struct uns_catalog *cat, const struct uns_named_tensor *tensors,
-			     size_t n, const char *stem, uint64_t max_shard_bytes,
-			     const char *origin, struct uns_vtree *tree, struct uns_err *err)
+int uns_part_safetensors_set(const struct uns_catalog *cat, const struct uns_named_tensor *tensors, size_t n,
+			     const char *stem, uint64_t max_shard_bytes, const char *origin, struct uns_vtree *tree,
+			     struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) int64_t *file_of = calloc(n + 1, sizeof(*file_of));
 	struct split s = { .file_of = file_of };
 
-	if (!file_of)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(file_of, err);
 	UNS_TRY(uns_vtree_set_tensors(tree, tensors, n, err));
 	split_tensors(&s, tensors, n, max_shard_bytes);
 	if (s.n_files <= 1)
-		return add_file(cat, tensors, n, file_name(&tree->arena, stem, 0, 1), origin, tree,
-				err);
-	UNS_TRY(add_files(cat, &s, tensors, n, stem, origin, tree, err));
-	return add_index(&s, tensors, n, stem, origin, tree, err);
+		return file_add(cat, tensors, n, file_name(&tree->arena, stem, 0, 1), origin, tree, err);
+	UNS_TRY(files_add(cat, &s, tensors, n, stem, origin, tree, err));
+	return index_add(&s, tensors, n, stem, origin, tree, err);
 }

@@ -1,13 +1,12 @@
-/* Safetensors files into a catalog. Whole tensors, one piece each; or, where a file's metadata
- * holds DCP_SHARDING_INFO (torch's HuggingFaceStorageWriter), boxes of tensors whose full shape is
- * nowhere recorded and is the furthest corner that any file reaches:
+/* Safetensors files into a catalog. Whole tensors, one piece each; or, where a file's metadata holds DCP_SHARDING_INFO
+ * (torch's HuggingFaceStorageWriter), boxes of tensors whose full shape is nowhere recorded and is the furthest corner
+ * that any file reaches:
  *
  *   __metadata__ = {"DCP_SHARDING_INFO": "{\"emb.weight\":{\"saved_offsets\":[5,0]}}", ...}
  *
  * Must not know directories: which files belong together is the format's business. */
 #include "files/safetensors_set.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -55,14 +54,11 @@ static int offsets_of(const struct uns_map *info, const struct uns_st_entry *e, 
 	size_t d = 0;
 
 	if (!cJSON_IsArray(offsets) || (size_t)cJSON_GetArraySize(offsets) != e->n_dims)
-		return uns_fail(err, -EBADMSG,
-				"DCP_SHARDING_INFO has no saved_offsets with %zu numbers for %s",
+		return uns_fail(err, -EBADMSG, "DCP_SHARDING_INFO has no saved_offsets with %zu numbers for %s",
 				e->n_dims, e->name);
 	cJSON_ArrayForEach (item, offsets) {
-		if (!cJSON_IsNumber(item) || item->valuedouble < 0 ||
-		    item->valuedouble > 9007199254740992.0)
-			return uns_fail(err, -EBADMSG,
-					"DCP_SHARDING_INFO has a wrong offset for %s", e->name);
+		if (!cJSON_IsNumber(item) || item->valuedouble < 0 || item->valuedouble > 9007199254740992.0)
+			return uns_fail(err, -EBADMSG, "DCP_SHARDING_INFO has a wrong offset for %s", e->name);
 		box->lo[d] = (uint64_t)item->valuedouble;
 		d++;
 	}
@@ -70,8 +66,7 @@ static int offsets_of(const struct uns_map *info, const struct uns_st_entry *e, 
 }
 
 /* *json owns what the map (name -> its object) borrows; NULL = the file has no such information. */
-static int sharding_info(const struct uns_st_header *h, cJSON **json, struct uns_map *by_name,
-			 struct uns_err *err)
+static int sharding_info(const struct uns_st_header *h, cJSON **json, struct uns_map *by_name, struct uns_err *err)
 {
 	const char *text = uns_st_meta(h, "DCP_SHARDING_INFO");
 	cJSON *item;
@@ -82,34 +77,23 @@ static int sharding_info(const struct uns_st_header *h, cJSON **json, struct uns
 	if (!cJSON_IsObject(*json))
 		return uns_fail(err, -EBADMSG, "DCP_SHARDING_INFO is not an object");
 	cJSON_ArrayForEach (item, *json)
-		if (!uns_map_put(by_name, item->string, item, NULL))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(uns_map_put(by_name, item->string, item, NULL), err);
 	return 0;
 }
 
-static int group_of(struct set *s, const char *name, struct group **out, struct uns_err *err)
+static int part_add(struct set *s, const struct part *part, struct uns_err *err)
 {
+	const char *name = part->entry->name;
+	struct part *kept;
 	struct group *g = uns_map_get(&s->by_name, name);
 
 	if (!g) {
-		g = UNS_NEW(&s->temp, struct group);
-		if (!g || !uns_map_put(&s->by_name, name, g, NULL))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(g = UNS_NEW(&s->temp, struct group), err);
+		UNS_TRY_ALLOC(uns_map_put(&s->by_name, name, g, NULL), err);
 		*s->tail = g;
 		s->tail = &g->next;
 	}
-	*out = g;
-	return 0;
-}
-
-static int add_part(struct set *s, const struct part *part, struct uns_err *err)
-{
-	struct part *kept = UNS_NEW(&s->temp, struct part);
-	struct group *g;
-
-	UNS_TRY(group_of(s, part->entry->name, &g, err));
-	if (!kept)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(kept = UNS_NEW(&s->temp, struct part), err);
 	*kept = *part;
 	if (g->last)
 		g->last->next = kept;
@@ -119,8 +103,7 @@ static int add_part(struct set *s, const struct part *part, struct uns_err *err)
 	return 0;
 }
 
-static int add_entries(struct set *s, const struct uns_st_header *h, uint32_t file,
-		       struct uns_err *err)
+static int entries_add(struct set *s, const struct uns_st_header *h, uint32_t file, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	UNS_CLEANUP(uns_map_fini) struct uns_map info = UNS_MAP_INIT;
@@ -135,98 +118,69 @@ static int add_entries(struct set *s, const struct uns_st_header *h, uint32_t fi
 		if (json)
 			UNS_TRY(offsets_of(&info, part.entry, &part.box, err));
 		part.offset_bytes = h->data_bytes + h->v[i].begin_bytes;
-		UNS_TRY(add_part(s, &part, err));
+		UNS_TRY(part_add(s, &part, err));
 	}
 	return 0;
 }
 
 /* -- files -- */
 
-static int read_header(struct set *s, uint32_t file, struct uns_st_header *out, struct uns_err *err)
+static int file_read(struct set *s, const char *path, struct uns_err *err)
 {
-	const struct uns_file *f = &s->cat->files[file];
 	UNS_CLEANUP(uns_close_p) int fd = -1;
-	struct uns_open_file open_file = { .name = f->path };
+	struct uns_open_file open_file = { .name = path };
+	const struct uns_file *f;
+	struct uns_st_header h;
 	struct uns_reader r;
 	struct uns_stat st;
+	uint32_t file;
 
+	UNS_TRY(uns_catalog_add_file(s->cat, s->root, path, &file, err));
+	f = &s->cat->files[file];
+	if (f->missing)
+		return UNS_FAIL_WITH(err, WEIGHTS_FILE_MISSING, .scope = UNS_SCOPE_WEIGHTS, .file = path);
 	UNS_TRY(uns_root_open_file(s->root, f->path, &fd, &st, err));
 	if (!uns_identity_equal(&st.id, &f->stat.id))
 		return uns_fail(err, -ESTALE, "%s changed while it was read", f->path);
 	open_file.fd = fd;
 	r = uns_reader_of_file(&open_file, st.id.size);
-	if (uns_st_open(&r, &s->cat->arena, out, err) < 0)
-		return uns_fail_in_file(err, f->path);
-	return 0;
-}
-
-static int read_file(struct set *s, const char *path, struct uns_err *err)
-{
-	struct uns_st_header h;
-	uint32_t file;
-
-	UNS_TRY(uns_catalog_add_file(s->cat, s->root, path, &file, err));
-	if (s->cat->files[file].missing)
-		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_WEIGHTS_FILE_MISSING,
-						      .scope = UNS_SCOPE_WEIGHTS, .file = path));
-	UNS_TRY(read_header(s, file, &h, err));
-	if (add_entries(s, &h, file, err) < 0)
+	if (uns_st_open(&r, &s->cat->arena, &h, err) < 0 || entries_add(s, &h, file, err) < 0)
 		return uns_fail_in_file(err, path);
 	return 0;
 }
 
-/* If a file cannot be read, the weights cannot be shown, but everything else can. */
-static int read_or_report(struct set *s, const char *path, struct uns_err *err)
-{
-	struct uns_err why = { .keep = &s->temp };
-
-	if (read_file(s, path, &why) >= 0)
-		return 0;
-	return uns_catalog_problem_or_fail(s->cat, UNS_SCOPE_WEIGHTS, &why, err);
-}
-
 /* -- tensors -- */
 
-static int grow_shape(struct uns_shape *shape, const struct part *p)
-{
-	uint64_t end;
-	uint32_t d;
-
-	for (d = 0; d < shape->n; d++) {
-		if (!uns_u64_add(p->box.lo[d], p->box.len[d], &end))
-			return -EBADMSG;
-		shape->dim[d] = uns_u64_max(shape->dim[d], end);
-	}
-	return 0;
-}
-
 /* An entry that contradicts the first one of its name. */
-static int unlike(const struct set *s, enum uns_finding_id id, const struct group *g,
-		  const struct part *p, struct uns_err *err)
+static int part_refuse(const struct set *s, enum uns_finding_id id, const struct group *g, const struct part *p,
+		       struct uns_err *err)
 {
 	const struct uns_file *files = s->cat->files;
 
-	return uns_fail_with(
-		err, UNS_FINDING(.id = id, .checkpoint = s->cat->path, .file = files[p->file].path,
-				 .tensor = g->first->entry->name,
-				 .arg = { { "other_file", uns_str(files[g->first->file].path) } }));
+	return uns_fail_with(err, UNS_FINDING(.id = id, .checkpoint = s->cat->path, .file = files[p->file].path,
+					      .tensor = g->first->entry->name,
+					      .arg = { { "other_file", uns_str(files[g->first->file].path) } }));
 }
 
 /* All entries of one name must be of one tensor; sets its full shape. */
-static int agree(const struct set *s, const struct group *g, struct uns_shape *shape,
-		 struct uns_err *err)
+static int parts_agree(const struct set *s, const struct group *g, struct uns_shape *shape, struct uns_err *err)
 {
 	const struct uns_st_entry *a = g->first->entry;
 	const struct part *p;
+	uint64_t end;
+	uint32_t d;
 
 	*shape = (struct uns_shape){ .n = (uint32_t)a->n_dims };
 	for (p = g->first; p; p = p->next) {
 		if (p != g->first && (p->whole || g->first->whole))
-			return unlike(s, UNS_FOUND_TENSOR_IN_TWO_FILES, g, p, err);
+			return part_refuse(s, UNS_FOUND_TENSOR_IN_TWO_FILES, g, p, err);
 		if (p->entry->dtype != a->dtype || p->entry->n_dims != a->n_dims)
-			return unlike(s, UNS_FOUND_TENSOR_UNLIKE_IN_FILES, g, p, err);
-		if (grow_shape(shape, p) < 0)
-			return unlike(s, UNS_FOUND_TENSOR_OFFSET_OVERFLOWS, g, p, err);
+			return part_refuse(s, UNS_FOUND_TENSOR_UNLIKE_IN_FILES, g, p, err);
+		for (d = 0; d < shape->n; d++) {
+			if (!uns_u64_add(p->box.lo[d], p->box.len[d], &end))
+				return part_refuse(s, UNS_FOUND_TENSOR_OFFSET_OVERFLOWS, g, p, err);
+			shape->dim[d] = uns_u64_max(shape->dim[d], end);
+		}
 	}
 	if (uns_shape_check(shape, a->dtype, err) < 0) {
 		uns_fail_in(err, "tensor %s", a->name);
@@ -235,52 +189,49 @@ static int agree(const struct set *s, const struct group *g, struct uns_shape *s
 	return 0;
 }
 
-static int add_pieces(struct uns_catalog *cat, const struct group *g, struct uns_err *err)
-{
-	const struct part *p;
-
-	for (p = g->first; p; p = p->next) {
-		struct uns_piece piece = { .kind = UNS_PIECE_BOX,
-					   .box = &p->box,
-					   .file = p->file,
-					   .rank = -1,
-					   .container = UNS_RAW,
-					   .offset_bytes = p->offset_bytes };
-
-		piece.length_bytes = p->entry->end_bytes - p->entry->begin_bytes;
-		UNS_TRY(uns_catalog_add_piece(cat, &piece, err));
-	}
-	return 0;
-}
-
-static int add_tensor(struct set *s, const struct group *g, struct uns_err *err)
+static int tensor_add(struct set *s, const struct group *g, struct uns_err *err)
 {
 	const struct uns_st_entry *e = g->first->entry;
 	struct uns_tensor tensor = { .name = e->name,
 				     .key = e->name,
 				     .root = "",
 				     .role = UNS_ROLE_WEIGHT,
-				     .dtype = e->dtype, UNS_TENSOR_ALONE };
+				     .dtype = e->dtype,
+				     UNS_TENSOR_ALONE };
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .rank = -1, .container = UNS_RAW };
 	struct uns_err why = { .keep = &s->temp };
+	const struct part *p;
 	uint32_t index;
 
-	if (agree(s, g, &tensor.shape, &why) < 0)
+	if (parts_agree(s, g, &tensor.shape, &why) < 0)
 		return uns_catalog_problem_or_fail(s->cat, UNS_SCOPE_WEIGHTS, &why, err);
 	UNS_TRY(uns_catalog_add_tensor(s->cat, &tensor, &index, err));
-	return add_pieces(s->cat, g, err);
+	for (p = g->first; p; p = p->next) {
+		piece.box = &p->box;
+		piece.file = p->file;
+		piece.offset_bytes = p->offset_bytes;
+		piece.length_bytes = p->entry->end_bytes - p->entry->begin_bytes;
+		UNS_TRY(uns_catalog_add_piece(s->cat, &piece, err));
+	}
+	return 0;
 }
 
-int uns_safetensors_set_add(struct uns_catalog *cat, const struct uns_root *root,
-			    const char *const *paths, size_t n_paths, struct uns_err *err)
+int uns_safetensors_set_add(struct uns_catalog *cat, const struct uns_root *root, const char *const *paths,
+			    size_t n_paths, struct uns_err *err)
 {
 	UNS_CLEANUP(set_fini) struct set s = { .cat = cat, .root = root };
 	const struct group *g;
 	size_t i;
 
 	s.tail = &s.first;
-	for (i = 0; i < n_paths; i++)
-		UNS_TRY(read_or_report(&s, paths[i], err));
+	for (i = 0; i < n_paths; i++) {
+		struct uns_err why = { .keep = &s.temp };
+
+		/* If a file cannot be read, the weights cannot be shown, but everything else can. */
+		if (file_read(&s, paths[i], &why) < 0)
+			UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_WEIGHTS, &why, err));
+	}
 	for (g = s.first; g; g = g->next)
-		UNS_TRY(add_tensor(&s, g, err));
+		UNS_TRY(tensor_add(&s, g, err));
 	return 0;
 }

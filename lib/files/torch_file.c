@@ -1,5 +1,5 @@
-/* The zip that torch.save writes, as segments. Knows zip and torch's record names, not what the
- * values mean. Field widths: PKWARE APPNOTE 4.3; which of them torch fills: observed on its files. */
+/* The zip that torch.save writes, as segments. Knows zip and torch's record names, not what the values mean. Field
+ * widths: PKWARE APPNOTE 4.3; which of them torch fills: observed on its files. */
 #include "files/torch_file.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ static void writer_fini(struct writer *w)
 }
 
 /* A little-endian number of at most 8 bytes. */
-static void put(struct writer *w, uint64_t v, unsigned n_bytes)
+static void put_number(struct writer *w, uint64_t v, unsigned n_bytes)
 {
 	unsigned char b[8];
 	unsigned i;
@@ -52,14 +52,30 @@ static void put(struct writer *w, uint64_t v, unsigned n_bytes)
 	uns_text_add(&w->text, b, n_bytes);
 }
 
+struct field {
+	uint64_t value;
+	unsigned n_bytes;
+};
+
+/* Writes a signature of four bytes ("" = none) and the numbers behind it. */
+static void put_fields(struct writer *w, const char *signature, const struct field *f, size_t n)
+{
+	uns_text_str(&w->text, signature);
+	for (; n; n--, f++)
+		put_number(w, f->value, f->n_bytes);
+}
+#define PUT_FIELDS(w, signature, ...)                                       \
+	put_fields((w), (signature), (const struct field[]){ __VA_ARGS__ }, \
+		   sizeof((const struct field[]){ __VA_ARGS__ }) / sizeof(struct field))
+
 /* The offset of the next byte. */
-static uint64_t at(const struct writer *w)
+static uint64_t offset_at(const struct writer *w)
 {
 	return w->b.at_bytes + w->text.len;
 }
 
 /* Makes one literal of the collected bytes. */
-static void flush(struct writer *w)
+static void text_flush(struct writer *w)
 {
 	const char *copy;
 
@@ -74,87 +90,65 @@ static void flush(struct writer *w)
 	w->text = UNS_TEXT_INIT;
 }
 
-static void put_bytes(struct writer *w, const void *bytes, uint64_t len)
-{
-	if (len <= SMALL_BYTES) {
-		uns_text_add(&w->text, bytes, (size_t)len);
-		return;
-	}
-	flush(w);
-	uns_layout_literal(&w->b, bytes, (size_t)len);
-}
-
-static bool is_large(const struct record *r)
-{
-	return r->size_bytes >= LIMIT32 || r->at_bytes >= LIMIT32;
-}
-
 /* -- local header, descriptor -- */
 
-static void local_header(struct writer *w, const struct record *r)
+static void put_local_header(struct writer *w, const struct record *r)
 {
 	size_t name = strlen(r->name), zip64 = r->size_bytes >= LIMIT32 ? ZIP64_BYTES : 0, pad;
 
 	pad = (size_t)(r->at_bytes + LOCAL_BYTES + name + zip64 + 4) % ALIGN_BYTES;
 	pad = pad ? ALIGN_BYTES - pad : 0;
-	uns_text_add(&w->text, "PK\3\4", 4);
-	put(w, 0, 2); /* version needed: torch writes 0 */
-	put(w, r->size_bytes ? FLAGS : FLAGS & ~8, 2);
-	put(w, 0, 2 + 4); /* stored; no time */
-	put(w, 0, 4);     /* crc and sizes come behind the data */
-	put(w, 0, 8);
-	put(w, name, 2);
-	put(w, zip64 + 4 + pad, 2);
+	/* version needed (torch writes 0); flags; stored, no time; crc and sizes, which come behind the data */
+	PUT_FIELDS(w, "PK\3\4", { 0, 2 }, { r->size_bytes ? FLAGS : FLAGS & ~8, 2 }, { 0, 2 + 4 }, { 0, 4 }, { 0, 8 },
+		   { name, 2 }, { zip64 + 4 + pad, 2 });
 	uns_text_add(&w->text, r->name, name);
-	if (zip64) {
-		put(w, 1, 2);
-		put(w, 16, 2);
-		put(w, r->size_bytes, 8);
-		put(w, r->size_bytes, 8);
-	}
-	uns_text_add(&w->text, "FB", 2);
-	put(w, pad, 2);
+	if (zip64)
+		PUT_FIELDS(w, "", { 1, 2 }, { 16, 2 }, { r->size_bytes, 8 }, { r->size_bytes, 8 });
+	PUT_FIELDS(w, "FB", { pad, 2 });
 	for (; pad; pad--)
 		uns_text_add(&w->text, "Z", 1);
 }
 
-static void crc_field(struct writer *w, const struct record *r)
+static void put_crc(struct writer *w, const struct record *r)
 {
 	if (!r->leaf) {
-		put(w, r->crc, 4);
+		put_number(w, r->crc, 4);
 		return;
 	}
-	flush(w);
+	text_flush(w);
 	uns_layout_crc32(&w->b, r->leaf->tensor, r->leaf->out);
 }
 
-static void descriptor(struct writer *w, const struct record *r)
+/* Behind the data; a record without data has none. */
+static void put_descriptor(struct writer *w, const struct record *r)
 {
-	unsigned width = is_large(r) ? 8 : 4;
+	const unsigned width = r->size_bytes >= LIMIT32 || r->at_bytes >= LIMIT32 ? 8 : 4;
 
+	if (!r->size_bytes)
+		return;
 	uns_text_add(&w->text, "PK\7\10", 4);
-	crc_field(w, r);
-	put(w, r->size_bytes, width);
-	put(w, r->size_bytes, width);
+	put_crc(w, r);
+	PUT_FIELDS(w, "", { r->size_bytes, width }, { r->size_bytes, width });
 }
 
 /* -- records -- */
 
-static struct record *record_open(struct writer *w, const char *name, uint64_t size_bytes)
+/* Begins a record: adds it to the list and writes its header. NULL = the writer has failed. */
+static struct record *record_begin(struct writer *w, const char *name, uint64_t size_bytes)
 {
 	struct record *r;
 
-	if (!UNS_ARENA_ROOM(w->arena, w->record, w->n, w->cap)) {
+	if (w->failed || !UNS_ARENA_ROOM(w->arena, w->record, w->n, w->cap)) {
 		w->failed = true;
 		return NULL;
 	}
 	r = &w->record[w->n++];
-	*r = (struct record){ .at_bytes = at(w), .size_bytes = size_bytes };
+	*r = (struct record){ .at_bytes = offset_at(w), .size_bytes = size_bytes };
 	r->name = uns_arena_printf(w->arena, "%s/%s", w->stem, name);
-	if (!r->name) {
-		w->failed = true;
+	w->failed = !r->name;
+	if (w->failed)
 		return NULL;
-	}
+	put_local_header(w, r);
 	return r;
 }
 
@@ -164,128 +158,95 @@ static uint32_t crc_of(const uint8_t *bytes, uint64_t len)
 	return (uint32_t)crc32_z(0, bytes, (z_size_t)len);
 }
 
-static void add_literal(struct writer *w, const char *name, const void *bytes, uint64_t len)
+static void literal_add(struct writer *w, const char *name, const void *bytes, uint64_t len)
 {
-	struct record *r = w->failed ? NULL : record_open(w, name, len);
+	struct record *r = record_begin(w, name, len);
 
 	if (!r)
 		return;
 	r->crc = crc_of(bytes, len);
-	local_header(w, r);
-	put_bytes(w, bytes, len);
-	if (len)
-		descriptor(w, r);
+	if (len <= SMALL_BYTES) {
+		uns_text_add(&w->text, bytes, (size_t)len);
+	} else {
+		text_flush(w);
+		uns_layout_literal(&w->b, bytes, (size_t)len);
+	}
+	put_descriptor(w, r);
 }
 
-static void add_parts(struct writer *w, const struct uns_torch_leaf *leaf, uint64_t elems)
+static void leaf_add(struct writer *w, const struct uns_torch_leaf *leaf, size_t index)
 {
 	const struct uns_torch_part *p = leaf->part, *end = p + leaf->n_parts;
-	uint64_t sum = 0;
-
-	for (; p < end; p++) {
-		sum += p->n_elems;
-		if (p->tensor)
-			uns_layout_tensor(&w->b, p->tensor, p->first_elem, p->n_elems, leaf->out);
-		else
-			uns_layout_zeros(&w->b, p->n_elems * uns_dtype_size(leaf->out));
-	}
-	w->uneven = w->uneven || sum != elems;
-}
-
-static void add_leaf(struct writer *w, const struct uns_torch_leaf *leaf, size_t index)
-{
-	uint64_t elems = uns_shape_elems(&leaf->shape);
+	uint64_t elems = uns_shape_elems(&leaf->shape), left = elems;
 	uint64_t len = elems * uns_dtype_size(leaf->out);
 	struct record *r;
 	char name[32];
 
 	snprintf(name, sizeof(name), "data/%zu", index);
 	if (!leaf->tensor && !leaf->part) {
-		add_literal(w, name, leaf->literal, len);
+		literal_add(w, name, leaf->literal, len);
 		return;
 	}
-	r = w->failed ? NULL : record_open(w, name, len);
+	r = record_begin(w, name, len);
 	if (!r)
 		return;
 	r->leaf = len && leaf->tensor ? leaf : NULL;
-	local_header(w, r);
-	flush(w);
+	text_flush(w);
 	if (leaf->tensor)
 		uns_layout_tensor(&w->b, leaf->tensor, 0, elems, leaf->out);
-	else
-		add_parts(w, leaf, elems);
-	if (len)
-		descriptor(w, r);
+	for (; !leaf->tensor && p < end; p++) {
+		left -= p->n_elems;
+		if (p->tensor)
+			uns_layout_tensor(&w->b, p->tensor, p->first_elem, p->n_elems, leaf->out);
+		else
+			uns_layout_zeros(&w->b, p->n_elems * uns_dtype_size(leaf->out));
+	}
+	w->uneven |= !leaf->tensor && left;
+	put_descriptor(w, r);
 }
 
 /* -- the end -- */
 
-static void directory_entry(struct writer *w, const struct record *r)
+static void put_directory_entry(struct writer *w, const struct record *r)
 {
-	bool size64 = r->size_bytes >= LIMIT32, at64 = r->at_bytes >= LIMIT32;
-	unsigned extra = (size64 ? 16u : 0) + (at64 ? 8u : 0);
-	size_t name = strlen(r->name);
+	const bool size64 = r->size_bytes >= LIMIT32, at64 = r->at_bytes >= LIMIT32;
+	const unsigned extra = (size64 ? 16u : 0) + (at64 ? 8u : 0);
+	const uint64_t size32 = size64 ? LIMIT32 : r->size_bytes;
+	const size_t name = strlen(r->name);
 
-	uns_text_add(&w->text, "PK\1\2", 4);
-	put(w, 0, 4); /* made by, needed */
-	put(w, r->size_bytes ? FLAGS : FLAGS & ~8, 2);
-	put(w, 0, 2 + 4);
-	crc_field(w, r);
-	put(w, size64 ? LIMIT32 : r->size_bytes, 4);
-	put(w, size64 ? LIMIT32 : r->size_bytes, 4);
-	put(w, name, 2);
-	put(w, extra ? extra + 4 : 0, 2);
-	put(w, 0, 2 + 2 + 2); /* comment, disk, internal attributes */
-	put(w, 0, 4);         /* external attributes */
-	put(w, at64 ? LIMIT32 : r->at_bytes, 4);
+	/* made by, needed; flags; stored, no time */
+	PUT_FIELDS(w, "PK\1\2", { 0, 4 }, { r->size_bytes ? FLAGS : FLAGS & ~8, 2 }, { 0, 2 + 4 });
+	put_crc(w, r);
+	/* behind the extra fields' length: comment, disk, internal and external attributes */
+	PUT_FIELDS(w, "", { size32, 4 }, { size32, 4 }, { name, 2 }, { extra ? extra + 4 : 0, 2 }, { 0, 2 + 2 + 2 },
+		   { 0, 4 }, { at64 ? LIMIT32 : r->at_bytes, 4 });
 	uns_text_add(&w->text, r->name, name);
-	if (extra) {
-		put(w, 1, 2);
-		put(w, extra, 2);
-	}
-	if (size64) {
-		put(w, r->size_bytes, 8);
-		put(w, r->size_bytes, 8);
-	}
+	if (extra)
+		PUT_FIELDS(w, "", { 1, 2 }, { extra, 2 });
+	if (size64)
+		PUT_FIELDS(w, "", { r->size_bytes, 8 }, { r->size_bytes, 8 });
 	if (at64)
-		put(w, r->at_bytes, 8);
+		put_number(w, r->at_bytes, 8);
 }
 
-static void end_records(struct writer *w, uint64_t directory_bytes, uint64_t directory_size)
+/* Writes the central directory, zip64's end of it and where that is, and the end that every zip has. */
+static void put_directory(struct writer *w)
 {
-	uint64_t end64 = at(w), n16 = w->n < 0xffff ? w->n : 0xffff;
-
-	uns_text_add(&w->text, "PK\6\6", 4);
-	put(w, 44, 8); /* length of the rest of this record */
-	put(w, 0x2d, 2);
-	put(w, 0x2d, 2);
-	put(w, 0, 8); /* disks */
-	put(w, w->n, 8);
-	put(w, w->n, 8);
-	put(w, directory_size, 8);
-	put(w, directory_bytes, 8);
-	uns_text_add(&w->text, "PK\6\7", 4);
-	put(w, 0, 4);
-	put(w, end64, 8);
-	put(w, 1, 4);
-	uns_text_add(&w->text, "PK\5\6", 4);
-	put(w, 0, 4);
-	put(w, n16, 2);
-	put(w, n16, 2);
-	put(w, directory_size < LIMIT32 ? directory_size : LIMIT32, 4);
-	put(w, directory_bytes < LIMIT32 ? directory_bytes : LIMIT32, 4);
-	put(w, 0, 2);
-}
-
-static void finish(struct writer *w)
-{
-	uint64_t start = at(w);
+	const uint64_t start = offset_at(w), n16 = w->n < 0xffff ? w->n : 0xffff;
+	uint64_t size, end64;
 	size_t i;
 
 	for (i = 0; i < w->n && !w->failed; i++)
-		directory_entry(w, &w->record[i]);
-	end_records(w, start, at(w) - start);
-	flush(w);
+		put_directory_entry(w, &w->record[i]);
+	end64 = offset_at(w);
+	size = end64 - start;
+	/* length of the rest of this record; versions; disks */
+	PUT_FIELDS(w, "PK\6\6", { 44, 8 }, { 0x2d, 2 }, { 0x2d, 2 }, { 0, 8 }, { w->n, 8 }, { w->n, 8 }, { size, 8 },
+		   { start, 8 });
+	PUT_FIELDS(w, "PK\6\7", { 0, 4 }, { end64, 8 }, { 1, 4 });
+	PUT_FIELDS(w, "PK\5\6", { 0, 4 }, { n16, 2 }, { n16, 2 }, { size < LIMIT32 ? size : LIMIT32, 4 },
+		   { start < LIMIT32 ? start : LIMIT32, 4 }, { 0, 2 });
+	text_flush(w);
 }
 
 /* 40 digits, as torch writes: a digest of the pickle, so that equal content gives equal bytes. */
@@ -296,8 +257,8 @@ static const char *serialization_id(struct uns_arena *arena, const uint8_t *pick
 	return uns_arena_printf(arena, "%020u%020u", a, b);
 }
 
-static int emit_pickle(const struct uns_torch_input *in, struct uns_arena *arena,
-		       const char **bytes, size_t *len, struct uns_err *err)
+static int emit_pickle(const struct uns_torch_input *in, struct uns_arena *arena, const char **bytes, size_t *len,
+		       struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	size_t i, n = in->leaves ? in->leaves->n : 0;
@@ -307,8 +268,7 @@ static int emit_pickle(const struct uns_torch_input *in, struct uns_arena *arena
 	*len = uns_span_left(&in->pickle);
 	if (*len)
 		return 0;
-	if (!t)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(t, err);
 	for (i = 0; i < n; i++)
 		t[i] = (struct uns_pickle_tensor){ in->leaves->v[i].out, in->leaves->v[i].shape.n,
 						   in->leaves->v[i].shape.dim };
@@ -321,8 +281,8 @@ static int emit_pickle(const struct uns_torch_input *in, struct uns_arena *arena
 	return *bytes ? 0 : uns_oom(err);
 }
 
-int uns_part_torch_file(const struct uns_torch_input *in, struct uns_arena *arena,
-			struct uns_layout *out, struct uns_err *err)
+int uns_part_torch_file(const struct uns_torch_input *in, struct uns_arena *arena, struct uns_layout *out,
+			struct uns_err *err)
 {
 	UNS_CLEANUP(writer_fini)
 	struct writer w = { .b = { .arena = arena }, .arena = arena, .stem = in->stem };
@@ -331,17 +291,16 @@ int uns_part_torch_file(const struct uns_torch_input *in, struct uns_arena *aren
 
 	UNS_TRY(emit_pickle(in, arena, &pickle, &len, err));
 	id = serialization_id(arena, (const uint8_t *)pickle, len);
-	if (!id)
-		return uns_oom(err);
-	add_literal(&w, "data.pkl", pickle, len);
-	add_literal(&w, ".format_version", "1", 1);
-	add_literal(&w, ".storage_alignment", "64", 2);
-	add_literal(&w, "byteorder", "little", 6);
+	UNS_TRY_ALLOC(id, err);
+	literal_add(&w, "data.pkl", pickle, len);
+	literal_add(&w, ".format_version", "1", 1);
+	literal_add(&w, ".storage_alignment", "64", 2);
+	literal_add(&w, "byteorder", "little", 6);
 	for (i = 0; in->leaves && i < in->leaves->n; i++)
-		add_leaf(&w, &in->leaves->v[i], i);
-	add_literal(&w, "version", "3\n", 2);
-	add_literal(&w, ".data/serialization_id", id, 40);
-	finish(&w);
+		leaf_add(&w, &in->leaves->v[i], i);
+	literal_add(&w, "version", "3\n", 2);
+	literal_add(&w, ".data/serialization_id", id, 40);
+	put_directory(&w);
 	if (w.failed)
 		return uns_oom(err);
 	if (w.uneven)
@@ -349,13 +308,12 @@ int uns_part_torch_file(const struct uns_torch_input *in, struct uns_arena *aren
 	return uns_layout_build(&w.b, in->cat, out, err);
 }
 
-int uns_torch_file_add(const struct uns_torch_input *in, const char *path, const char *origin,
-		       struct uns_vtree *out, struct uns_err *err)
+int uns_torch_file_add(const struct uns_torch_input *in, const char *path, const char *origin, struct uns_vtree *out,
+		       struct uns_err *err)
 {
 	struct uns_vfile file = { .path = path, .source = UNS_NONE, .origin = origin };
 
-	if (!path || !origin)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path && origin, err);
 	UNS_TRY(uns_part_torch_file(in, &out->arena, &file.layout, err));
 	return uns_vtree_add(out, &file, err);
 }
@@ -371,8 +329,10 @@ void uns_torch_leaves_fini(struct uns_torch_leaves *leaves)
 const struct uns_value *uns_torch_leaf_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
 					   const struct uns_torch_leaf *leaf)
 {
-	if (!UNS_HEAP_ROOM(leaves->v, leaves->n, leaves->cap))
+	if (!UNS_HEAP_ROOM(leaves->v, leaves->n, leaves->cap)) {
+		arena->failed = true;
 		return NULL;
+	}
 	leaves->v[leaves->n] = *leaf;
 	return uns_value_new_tensor(arena, leaves->n++);
 }
@@ -385,8 +345,7 @@ const struct uns_value *uns_torch_tensor_add(struct uns_torch_leaves *leaves, st
 	return uns_torch_leaf_add(leaves, arena, &leaf);
 }
 
-const struct uns_value *uns_torch_step_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
-					   double step)
+const struct uns_value *uns_torch_step_add(struct uns_torch_leaves *leaves, struct uns_arena *arena, double step)
 {
 	float *value = UNS_NEW(arena, float);
 	const struct uns_torch_leaf leaf = { .out = UNS_F32, .literal = (const uint8_t *)value };

@@ -1,12 +1,11 @@
-/* A torch.save file as a layout: the zip that torch writes, of any size, around tensors that stay
- * where they are.
+/* A torch.save file as a layout: the zip that torch writes, of any size, around tensors that stay where they are.
  *
  *   STEM/data.pkl | STEM/.format_version | STEM/.storage_alignment | STEM/byteorder |
  *   STEM/data/0 .. STEM/data/N | STEM/version | STEM/.data/serialization_id |
  *   central directory | zip64 end | zip64 locator | end
  *
- * Every record's data starts 64-aligned, sizes and CRCs follow the data in a descriptor and stand in
- * the central directory, as torch 2.13 writes them. */
+ * Every record's data starts 64-aligned, sizes and CRCs follow the data in a descriptor and stand in the central
+ * directory, as torch 2.13 writes them. */
 #ifndef UNS_FILES_TORCH_FILE_H
 #define UNS_FILES_TORCH_FILE_H
 
@@ -45,8 +44,7 @@ const struct uns_value *uns_torch_leaf_add(struct uns_torch_leaves *leaves, stru
 const struct uns_value *uns_torch_tensor_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
 					     const struct uns_tensor *t);
 /* An optimizer's step as torch keeps it: 0-d float32 (torch/optim/optimizer.py, _get_scalar_dtype). */
-const struct uns_value *uns_torch_step_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
-					   double step);
+const struct uns_value *uns_torch_step_add(struct uns_torch_leaves *leaves, struct uns_arena *arena, double step);
 
 struct uns_torch_input {
 	const struct uns_catalog *cat;
@@ -65,11 +63,11 @@ struct uns_torch_input {
 /* CRCs of literals are exact. The engine fills in a tensor's CRC when it is read, if the CRC is known without reading
  * more (UNS_FROM_CRC32). The CRC of ranges is 0, which torch ignores. Layout and bytes live in the arena; `in` is only
  * borrowed. */
-int uns_part_torch_file(const struct uns_torch_input *in, struct uns_arena *arena,
-			struct uns_layout *out, struct uns_err *err);
+int uns_part_torch_file(const struct uns_torch_input *in, struct uns_arena *arena, struct uns_layout *out,
+			struct uns_err *err);
 
 /* The same, added to the tree as a file. path, origin: NULL = out of memory. */
-int uns_torch_file_add(const struct uns_torch_input *in, const char *path, const char *origin,
-		       struct uns_vtree *out, struct uns_err *err);
+int uns_torch_file_add(const struct uns_torch_input *in, const char *path, const char *origin, struct uns_vtree *out,
+		       struct uns_err *err);
 
 #endif

@@ -2,19 +2,18 @@
  * from. */
 #include "files/trainer_state.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/number.h"
 #include "wire/json.h"
 #include "wire/json_text.h"
 
 enum kind { INTEGER, CADENCE, NUMBER, BOOLEAN, TEXT, LIST, OBJECT };
 
-static const char *const kind_text[] = { "an integer of 0 or more", "a positive number",
-					 "a number",                "true or false",
-					 "a string",                "a list",
-					 "an object" };
+static const char *const kind_text[] = {
+	"an integer of 0 or more", "a positive number", "a number", "true or false", "a string", "a list", "an object"
+};
 
 static const struct key {
 	const char *name;
@@ -80,22 +79,9 @@ const char *uns_trainer_state_assumed(const char *key)
 
 /* -- values -- */
 
-static bool is(struct uns_span v, const char *text)
+static bool text_is(struct uns_span v, const char *text)
 {
 	return uns_span_left(&v) == strlen(text) && memcmp(v.p, text, strlen(text)) == 0;
-}
-
-static bool is_number(struct uns_span v, double *out)
-{
-	char text[64], *end;
-	size_t n = uns_span_left(&v);
-
-	if (n == 0 || n >= sizeof(text) || !strchr("-0123456789", *v.p))
-		return false;
-	memcpy(text, v.p, n);
-	text[n] = '\0';
-	*out = strtod(text, &end);
-	return !*end;
 }
 
 static bool value_fits(const struct key *k, struct uns_span v)
@@ -105,18 +91,18 @@ static bool value_fits(const struct key *k, struct uns_span v)
 
 	if (v.p >= v.end)
 		return false;
-	if (k->nullable && is(v, "null"))
+	if (k->nullable && text_is(v, "null"))
 		return true;
 	switch (k->kind) {
 	case INTEGER:
 		return uns_json_text_int(v, &i) && (i >= 0 || strcmp(k->name, "max_steps") == 0);
 	case CADENCE:
-		return is_number(v, &number) && number > 0;
+		return uns_number_parse(v, &number) && number > 0;
 	case NUMBER:
-		return is_number(v, &number) || is(v, "NaN") || is(v, "Infinity") ||
-		       is(v, "-Infinity");
+		return uns_number_parse(v, &number) || text_is(v, "NaN") || text_is(v, "Infinity") ||
+		       text_is(v, "-Infinity");
 	case BOOLEAN:
-		return is(v, "true") || is(v, "false");
+		return text_is(v, "true") || text_is(v, "false");
 	case TEXT:
 		return *v.p == '"';
 	case LIST:
@@ -127,7 +113,7 @@ static bool value_fits(const struct key *k, struct uns_span v)
 	return false;
 }
 
-static struct uns_span trimmed(const char *json)
+static struct uns_span text_trimmed(const char *json)
 {
 	size_t n = strlen(json);
 
@@ -143,15 +129,14 @@ static int check_value(const struct key *k, struct uns_span v, struct uns_err *w
 	if (value_fits(k, v))
 		return 0;
 	return uns_fail(why, -EINVAL, "%s is %.*s where %s is expected", k->name,
-			(int)(uns_span_left(&v) < 40 ? uns_span_left(&v) : 40), (const char *)v.p,
-			kind_text[k->kind]);
+			(int)(uns_span_left(&v) < 40 ? uns_span_left(&v) : 40), (const char *)v.p, kind_text[k->kind]);
 }
 
 int uns_trainer_state_check_fact(const char *key, const char *json, struct uns_err *why)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
 	const struct key *k = key_find(key, strlen(key));
-	struct uns_span v = trimmed(json);
+	struct uns_span v = text_trimmed(json);
 	int code;
 
 	if (!k)
@@ -166,41 +151,14 @@ int uns_trainer_state_check_fact(const char *key, const char *json, struct uns_e
 
 /* -- a whole file -- */
 
-static int check_members(struct uns_span object, struct uns_span *unknown, struct uns_err *why)
+int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unknown, struct uns_err *why)
 {
-	struct uns_span name, value;
-	const struct key *k;
-
-	while (uns_json_text_next(&object, &name, &value)) {
-		k = uns_span_left(&name) < 2 ? NULL :
-					       key_find((const char *)name.p + 1,
-							uns_span_left(&name) - 2);
-		if (k)
-			UNS_TRY(check_value(k, value, why));
-		else if (unknown)
-			*unknown = name;
-	}
-	return 0;
-}
-
-static int check_needed(struct uns_span object, struct uns_err *why)
-{
-	static const char *const needed[] = { "global_step", "train_batch_size", "logging_steps",
-					      "eval_steps", "save_steps" };
-	struct uns_span value;
-	size_t i;
-
-	for (i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
-		if (!uns_json_text_get(object, needed[i], &value))
-			return uns_fail(why, -EINVAL, "it has no %s", needed[i]);
-	return 0;
-}
-
-int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unknown,
-			    struct uns_err *why)
-{
+	static const char *const needed[] = { "global_step", "train_batch_size", "logging_steps", "eval_steps",
+					      "save_steps" };
 	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
-	struct uns_span text = uns_span_of(json, len);
+	struct uns_span text = uns_span_of(json, len), name, value;
+	const struct key *k;
+	size_t i;
 
 	if (unknown)
 		*unknown = (struct uns_span){ NULL, NULL };
@@ -209,28 +167,27 @@ int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unkno
 	UNS_TRY(uns_json_parse(text, &parsed, why));
 	if (!cJSON_IsObject(parsed))
 		return uns_fail(why, -EBADMSG, "it is not a JSON object");
-	UNS_TRY(check_needed(text, why));
-	return check_members(text, unknown, why);
+	for (i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+		if (!uns_json_text_get(text, needed[i], &value))
+			return uns_fail(why, -EINVAL, "it has no %s", needed[i]);
+	while (uns_json_text_next(&text, &name, &value)) {
+		k = uns_span_left(&name) < 2 ? NULL : key_find((const char *)name.p + 1, uns_span_left(&name) - 2);
+		if (k)
+			UNS_TRY(check_value(k, value, why));
+		else if (unknown)
+			*unknown = name;
+	}
+	return 0;
 }
 
 /* -- writing -- */
 
-static bool is_told(const struct uns_training *t, const struct key *k)
+/* The value that a fact has for the key; NULL = no fact has one that fits. */
+static const char *fact_of(const struct uns_training *t, const struct key *k)
 {
 	const struct uns_fact *fact = uns_training_find(t, k->name);
 
-	return fact && value_fits(k, trimmed(fact->json));
-}
-
-/* NULL = the key is left out. */
-static const char *value_of(const struct uns_training *t, const struct key *k)
-{
-	const char *json;
-
-	if (!is_told(t, k))
-		return k->otherwise;
-	json = uns_training_find(t, k->name)->json;
-	return !k->otherwise && k->nullable && is(trimmed(json), "null") ? NULL : json;
+	return fact && value_fits(k, text_trimmed(fact->json)) ? fact->json : NULL;
 }
 
 const char *uns_trainer_state_made_up(const struct uns_training *t, size_t i, const char **json)
@@ -238,8 +195,7 @@ const char *uns_trainer_state_made_up(const struct uns_training *t, size_t i, co
 	const struct key *k = keys;
 
 	for (; k < keys + N_KEYS; k++)
-		if (k->otherwise && k->kind != BOOLEAN && strcmp(k->otherwise, "null") != 0 &&
-		    !is_told(t, k) && !i--) {
+		if (k->otherwise && k->kind != BOOLEAN && strcmp(k->otherwise, "null") != 0 && !fact_of(t, k) && !i--) {
 			*json = k->otherwise;
 			return k->name;
 		}
@@ -253,17 +209,20 @@ int uns_trainer_state_emit(const struct uns_training *t, struct uns_text *out, s
 
 	if (!uns_training_find(t, "global_step"))
 		return uns_fail(err, -ENODATA,
-				"the training step is not known: it is neither in the directory's "
-				"name nor in the scheduler or the optimizer; set it with -o "
-				"fact=global_step=N or `unshard meta set CHECKPOINT "
-				"global_step=N`");
+				"the training step is not known: it is neither in the directory's name nor in the "
+				"scheduler or the optimizer; set it with -o fact=global_step=N or `unshard meta set "
+				"CHECKPOINT global_step=N`");
 	uns_text_str(out, "{");
 	for (i = 0; i < N_KEYS; i++) {
-		json = value_of(t, &keys[i]);
+		json = fact_of(t, &keys[i]);
+		/* The fact null leaves out a key that not all versions know. */
+		if (json && !keys[i].otherwise && keys[i].nullable && text_is(text_trimmed(json), "null"))
+			continue;
+		json = json ? json : keys[i].otherwise;
 		if (!json)
 			continue;
 		uns_text_printf(out, "%s\n  \"%s\": ", between, keys[i].name);
-		uns_json_text_indent(out, trimmed(json), 1);
+		uns_json_text_indent(out, text_trimmed(json), 1);
 		between = ",";
 	}
 	uns_text_str(out, "\n}\n");

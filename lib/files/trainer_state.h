@@ -9,33 +9,29 @@
 
 /* The text as TrainerState.save_to_json writes it (indent 2, sorted keys, newline). It has the keys that every
  * TrainerState since transformers 4.40 knows, and a later key only if a fact gives it (the fact null leaves it out,
- * because no other value suits all versions). Without a fact, a key has TrainerState's own default: no metric, an
- * empty history. -ENODATA if global_step is not known. Source: transformers 4.40-5.23, trainer_callback.py. */
-int uns_trainer_state_emit(const struct uns_training *training, struct uns_text *out,
-			   struct uns_err *err);
+ * because no other value suits all versions). Without a fact, a key has TrainerState's own default: no metric, an empty
+ * history. -ENODATA if global_step is not known. Source: transformers 4.40-5.23, trainer_callback.py. */
+int uns_trainer_state_emit(const struct uns_training *training, struct uns_text *out, struct uns_err *err);
 
 /* Returns 0 if TrainerState(**json) takes this text and a Trainer can resume from it: an object, integer global_step
  * and train_batch_size, positive cadences, every other key of its own type. Otherwise fails with the reason. `unknown`
  * (may be NULL) receives a key, in its quotes, that no TrainerState up to 5.23 knows: only the version that wrote it
  * will take it. */
-int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unknown,
-			    struct uns_err *why);
+int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unknown, struct uns_err *why);
 
 /* Returns 0 if `json` is a value for this key. -EINVAL with what is expected, also for an unknown key. */
 int uns_trainer_state_check_fact(const char *key, const char *json, struct uns_err *why);
 
-/* What this key takes, in words ("a positive number"); NULL = there is no such key. `nullable` may be
- * NULL. */
+/* What this key takes, in words ("a positive number"); NULL = there is no such key. `nullable` may be NULL. */
 const char *uns_trainer_state_takes(const char *key, bool *nullable);
 
 /* The i-th key, in order; NULL after the last. */
 const char *uns_trainer_state_key(size_t i);
 
 /* The i-th of the numbers and lists that the file has although no fact gives them ("epoch", "total_flos"), with the
- * value in *json; NULL after the last. Process flags and nulls are not counted: they are the same for every
- * checkpoint, or say nothing. */
-const char *uns_trainer_state_made_up(const struct uns_training *training, size_t i,
-				      const char **json);
+ * value in *json; NULL after the last. Process flags and nulls are not counted: they are the same for every checkpoint,
+ * or mean nothing. */
+const char *uns_trainer_state_made_up(const struct uns_training *training, size_t i, const char **json);
 
 /* The value that is assumed for train_batch_size and the cadences if no fact gives one: the default of
  * TrainingArguments (per_device_train_batch_size) and TrainerState. NULL for other keys. */

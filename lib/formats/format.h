@@ -5,13 +5,6 @@
 
 #include "model/catalog.h"
 
-struct uns_directory {
-	const struct uns_root *root;
-	const char *path; /* below root */
-	const struct uns_listing *list; /* NULL: it is one file, for formats with probe_file */
-	struct uns_capture *capture; /* for what is below (uns_list_seen); may be NULL */
-};
-
 struct uns_format_options {
 	const char *const *weight_roots; /* `-o weights_key=`: instead of "model" and "state_dict" */
 	size_t n_weight_roots;
@@ -22,7 +15,7 @@ struct uns_format_options {
 
 struct uns_format {
 	const char *name;
-	enum uns_family family; /* as the facts of its catalogs say, known without opening one */
+	enum uns_family family; /* that its catalogs' summaries have, known without opening one */
 	bool is_one_file;
 	/* Looks at names only (it may list sub-directories by uns_list_seen, never read a file). 0 = not mine; the
 	 * format with the highest answer opens. Give: 30 files of a kind, 60 typical layout, 90
@@ -39,8 +32,8 @@ struct uns_format {
 	bool (*begun)(const struct uns_directory *dir);
 	/* Fill and seal the catalog. Fails only when nothing at all can be said; damage to a part
 	 * becomes a problem with its scope, and the rest is served. */
-	int (*open)(const struct uns_directory *dir, const struct uns_format_options *options,
-		    struct uns_catalog *cat, struct uns_err *err);
+	int (*open)(const struct uns_directory *dir, const struct uns_format_options *options, struct uns_catalog *cat,
+		    struct uns_err *err);
 	bool wants_units; /* open looks at fsdp_units */
 	/* Names of files above a checkpoint that its writer writes last, NULL at the end, and in how many of the
 	 * directories above it they may lie. NULL = there are none. */

@@ -19,6 +19,7 @@
 #include "base/path.h"
 #include "model/cover.h"
 #include "model/save_times.h"
+#include "files/beside.h"
 #include "ranks/files.h"
 #include "files/adapter.h"
 #include "files/resume_files.h"
@@ -36,17 +37,14 @@ static const struct source {
 	bool torch;
 	int probe;
 } sources[] = {
-	{ "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors", false,
-	  60 },
-	{ "pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin", true,
-	  60 },
+	{ "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors", false, 60 },
+	{ "pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin", true, 60 },
 	{ "adapter_model.safetensors", NULL, NULL, false, 60 },
 	{ "adapter_model.bin", NULL, NULL, true, 60 },
 	{ "pytorch_model_fsdp.bin", NULL, NULL, true, 50 },
 };
 
-static const char *const training_globs[] = { "optimizer.pt", "optimizer.bin", "scheduler.pt",
-					      "rng_state*.pth", NULL };
+static const char *const training_globs[] = { "optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth", NULL };
 
 /* -- probe -- */
 
@@ -73,8 +71,8 @@ static const struct source *unindexed(const struct uns_directory *dir)
 }
 
 /* 1 = there are shards in that directory, 0 = there are none. */
-static int sharded_below(const struct uns_directory *dir, struct uns_arena *arena,
-			 struct uns_listing *out, struct uns_err *err)
+static int sharded_below(const struct uns_directory *dir, struct uns_arena *arena, struct uns_listing *out,
+			 struct uns_err *err)
 {
 	const struct uns_entry *e = uns_listing_find(dir->list, SHARD_DIR);
 	struct uns_err why = { 0 };
@@ -83,9 +81,7 @@ static int sharded_below(const struct uns_directory *dir, struct uns_arena *aren
 
 	if (!e || e->kind != UNS_KIND_DIR)
 		return 0;
-	path = uns_path_join(arena, dir->path, SHARD_DIR);
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path = uns_path_join(arena, dir->path, SHARD_DIR), err);
 	code = uns_list_seen(dir->root, dir->capture, path, arena, out, &why);
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);
@@ -100,8 +96,7 @@ static int probe(const struct uns_directory *dir)
 
 	if (source)
 		return source->probe;
-	if (uns_listing_has_glob(dir->list, SHARD_GLOB) ||
-	    sharded_below(dir, &arena, &below, NULL) > 0)
+	if (uns_listing_has_glob(dir->list, SHARD_GLOB) || sharded_below(dir, &arena, &below, NULL) > 0)
 		return 60;
 	return unindexed(dir) ? 40 : 0;
 }
@@ -110,9 +105,8 @@ static int probe(const struct uns_directory *dir)
 static bool begun(const struct uns_directory *dir)
 {
 	const struct uns_entry *e = uns_listing_find(dir->list, SHARD_DIR);
-	unsigned long long n;
 
-	return uns_str_number(uns_root_name(dir->root, dir->path), "checkpoint-", "", &n) ||
+	return uns_beside_named_step(dir->root, dir->path, "checkpoint-") != UNS_UNKNOWN ||
 	       (e && e->kind == UNS_KIND_DIR);
 }
 
@@ -123,23 +117,21 @@ struct paths {
 	size_t n, cap;
 };
 
-static int paths_add(struct paths *p, struct uns_arena *arena, const char *path,
-		     struct uns_err *err)
+static int paths_add(struct paths *p, struct uns_arena *arena, const char *path, struct uns_err *err)
 {
-	if (!UNS_ARENA_ROOM(arena, p->v, p->n, p->cap))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path && UNS_ARENA_ROOM(arena, p->v, p->n, p->cap), err);
 	p->v[p->n++] = path;
-	return path ? 0 : uns_oom(err);
+	return 0;
 }
 
-static int natural(const void *a, const void *b)
+static int path_cmp(const void *a, const void *b)
 {
 	return uns_str_natural(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The files that an index names, each once, in natural order (which is the model's). */
-static int index_files(const cJSON *map, const struct uns_directory *dir, struct uns_arena *arena,
-		       struct paths *out, struct uns_err *err)
+/* The files that an index names, each once, in path_cmp order (which is the model's). */
+static int index_files(const cJSON *map, const struct uns_directory *dir, struct uns_arena *arena, struct paths *out,
+		       struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map seen = UNS_MAP_INIT;
 	const cJSON *item;
@@ -156,17 +148,16 @@ static int index_files(const cJSON *map, const struct uns_directory *dir, struct
 					item->string);
 		if (uns_map_get(&seen, path))
 			continue;
-		if (!uns_map_put(&seen, path, (void *)path, &old))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(uns_map_put(&seen, path, (void *)path, &old), err);
 		UNS_TRY(paths_add(out, arena, path, err));
 	}
 	if (out->n)
-		qsort(out->v, out->n, sizeof(*out->v), natural);
+		qsort(out->v, out->n, sizeof(*out->v), path_cmp);
 	return 0;
 }
 
-static int index_open(const struct uns_directory *dir, const char *path, struct uns_arena *arena,
-		      cJSON **out, struct uns_err *err)
+static int index_open(const struct uns_directory *dir, const char *path, struct uns_arena *arena, cJSON **out,
+		      struct uns_err *err)
 {
 	struct uns_span text;
 
@@ -180,70 +171,57 @@ static int index_open(const struct uns_directory *dir, const char *path, struct 
 	return 0;
 }
 
-static int add_torch_file(struct uns_catalog *cat, const struct uns_root *root, const char *path,
-			  struct uns_err *err)
+static int add_files(struct uns_catalog *cat, const struct uns_root *root, const struct paths *p, bool torch,
+		     struct uns_err *err)
 {
-	/* Each file is a whole model of its own names: one rank each. */
-	struct uns_rank_file one = { .path = path, .rank = 0 };
 	uint32_t file;
-
-	UNS_TRY(uns_catalog_add_file(cat, root, path, &file, err));
-	if (cat->files[file].missing)
-		return uns_catalog_add_finding(cat,
-					       UNS_FINDING(.id = UNS_FOUND_WEIGHTS_FILE_MISSING,
-							   .scope = UNS_SCOPE_WEIGHTS, .file = path),
-					       err);
-	return uns_rank_files_add_model(cat, root, &one, 1, err);
-}
-
-static int add_files(struct uns_catalog *cat, const struct uns_root *root, const struct paths *p,
-		     bool torch, struct uns_err *err)
-{
 	size_t i;
 
 	if (!torch)
 		return uns_safetensors_set_add(cat, root, p->v, p->n, err);
-	for (i = 0; i < p->n; i++)
-		UNS_TRY(add_torch_file(cat, root, p->v[i], err));
+	for (i = 0; i < p->n; i++) {
+		/* Each file is a whole model of its own names: one rank each. */
+		const struct uns_rank_file one = { .path = p->v[i], .rank = 0 };
+
+		UNS_TRY(uns_catalog_add_file(cat, root, one.path, &file, err));
+		if (cat->files[file].missing)
+			UNS_TRY(UNS_ADD_FINDING(cat, err, WEIGHTS_FILE_MISSING, .scope = UNS_SCOPE_WEIGHTS,
+						.file = one.path));
+		else
+			UNS_TRY(uns_rank_files_add_model(cat, root, &one, 1, err));
+	}
 	return 0;
 }
 
-static bool weights_problem(const struct uns_catalog *cat)
+static bool has_weights_problem(const struct uns_catalog *cat)
 {
 	size_t i;
 
 	for (i = 0; i < cat->n_findings; i++)
-		if (cat->findings[i].scope == UNS_SCOPE_WEIGHTS ||
-		    cat->findings[i].scope == UNS_SCOPE_ALL)
+		if (cat->findings[i].scope == UNS_SCOPE_WEIGHTS || cat->findings[i].scope == UNS_SCOPE_ALL)
 			return true;
 	return false;
 }
 
 /* What the index promises and no file holds. */
-static int check_index(struct uns_catalog *cat, const cJSON *map, const char *path,
-		       struct uns_err *err)
+static int check_index(struct uns_catalog *cat, const cJSON *map, const char *path, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map names = UNS_MAP_INIT;
 	const cJSON *item;
 	size_t i;
 
 	for (i = 0; i < cat->n_tensors; i++)
-		if (!uns_map_put(&names, cat->tensors[i].name, &cat->tensors[i], NULL))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(uns_map_put(&names, cat->tensors[i].name, &cat->tensors[i], NULL), err);
 	cJSON_ArrayForEach (item, map)
 		if (!uns_map_get(&names, item->string))
-			return uns_catalog_add_finding(
-				cat,
-				UNS_FINDING(.id = UNS_FOUND_INDEX_NAMES_ABSENT_TENSOR,
-					    .scope = UNS_SCOPE_WEIGHTS, .file = path,
-					    .tensor = item->string,
-					    .arg = { { "other_file", uns_str(item->valuestring) } }),
-				err);
+			return UNS_ADD_FINDING(cat, err, INDEX_NAMES_ABSENT_TENSOR, .scope = UNS_SCOPE_WEIGHTS,
+					       .file = path, .tensor = item->string,
+					       .arg = { { "other_file", uns_str(item->valuestring) } });
 	return 0;
 }
 
-static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir,
-		       const struct source *source, struct uns_err *err)
+static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir, const struct source *source,
+		       struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *index = NULL;
 	const char *path = uns_path_join(&cat->arena, dir->path, source->index);
@@ -252,8 +230,7 @@ static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir,
 	const cJSON *map;
 	int code;
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	code = index_open(dir, path, &cat->arena, &index, &why);
 	map = cJSON_GetObjectItemCaseSensitive(index, "weight_map");
 	if (code == 0 && (code = index_files(map, dir, &cat->arena, &files, &why)) < 0)
@@ -261,38 +238,31 @@ static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir,
 	if (code < 0)
 		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_WEIGHTS, &why, err);
 	UNS_TRY(add_files(cat, dir->root, &files, source->torch, err));
-	return weights_problem(cat) ? 0 : check_index(cat, map, path, err);
+	return has_weights_problem(cat) ? 0 : check_index(cat, map, path, err);
 }
 
-static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir,
-		      const struct uns_listing *list, const char *prefix, struct uns_err *err)
+static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir, const struct uns_listing *list,
+		      const char *prefix, struct uns_err *err)
 {
-	struct uns_arena *arena = &cat->arena;
+	const char *below = uns_path_join(&cat->arena, dir->path, prefix);
 	struct paths files = { 0 };
-	const char *name, *path;
 	uint32_t file;
 	size_t i;
 
+	UNS_TRY_ALLOC(below, err);
 	for (i = 0; i < list->n; i++) {
 		if (!uns_str_glob(SHARD_GLOB, list->v[i].name))
 			continue;
-		name = uns_path_join(arena, prefix, list->v[i].name);
-		path = name ? uns_path_join(arena, dir->path, name) : NULL;
-		UNS_TRY(paths_add(&files, arena, path, err));
-		UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &file, err));
-		UNS_TRY(uns_catalog_add_companion(cat, name, file, true, err));
+		UNS_TRY(uns_beside_add_shard(cat, dir->root, below, prefix, list->v[i].name, &file, err));
+		UNS_TRY(paths_add(&files, &cat->arena, cat->files[file].path, err));
 	}
 	/* How many ranks there were is nowhere recorded, and neither are full shapes. A hole shows;
 	 * that the ranks behind the last file are gone cannot. */
-	UNS_TRY(uns_catalog_add_finding(cat,
-					UNS_FINDING(.id = UNS_FOUND_SHARD_COUNT_UNKNOWN,
-						    .arg = { { "n", uns_num(files.n) } }),
-					err));
+	UNS_TRY(UNS_ADD_FINDING(cat, err, SHARD_COUNT_UNKNOWN, .arg = { { "n", uns_num(files.n) } }));
 	return add_files(cat, dir->root, &files, false, err);
 }
 
-static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
-		       struct uns_err *err)
+static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
 {
 	const struct source *source = source_of(dir);
 	struct uns_listing below;
@@ -302,8 +272,7 @@ static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
 	if (source && !uns_listing_has_file(dir->list, source->file))
 		return add_indexed(cat, dir, source, err);
 	if (source) {
-		UNS_TRY(paths_add(&one, &cat->arena,
-				  uns_path_join(&cat->arena, dir->path, source->file), err));
+		UNS_TRY(paths_add(&one, &cat->arena, uns_path_join(&cat->arena, dir->path, source->file), err));
 		return add_files(cat, dir->root, &one, source->torch, err);
 	}
 	if (uns_listing_has_glob(dir->list, SHARD_GLOB))
@@ -312,11 +281,8 @@ static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
 	if (sharded)
 		return add_shards(cat, dir, &below, SHARD_DIR, err);
 	source = unindexed(dir);
-	return uns_catalog_add_finding(cat,
-				       UNS_FINDING(.id = UNS_FOUND_INDEX_MISSING,
-						   .scope = UNS_SCOPE_WEIGHTS,
-						   .file = source ? source->index : sources[0].index),
-				       err);
+	return UNS_ADD_FINDING(cat, err, INDEX_MISSING, .scope = UNS_SCOPE_WEIGHTS,
+			       .file = source ? source->index : sources[0].index);
 }
 
 /* torchtune saves the adapter beside the model into which it was merged. Neither is the other's. */
@@ -345,33 +311,20 @@ static int add_adapter(struct uns_catalog *cat, const struct uns_directory *dir,
 
 /* -- what stands beside them -- */
 
-static int add_companion(struct uns_catalog *cat, const struct uns_directory *dir, const char *name,
-			 struct uns_err *err)
+/* Every other file. One that is gone meanwhile, or a link to something that is not a file, is none. */
+static int add_companions(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
 {
-	const char *path = uns_path_join(&cat->arena, dir->path, name);
-	const char *kept = uns_arena_str(&cat->arena, name);
+	const struct uns_entry *e = dir->list->v, *end = e + dir->list->n;
+	const char *path;
 	uint32_t file;
 
-	if (!path || !kept)
-		return uns_oom(err);
-	UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &file, err));
-	/* Gone meanwhile, or a link to something that is not a file. */
-	if (cat->files[file].missing || cat->files[file].stat.kind != UNS_KIND_FILE)
-		return 0;
-	return uns_catalog_add_companion(cat, kept, file, false, err);
-}
-
-static int add_companions(struct uns_catalog *cat, const struct uns_directory *dir,
-			  struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 0; i < dir->list->n; i++) {
-		const struct uns_entry *e = &dir->list->v[i];
-
-		if (e->kind != UNS_KIND_DIR && e->kind != UNS_KIND_OTHER &&
-		    !uns_str_glob(SHARD_GLOB, e->name))
-			UNS_TRY(add_companion(cat, dir, e->name, err));
+	for (; e < end; e++) {
+		if (e->kind == UNS_KIND_DIR || e->kind == UNS_KIND_OTHER || uns_str_glob(SHARD_GLOB, e->name))
+			continue;
+		UNS_TRY_ALLOC(path = uns_path_join(&cat->arena, dir->path, e->name), err);
+		UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &file, err));
+		if (!cat->files[file].missing && cat->files[file].stat.kind == UNS_KIND_FILE)
+			UNS_TRY(uns_catalog_add_companion(cat, e->name, file, false, err));
 	}
 	return 0;
 }
@@ -388,57 +341,42 @@ static bool is_training(const struct uns_directory *dir)
 
 static int64_t world_size(const struct uns_directory *dir)
 {
-	unsigned long long rank, most = 0;
-	bool any = false;
-	size_t i;
+	int64_t ranks = uns_beside_ranks(dir->list, "rng_state_", ".pth", NULL);
 
-	if (uns_listing_has_file(dir->list, "rng_state.pth"))
-		return 1;
-	for (i = 0; i < dir->list->n; i++)
-		if (uns_str_number(dir->list->v[i].name, "rng_state_", ".pth", &rank)) {
-			any = true;
-			most = rank > most ? rank : most;
-		}
-	return any && most < INT32_MAX ? (int64_t)most + 1 : UNS_UNKNOWN;
+	return uns_listing_has_file(dir->list, "rng_state.pth") ? 1 : ranks ? ranks : UNS_UNKNOWN;
 }
 
-static void fill_summary(struct uns_catalog *cat, const struct uns_directory *dir)
+static void find_summary(struct uns_catalog *cat, const struct uns_directory *dir)
 {
-	unsigned long long step;
-
 	cat->summary.format = "hf";
 	cat->summary.of_trainer = is_training(dir);
 	cat->summary.framework = is_training(dir) ? "Hugging Face Trainer" : "Hugging Face model";
 	cat->summary.family = UNS_FAMILY_WHOLE;
 	cat->summary.is_published = cat->summary.is_pretrained = cat->summary.wants_config = true;
-	if (uns_str_number(uns_root_name(dir->root, dir->path), "checkpoint-", "", &step) && step <= INT64_MAX)
-		cat->summary.step = (int64_t)step;
+	cat->summary.step = uns_beside_named_step(dir->root, dir->path, "checkpoint-");
 	cat->summary.world_size = world_size(dir);
 }
 
-/* 1, 0 */
-static int weights_whole(const struct uns_catalog *cat, struct uns_err *err)
+/* A Trainer writes trainer_state.json last (source: Trainer._save_checkpoint). A plain save_pretrained has no last
+ * file: it has ended when nothing of the weights is missing. */
+static int find_finished(const struct uns_catalog *cat, const struct uns_directory *dir, bool *out, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	size_t i;
 	int code;
 
+	*out = false;
+	if (is_training(dir) || cat->summary.step != UNS_UNKNOWN) {
+		*out = uns_listing_has_file(dir->list, "trainer_state.json");
+		return 0;
+	}
 	for (i = 0; i < cat->n_tensors; i++) {
 		code = uns_cover_check(cat, &cat->tensors[i], &why);
 		if (code < 0)
 			return uns_fail_if_passing(err, code, &why);
 	}
-	return !weights_problem(cat);
-}
-
-/* A Trainer writes trainer_state.json last (source: Trainer._save_checkpoint). A plain
- * save_pretrained has no last file: it has ended when nothing of the weights is missing. */
-static int is_finished(const struct uns_catalog *cat, const struct uns_directory *dir,
-		       struct uns_err *err)
-{
-	if (is_training(dir) || cat->summary.step != UNS_UNKNOWN)
-		return uns_listing_has_file(dir->list, "trainer_state.json");
-	return weights_whole(cat, err);
+	*out = !has_weights_problem(cat);
+	return 0;
 }
 
 /* save_pretrained writes the index after the files that it names, a Trainer its state after everything. */
@@ -456,13 +394,11 @@ static int check_times(struct uns_catalog *cat, const struct uns_directory *dir,
 	return uns_save_times_check(cat, &end, err);
 }
 
-static int open_hf(const struct uns_directory *dir, const struct uns_format_options *options,
-		   struct uns_catalog *cat, struct uns_err *err)
+static int open_hf(const struct uns_directory *dir, const struct uns_format_options *options, struct uns_catalog *cat,
+		   struct uns_err *err)
 {
-	int finished;
-
 	(void)options;
-	fill_summary(cat, dir);
+	find_summary(cat, dir);
 	UNS_TRY(add_weights(cat, dir, err));
 	UNS_TRY(add_adapter(cat, dir, err));
 	UNS_TRY(add_companions(cat, dir, err));
@@ -470,9 +406,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 	uns_resume_find(cat);
 	UNS_TRY(uns_adapter_find(cat, err));
 	UNS_TRY(uns_catalog_seal(cat, err));
-	UNS_TRY(finished = is_finished(cat, dir, err));
-	cat->summary.finished = finished;
-	return 0;
+	return find_finished(cat, dir, &cat->summary.finished, err);
 }
 
 extern const struct uns_format uns_format_hf;

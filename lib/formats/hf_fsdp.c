@@ -7,7 +7,7 @@
  *   Accelerate: random_states_<r>.pkl  scheduler.bin  custom_checkpoint_<i>.pkl
  *
  * Owns this layout and its facts; what is inside the shards is in dcp/. Model 0 is the one whose
- * tensors are weights; of the others see files/other_models.h. */
+ * tensors are weights; of the others see files/full_files.c. */
 #include "formats/format.h"
 
 #include <stdio.h>
@@ -51,8 +51,8 @@ static bool is_part_dir(const struct uns_entry *e, const char *stem, unsigned lo
 	char prefix[32];
 
 	snprintf(prefix, sizeof(prefix), "%s_", stem);
-	return (e->kind == UNS_KIND_DIR || e->kind == UNS_KIND_LINK) &&
-	       uns_str_number(e->name, prefix, "", index) && *index < MAX_INDEX;
+	return (e->kind == UNS_KIND_DIR || e->kind == UNS_KIND_LINK) && uns_str_number(e->name, prefix, "", index) &&
+	       *index < MAX_INDEX;
 }
 
 static bool has_part_dir(const struct uns_listing *list, const char *stem)
@@ -103,25 +103,18 @@ static bool is_dcp_below(const struct uns_directory *dir, const char *name)
 	return uns_dcp_dir_is(&list) || uns_beside_distcp_ranks(&list) > 0;
 }
 
-/* "optimizer_0" alone says little: it must look like shards inside. */
-static bool has_optimizer_shards(const struct uns_directory *dir)
+static int probe(const struct uns_directory *dir)
 {
 	unsigned long long unused;
 	size_t i;
 
-	for (i = 0; i < dir->list->n; i++)
-		if (is_part_dir(&dir->list->v[i], OPTIMIZER, &unused) &&
-		    is_dcp_below(dir, dir->list->v[i].name))
-			return true;
-	return has_rank_files(dir->list, OPTIMIZER);
-}
-
-static int probe(const struct uns_directory *dir)
-{
 	if (has_part_dir(dir->list, MODEL) || has_rank_files(dir->list, MODEL))
 		return 90;
-	if (has_optimizer_shards(dir))
+	if (has_rank_files(dir->list, OPTIMIZER))
 		return 70;
+	for (i = 0; i < dir->list->n; i++) /* a name like "optimizer_0" alone proves little: it must hold shards */
+		if (is_part_dir(&dir->list->v[i], OPTIMIZER, &unused) && is_dcp_below(dir, dir->list->v[i].name))
+			return 70;
 	/* FULL_STATE_DICT; Trainer writes the weights a second time as model.safetensors. */
 	return uns_listing_has_file(dir->list, "pytorch_model_fsdp.bin") ? 65 : 0;
 }
@@ -134,14 +127,21 @@ static bool begun(const struct uns_directory *dir)
 
 /* -- parts -- */
 
-static int note_shards(struct source *s, const char *path, const char *name, struct uns_err *err)
+static int add_dcp_part(struct source *s, const char *name, const struct uns_dcp_roots *roots, enum uns_scope scope,
+			struct uns_err *err)
 {
+	char *path = uns_path_join(&s->scratch, s->dir->path, name);
+	struct uns_err why = { .keep = &s->scratch };
 	struct uns_listing list = { 0 };
-	struct uns_err why = { 0 };
 	int64_t ranks;
-	int code = uns_list_seen(s->dir->root, s->dir->capture, path, &s->scratch, &list, &why);
+	int code;
 
-	if (code < 0) /* what is wrong with it is said by who reads it */
+	UNS_TRY_ALLOC(path, err);
+	if (uns_dcp_dir_add(s->cat, s->dir->root, path, name, roots, &why) < 0)
+		UNS_TRY(uns_catalog_problem_or_fail(s->cat, scope, &why, err));
+	why = (struct uns_err){ 0 };
+	code = uns_list_seen(s->dir->root, s->dir->capture, path, &s->scratch, &list, &why);
+	if (code < 0) /* uns_dcp_dir_add has reported what is wrong with it */
 		return uns_fail_if_passing(err, code, &why);
 	ranks = uns_beside_distcp_ranks(&list);
 	if (ranks > s->ranks)
@@ -150,33 +150,17 @@ static int note_shards(struct source *s, const char *path, const char *name, str
 	return uns_beside_add(s->cat, s->dir->root, path, name, &list, err);
 }
 
-static int add_dcp_part(struct source *s, const char *name, const struct uns_dcp_roots *roots,
-			enum uns_scope scope, struct uns_err *err)
-{
-	char *path = uns_path_join(&s->scratch, s->dir->path, name);
-	struct uns_err why = { .keep = &s->scratch };
-
-	if (!path)
-		return uns_oom(err);
-	if (uns_dcp_dir_add(s->cat, s->dir->root, path, name, roots, &why) < 0)
-		UNS_TRY(uns_catalog_problem_or_fail(s->cat, scope, &why, err));
-	return note_shards(s, path, name, err);
-}
-
-static int add_other_model(struct source *s, const char *name, unsigned long long index,
-			   struct uns_err *err)
+static int add_other_model(struct source *s, const char *name, unsigned long long index, struct uns_err *err)
 {
 	static const char *const nothing[1] = { NULL };
 	char as_root[32], *path = uns_path_join(&s->scratch, s->cat->path, name);
 	const struct uns_dcp_roots roots = { .weights = nothing, .as_root = as_root };
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	snprintf(as_root, sizeof(as_root), "model_%llu", index);
-	UNS_TRY(uns_catalog_add_finding(
-		s->cat, UNS_FINDING(.id = UNS_FOUND_SECOND_MODEL, .file = path, .arg = { { "model", uns_num((int64_t)index) } }),
-		err));
-	return add_dcp_part(s, name, &roots, UNS_SCOPE_OPTIMIZER, err); /* whoever resumes needs it */
+	UNS_TRY(UNS_ADD_FINDING(s->cat, err, SECOND_MODEL, .file = path,
+				.arg = { { "model", uns_num((int64_t)index) } }));
+	return add_dcp_part(s, name, &roots, UNS_SCOPE_OPTIMIZER, err); /* resuming needs it */
 }
 
 static int add_model_dirs(struct source *s, struct uns_err *err)
@@ -222,8 +206,8 @@ static int add_optimizer_dirs(struct source *s, struct uns_err *err)
 
 /* -- files of one rank, or of the whole model -- */
 
-typedef int add_files(struct uns_catalog *cat, const struct uns_root *root,
-		      const struct uns_rank_file *files, size_t n, struct uns_err *err);
+typedef int add_files(struct uns_catalog *cat, const struct uns_root *root, const struct uns_rank_file *files, size_t n,
+		      struct uns_err *err);
 
 static int rank_cmp(const void *a, const void *b)
 {
@@ -232,51 +216,38 @@ static int rank_cmp(const void *a, const void *b)
 	return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static int add_as_shard(struct source *s, const char *name, const char **path, struct uns_err *err)
-{
-	uint32_t file;
-
-	*path = uns_path_join(&s->cat->arena, s->dir->path, name);
-	if (!*path)
-		return uns_oom(err);
-	UNS_TRY(uns_catalog_add_file(s->cat, s->dir->root, *path, &file, err));
-	return uns_catalog_add_companion(s->cat, name, file, true, err);
-}
-
 /* STEM's per-rank files, or the one full file. */
-static int find_files(struct source *s, const char *stem, struct uns_rank_file *out, size_t *n,
-		      struct uns_err *err)
+static int find_files(struct source *s, const char *stem, struct uns_rank_file *out, size_t *n, struct uns_err *err)
 {
-	const struct uns_entry *e = s->dir->list->v, *end = e + s->dir->list->n;
+	const struct uns_directory *dir = s->dir;
+	const struct uns_entry *e = dir->list->v, *end = e + dir->list->n;
 	unsigned long long rank;
 	char full[48];
+	uint32_t file;
 
 	for (*n = 0; e < end; e++) {
 		if (e->kind == UNS_KIND_DIR || !is_rank_file(e->name, stem, &rank))
 			continue;
-		UNS_TRY(add_as_shard(s, e->name, &out[*n].path, err));
-		out[(*n)++].rank = (int32_t)rank;
+		UNS_TRY(uns_beside_add_shard(s->cat, dir->root, dir->path, "", e->name, &file, err));
+		out[(*n)++] = (struct uns_rank_file){ .path = s->cat->files[file].path, .rank = (int32_t)rank };
 		if ((int64_t)rank >= s->ranks)
 			s->ranks = (int64_t)rank + 1;
 	}
 	snprintf(full, sizeof(full), "%s.bin", stem);
-	if (*n || !uns_listing_has_file(s->dir->list, full))
+	if (*n || !uns_listing_has_file(dir->list, full))
 		return 0;
-	out[0].rank = 0;
-	*n = 1;
-	return add_as_shard(s, full, &out[0].path, err);
+	UNS_TRY(uns_beside_add_shard(s->cat, dir->root, dir->path, "", full, &file, err));
+	out[(*n)++] = (struct uns_rank_file){ .path = s->cat->files[file].path, .rank = 0 };
+	return 0;
 }
 
-static int add_rank_files(struct source *s, const char *stem, add_files *add, enum uns_scope scope,
-			  struct uns_err *err)
+static int add_rank_files(struct source *s, const char *stem, add_files *add, enum uns_scope scope, struct uns_err *err)
 {
-	struct uns_rank_file *files =
-		UNS_NEW_N(&s->scratch, struct uns_rank_file, s->dir->list->n + 1);
+	struct uns_rank_file *files = UNS_NEW_N(&s->scratch, struct uns_rank_file, s->dir->list->n + 1);
 	struct uns_err why = { .keep = &s->scratch };
 	size_t n;
 
-	if (!files)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(files, err);
 	UNS_TRY(find_files(s, stem, files, &n, err));
 	if (!n)
 		return 0;
@@ -306,14 +277,13 @@ static int add_optimizer(struct source *s, struct uns_err *err)
 static int add_unread(struct source *s, struct uns_err *err)
 {
 	const struct uns_entry *e = s->dir->list->v, *end = e + s->dir->list->n;
-	const char *path;
+	uint32_t file;
 
 	for (; e < end; e++)
 		if (e->kind != UNS_KIND_DIR &&
-		    (uns_str_glob("pytorch_model_fsdp*.bin", e->name) ||
-		     uns_str_glob("optimizer*.bin", e->name)) &&
+		    (uns_str_glob("pytorch_model_fsdp*.bin", e->name) || uns_str_glob("optimizer*.bin", e->name)) &&
 		    !uns_catalog_companion(s->cat, e->name))
-			UNS_TRY(add_as_shard(s, e->name, &path, err));
+			UNS_TRY(uns_beside_add_shard(s->cat, s->dir->root, s->dir->path, "", e->name, &file, err));
 	return 0;
 }
 
@@ -327,38 +297,10 @@ static bool has_model_zero(const struct uns_listing *list)
 
 /* -- facts -- */
 
-/* What the directory's name says, else what the Trainer itself recorded. */
-static int find_step(struct source *s, int64_t *step, struct uns_err *err)
-{
-	unsigned long long n;
-
-	*step = UNS_UNKNOWN;
-	if (uns_str_number(uns_root_name(s->dir->root, s->dir->path), "checkpoint-", "", &n) && n <= INT64_MAX)
-		*step = (int64_t)n;
-	else
-		UNS_TRY(uns_beside_step(s->dir->root, s->dir->path, s->dir->list, step, err));
-	return 0;
-}
-
-static bool is_trainer(const struct uns_listing *list, const char *name)
-{
-	unsigned long long n;
-
-	return uns_listing_has_file(list, "trainer_state.json") ||
-	       uns_listing_has_file(list, "rng_state.pth") ||
-	       uns_beside_ranks(list, "rng_state_", ".pth", NULL) ||
-	       uns_str_number(name, "checkpoint-", "", &n);
-}
-
-/* Nothing marks the end of an Accelerate save. Its random states come last, one of each rank. */
-static bool accelerate_finished(const struct source *s, int64_t ranks, size_t n)
-{
-	return !s->torn && ranks > 0 && (int64_t)n == ranks && ranks >= s->ranks;
-}
-
 static int find_summary(struct source *s, struct uns_err *err)
 {
-	const struct uns_listing *list = s->dir->list;
+	const struct uns_directory *dir = s->dir;
+	const struct uns_listing *list = dir->list;
 	struct uns_summary *summary = &s->cat->summary;
 	size_t n;
 	int64_t rng = uns_beside_ranks(list, "rng_state_", ".pth", NULL),
@@ -368,34 +310,24 @@ static int find_summary(struct source *s, struct uns_err *err)
 	summary->family = UNS_FAMILY_DCP;
 	summary->is_in_parts = summary->is_pretrained = summary->wants_config = true;
 	summary->has_rng_of_ranks = true;
-	summary->of_trainer = is_trainer(list, uns_root_name(s->dir->root, s->dir->path));
+	summary->of_trainer = uns_listing_has_file(list, "trainer_state.json") ||
+			      uns_listing_has_file(list, "rng_state.pth") || rng ||
+			      uns_beside_named_step(dir->root, dir->path, "checkpoint-") != UNS_UNKNOWN;
 	if (summary->of_trainer) {
 		summary->framework = "Hugging Face Trainer, FSDP";
 		summary->finished = uns_listing_has_file(list, "trainer_state.json");
-		UNS_TRY(find_step(s, &summary->step, err));
+		summary->step = UNS_UNKNOWN;
+		UNS_TRY(uns_beside_step(dir->root, dir->path, list, &summary->step, err));
 	} else {
 		summary->framework = "Hugging Face Accelerate, FSDP";
-		summary->finished = accelerate_finished(s, states, n);
+		/* Nothing marks the end of such a save. Its random states come last, one of each rank. */
+		summary->finished = !s->torn && states > 0 && (int64_t)n == states && states >= s->ranks;
 	}
 	if (uns_listing_has_file(list, "rng_state.pth"))
 		summary->world_size = 1;
 	if (rng || states || s->ranks)
 		summary->world_size = rng ? rng : states ? states : s->ranks;
 	return 0;
-}
-
-/* Of an Accelerate save the random states come last; those of the first rank are always there. */
-static int check_times(struct source *s, struct uns_err *err)
-{
-	const char *last = s->cat->summary.of_trainer ? "trainer_state.json" : "random_states_0.pkl";
-
-	return uns_save_times_check(
-		s->cat,
-		&(struct uns_save_end){ .root = s->dir->root,
-					.path = uns_path_join(&s->cat->arena, s->dir->path, last),
-					.below = s->dir->path,
-					.is_state = true },
-		err);
 }
 
 /* A save that left the model out: its part is there, and nothing is in it. */
@@ -406,8 +338,7 @@ static int check_model(struct source *s, struct uns_err *err)
 	const char *path = uns_path_join(&s->scratch, s->cat->path, part);
 	size_t i;
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 
 	for (; t < end; t++) {
 		if (uns_role_is_model(t->role))
@@ -417,63 +348,53 @@ static int check_model(struct source *s, struct uns_err *err)
 	}
 	for (i = 0; i < s->cat->n_findings; i++)
 		if (s->cat->findings[i].scope == UNS_SCOPE_WEIGHTS || s->cat->findings[i].scope == UNS_SCOPE_ALL)
-			return 0; /* told already */
+			return 0; /* it has been reported what is wrong */
 	if (!state)
 		return 0;
-	return uns_catalog_add_finding(s->cat,
-				       UNS_FINDING(.id = UNS_FOUND_MODEL_EMPTY, .scope = UNS_SCOPE_WEIGHTS,
-						   .file = path, .tensor = state->name),
-				       err);
+	return UNS_ADD_FINDING(s->cat, err, MODEL_EMPTY, .scope = UNS_SCOPE_WEIGHTS, .file = path,
+			       .tensor = state->name);
 }
 
-static bool is_slice(const struct uns_catalog *cat, const struct uns_tensor *t)
-{
-	const struct uns_piece *p = &cat->pieces[t->first_piece];
-
-	return uns_role_is_model(t->role) && t->sharded && t->n_pieces == 1 && p->kind == UNS_PIECE_BOX &&
-	       uns_box_elems(p->box) < uns_shape_elems(&t->shape);
-}
-
-/* One file that is said to hold the whole model, and holds what rank 0 had of it. */
+/* One file that by its name holds the whole model, but holds only what rank 0 had of it. */
 static int check_slices(struct source *s, struct uns_err *err)
 {
 	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
-	const char *full = "pytorch_model_fsdp.bin";
+	const struct uns_piece *p;
+	const char *full;
 
 	if (has_part_dir(s->dir->list, MODEL) || has_rank_files(s->dir->list, MODEL) ||
-	    !uns_listing_has_file(s->dir->list, full))
+	    !uns_listing_has_file(s->dir->list, "pytorch_model_fsdp.bin"))
 		return 0;
-	while (t < end && !is_slice(s->cat, t))
-		t++;
-	if (t == end)
-		return 0;
-	full = uns_path_join(&s->scratch, s->cat->path, full);
-	if (!full)
-		return uns_oom(err);
-	return uns_catalog_add_finding(s->cat,
-				       UNS_FINDING(.id = UNS_FOUND_MODEL_SLICED, .scope = UNS_SCOPE_WEIGHTS,
-						   .file = full, .tensor = t->name),
-				       err);
+	UNS_TRY_ALLOC(full = uns_path_join(&s->scratch, s->cat->path, "pytorch_model_fsdp.bin"), err);
+	for (; t < end; t++) {
+		p = &s->cat->pieces[t->first_piece];
+		if (uns_role_is_model(t->role) && t->sharded && t->n_pieces == 1 && p->kind == UNS_PIECE_BOX &&
+		    uns_box_elems(p->box) < uns_shape_elems(&t->shape))
+			return UNS_ADD_FINDING(s->cat, err, MODEL_SLICED, .scope = UNS_SCOPE_WEIGHTS, .file = full,
+					       .tensor = t->name);
+	}
+	return 0;
 }
 
-static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
-		    struct uns_catalog *cat, struct uns_err *err)
+static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options, struct uns_catalog *cat,
+		    struct uns_err *err)
 {
 	UNS_CLEANUP(source_fini) struct source s = { .dir = dir, .cat = cat, .options = options };
+	struct uns_save_end end = { .root = dir->root, .below = dir->path, .is_state = true };
 
 	UNS_TRY(add_model(&s, err));
 	UNS_TRY(add_optimizer(&s, err));
 	UNS_TRY(add_unread(&s, err));
 	if (!has_model_zero(dir->list))
-		UNS_TRY(uns_catalog_add_finding(cat,
-						UNS_FINDING(.id = UNS_FOUND_MODEL_MISSING,
-							    .scope = UNS_SCOPE_WEIGHTS),
-						err));
+		UNS_TRY(UNS_ADD_FINDING(cat, err, MODEL_MISSING, .scope = UNS_SCOPE_WEIGHTS));
 	UNS_TRY(check_model(&s, err));
 	UNS_TRY(check_slices(&s, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	UNS_TRY(find_summary(&s, err));
-	UNS_TRY(check_times(&s, err));
+	/* Of an Accelerate save the random states come last; those of the first rank are always there. */
+	end.path = uns_path_join(&cat->arena, dir->path,
+				 cat->summary.of_trainer ? "trainer_state.json" : "random_states_0.pkl");
+	UNS_TRY(uns_save_times_check(cat, &end, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_wrappers_clean(cat, err));
 	UNS_TRY(uns_adapter_find(cat, err));

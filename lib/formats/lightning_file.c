@@ -42,8 +42,7 @@ static int add_meta(struct uns_catalog *cat, struct uns_state_dict_file *file, s
 	struct uns_named_value named = { .name = "", .root = UNS_META_PICKLE, .value = pickle };
 	int code;
 
-	if (!kept || !pickle)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(kept && pickle, err);
 	code = uns_pickle_emit(kept, NULL, 0, NULL, &text, NULL);
 	if (code < 0)
 		return code == -ENOMEM ? uns_oom(err) : 0;
@@ -53,8 +52,8 @@ static int add_meta(struct uns_catalog *cat, struct uns_state_dict_file *file, s
 	return pickle->bytes ? uns_catalog_add_value(cat, &named, err) : uns_oom(err);
 }
 
-static int open_file(const struct uns_directory *dir, const struct uns_format_options *options,
-		     struct uns_catalog *cat, struct uns_err *err)
+static int open_file(const struct uns_directory *dir, const struct uns_format_options *options, struct uns_catalog *cat,
+		     struct uns_err *err)
 {
 	UNS_CLEANUP(uns_state_dict_fini) struct uns_state_dict_file file = { 0 };
 

@@ -46,33 +46,14 @@ struct meta {
 	struct uns_torchfile torch;
 };
 
-static int add_value(struct meta *m, const char *root, const char *name, const struct uns_value *v,
-		     struct uns_err *err)
+static int add_value(struct meta *m, const char *root, const char *name, const struct uns_value *v, struct uns_err *err)
 {
-	const struct uns_named_value named = { .name = name, .root = root, .value = v,
-					       .file = m->file };
+	const struct uns_named_value named = { .name = name, .root = root, .value = v, .file = m->file };
 
 	return uns_catalog_add_value(m->cat, &named, err);
 }
 
-static int add_values(struct meta *m, struct uns_err *err)
-{
-	const struct uns_value *root = m->torch.root;
-	const char *key;
-	size_t i;
-
-	if (root->kind != UNS_VALUE_DICT)
-		return uns_fail(err, -ENOTSUP, "it does not hold a dict");
-	for (i = 0; i < root->n; i++) {
-		key = uns_value_str(root->pair[i].key);
-		if (!key)
-			return uns_fail(err, -ENOTSUP, "it holds a key that is not a name");
-		UNS_TRY(add_value(m, UNS_META_ROOT, key, root->pair[i].value, err));
-	}
-	return 0;
-}
-
-/* What comes behind STOP is no part of the pickle. */
+/* The pickle as it is, up to STOP: what comes behind that is no part of it. */
 static int add_pickle(struct meta *m, const struct uns_reader *r, struct uns_err *err)
 {
 	const struct uns_zip_record *rec = uns_zip_find(&m->torch.zip, "data.pkl");
@@ -81,8 +62,7 @@ static int add_pickle(struct meta *m, const struct uns_reader *r, struct uns_err
 	const struct uns_value *unused;
 	struct uns_span text, rest;
 
-	if (!rec || !bytes)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(rec && bytes, err);
 	UNS_TRY(uns_zip_read(r, rec, MAX_PICKLE_BYTES, arena, &text, err));
 	rest = text;
 	UNS_TRY(uns_pickle_parse(&rest, arena, &unused, err));
@@ -92,15 +72,22 @@ static int add_pickle(struct meta *m, const struct uns_reader *r, struct uns_err
 	return add_value(m, UNS_META_PICKLE, "", bytes, err);
 }
 
-static int add_storage(struct meta *m, const struct uns_reader *r,
-		       const struct uns_zip_record *record, const char *key, struct uns_err *err)
+static int add_storage(struct meta *m, const struct uns_reader *r, const struct uns_zip_record *record, const char *key,
+		       struct uns_err *err)
 {
-	struct uns_tensor t = { .name = key, .key = key, .root = UNS_META_ROOT,
-				.role = UNS_ROLE_OTHER, .dtype = UNS_U8, UNS_TENSOR_ALONE,
+	struct uns_tensor t = { .name = key,
+				.key = key,
+				.root = UNS_META_ROOT,
+				.role = UNS_ROLE_OTHER,
+				.dtype = UNS_U8,
+				UNS_TENSOR_ALONE,
 				.shape = { .n = 1, .dim = { record->size_bytes } } };
 	const struct uns_box whole = { .n = 1, .len = { record->size_bytes } };
-	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .file = m->file, .rank = -1,
-				   .container = UNS_RAW, .length_bytes = record->size_bytes,
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
+				   .file = m->file,
+				   .rank = -1,
+				   .container = UNS_RAW,
+				   .length_bytes = record->size_bytes,
 				   .box = &whole };
 	uint32_t index;
 
@@ -125,14 +112,16 @@ static int add_storages(struct meta *m, const struct uns_reader *r, struct uns_e
 	return 0;
 }
 
-static int read_meta(struct meta *m, const struct uns_directory *dir, const char *path,
-		     struct uns_err *err)
+static int read_meta(struct meta *m, const struct uns_directory *dir, const char *path, struct uns_err *err)
 {
 	const struct uns_identity *id = &m->cat->files[m->file].stat.id;
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_open_file open_file = { .name = path };
+	const struct uns_value *root;
 	struct uns_reader r;
 	struct uns_stat now;
+	const char *key;
+	size_t i;
 
 	UNS_TRY(uns_root_open_file(dir->root, path, &fd, &now, err));
 	if (!uns_identity_equal(&now.id, id))
@@ -140,7 +129,15 @@ static int read_meta(struct meta *m, const struct uns_directory *dir, const char
 	open_file.fd = fd;
 	r = uns_reader_of_file(&open_file, id->size);
 	UNS_TRY(uns_torchfile_open(&r, &m->cat->arena, &m->torch, err));
-	UNS_TRY(add_values(m, err));
+	root = m->torch.root;
+	if (root->kind != UNS_VALUE_DICT)
+		return uns_fail(err, -ENOTSUP, "it does not hold a dict");
+	for (i = 0; i < root->n; i++) {
+		key = uns_value_str(root->pair[i].key);
+		if (!key)
+			return uns_fail(err, -ENOTSUP, "it holds a key that is not a name");
+		UNS_TRY(add_value(m, UNS_META_ROOT, key, root->pair[i].value, err));
+	}
 	UNS_TRY(add_storages(m, &r, err));
 	return add_pickle(m, &r, err);
 }
@@ -148,42 +145,32 @@ static int read_meta(struct meta *m, const struct uns_directory *dir, const char
 /* Without it the weights are there, and nothing to resume from. */
 static int add_meta(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
 {
-	char *path = uns_path_join(&cat->arena, dir->path, META);
 	struct meta m = { .cat = cat };
 	struct uns_err why = { .keep = &cat->arena };
+	const char *path;
 
-	if (!path)
-		return uns_oom(err);
-	UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &m.file, err));
-	UNS_TRY(uns_catalog_add_companion(cat, META, m.file, true, err));
+	UNS_TRY(uns_beside_add_shard(cat, dir->root, dir->path, "", META, &m.file, err));
+	path = cat->files[m.file].path;
 	if (read_meta(&m, dir, path, &why) < 0) {
 		uns_fail_in_file(&why, path);
 		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err);
 	}
-	if (!uns_value_int(uns_value_get(m.torch.root, "global_step"), &cat->summary.step) ||
-	    cat->summary.step < 0)
+	if (!uns_value_int(uns_value_get(m.torch.root, "global_step"), &cat->summary.step) || cat->summary.step < 0)
 		cat->summary.step = UNS_UNKNOWN;
 	return 0;
 }
 
 /* -- open -- */
 
-static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir,
-		      const struct uns_format_options *options, struct uns_err *err)
+static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options, struct uns_catalog *cat,
+		    struct uns_err *err)
 {
 	const struct uns_dcp_roots roots = {
 		.weights = options && options->n_weight_roots ? options->weight_roots : NULL,
 		.n_weights = options ? options->n_weight_roots : 0,
 	};
+	struct uns_save_end end = { .root = dir->root, .below = dir->path, .is_state = true };
 	struct uns_err why = { .keep = &cat->arena };
-
-	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) >= 0)
-		return 0;
-	return uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err);
-}
-
-static void find_summary(struct uns_catalog *cat, const struct uns_directory *dir)
-{
 	int64_t ranks = uns_beside_distcp_ranks(dir->list);
 
 	cat->summary.format = "lightning_fsdp";
@@ -194,21 +181,11 @@ static void find_summary(struct uns_catalog *cat, const struct uns_directory *di
 	cat->summary.step = UNS_UNKNOWN;
 	cat->summary.world_size = ranks ? ranks : UNS_UNKNOWN;
 	cat->summary.finished = uns_dcp_dir_is(dir->list); /* meta.pt is there, and it comes last */
-}
-
-static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
-		    struct uns_catalog *cat, struct uns_err *err)
-{
-	find_summary(cat, dir);
-	UNS_TRY(add_shards(cat, dir, options, err));
+	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) < 0)
+		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err));
 	UNS_TRY(add_meta(cat, dir, err));
-	UNS_TRY(uns_save_times_check(cat,
-				     &(struct uns_save_end){
-					     .root = dir->root,
-					     .path = uns_path_join(&cat->arena, dir->path, META),
-					     .below = dir->path,
-					     .is_state = true },
-				     err));
+	end.path = uns_path_join(&cat->arena, dir->path, META);
+	UNS_TRY(uns_save_times_check(cat, &end, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	cat->summary.is_weights_only = !uns_lightning_has_optimizer(cat);
 	uns_resume_find(cat);

@@ -11,8 +11,8 @@
 #include "model/wrappers.h"
 #include "ranks/state_dict.h"
 
-static int open_file(const struct uns_directory *dir, const struct uns_format_options *options,
-		     struct uns_catalog *cat, struct uns_err *err)
+static int open_file(const struct uns_directory *dir, const struct uns_format_options *options, struct uns_catalog *cat,
+		     struct uns_err *err)
 {
 	UNS_CLEANUP(uns_state_dict_fini) struct uns_state_dict_file file = { 0 };
 

@@ -5,16 +5,11 @@
  *   RUN/TAG/zero/NAME/{fp32,exp_avg,exp_avg_sq,step}.pt  zero/optimizer_state.pt
  *
  * Owns which directories hold it; a native checkpoint beside it in the same RUN goes first (format
- * zero). What is in zero/ is zero/universal.h's. */
+ * zero). What is in zero/ is zero/read/universal.h's. */
 #include "formats/format.h"
 
-#include "base/cleanup.h"
-#include "files/adapter.h"
-#include "files/resume_files.h"
-#include "zero/run.h"
-
-/* Lower than the native form's answers: 90 and 95. */
-enum { SURE_LESS = 2 };
+#include "zero/names.h"
+#include "zero/read/run.h"
 
 static bool is_tag(const struct uns_listing *list)
 {
@@ -24,45 +19,31 @@ static bool is_tag(const struct uns_listing *list)
 	       !uns_zero_count(list, UNS_ZERO_OPTIM);
 }
 
-static struct uns_zero_run run_of(const struct uns_directory *dir)
-{
-	return (struct uns_zero_run){ .root = dir->root,
-				      .capture = dir->capture,
-				      .path = dir->path,
-				      .list = dir->list,
-				      .is_tag = is_tag,
-				      .universal = true,
-				      .latest = "latest_universal" };
-}
+static const struct uns_zero_form form = {
+	.name = "universal",
+	.family = UNS_FAMILY_UNIVERSAL,
+	.is_tag = is_tag,
+	.latest = "latest_universal",
+};
 
+/* Lower than the native form's answers, 90 and 95. */
 static int probe(const struct uns_directory *dir)
 {
-	struct uns_zero_run run = run_of(dir);
-	int sure = uns_zero_run_probe(&run);
+	int sure = uns_zero_run_probe(&form, dir);
 
-	return sure ? sure - SURE_LESS : 0;
+	return sure ? sure - 2 : 0;
 }
 
 static bool begun(const struct uns_directory *dir)
 {
-	struct uns_zero_run run = run_of(dir);
-
-	return uns_zero_run_begun(&run);
+	return uns_zero_run_begun(&form, dir);
 }
 
-static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
-		    struct uns_catalog *cat, struct uns_err *err)
+static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options, struct uns_catalog *cat,
+		    struct uns_err *err)
 {
-	UNS_CLEANUP(uns_zero_run_fini) struct uns_zero_run run = run_of(dir);
-
 	(void)options;
-	UNS_TRY(uns_zero_run_add(&run, cat, err));
-	cat->summary.format = "universal";
-	cat->summary.family = UNS_FAMILY_UNIVERSAL;
-	uns_resume_find(cat);
-	UNS_TRY(uns_adapter_find(cat, err));
-	UNS_TRY(uns_empty_group_find(cat, err));
-	return uns_catalog_seal(cat, err);
+	return uns_zero_run_open(&form, dir, cat, err);
 }
 
 extern const struct uns_format uns_format_universal;

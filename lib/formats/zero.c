@@ -4,13 +4,11 @@
  *   TAG/mp_rank_00_model_states.pt  [bf16_]zero_pp_rank_0_mp_rank_00_optim_states.pt ..
  *
  * Owns which directories hold it. Where a tag lies, and what trainers put beside it, is
- * zero/run.h's; what is in the shards is zero/open.h's. */
+ * zero/read/run.h's; what is in the shards is zero/read/open.h's. */
 #include "formats/format.h"
 
-#include "base/cleanup.h"
-#include "files/adapter.h"
-#include "files/resume_files.h"
-#include "zero/run.h"
+#include "zero/names.h"
+#include "zero/read/run.h"
 
 /* A universal directory holds model files too, and zero/ instead of shards. */
 static bool is_tag(const struct uns_listing *list)
@@ -22,43 +20,28 @@ static bool is_tag(const struct uns_listing *list)
 	return uns_zero_count(list, UNS_ZERO_MODEL) && (!zero || zero->kind == UNS_KIND_FILE);
 }
 
-static struct uns_zero_run run_of(const struct uns_directory *dir)
-{
-	return (struct uns_zero_run){ .root = dir->root,
-				      .capture = dir->capture,
-				      .path = dir->path,
-				      .list = dir->list,
-				      .is_tag = is_tag,
-				      .latest = "latest" };
-}
+static const struct uns_zero_form form = {
+	.name = "zero",
+	.family = UNS_FAMILY_ZERO,
+	.is_tag = is_tag,
+	.latest = "latest",
+};
 
 static int probe(const struct uns_directory *dir)
 {
-	struct uns_zero_run run = run_of(dir);
-
-	return uns_zero_run_probe(&run);
+	return uns_zero_run_probe(&form, dir);
 }
 
 static bool begun(const struct uns_directory *dir)
 {
-	struct uns_zero_run run = run_of(dir);
-
-	return uns_zero_run_begun(&run);
+	return uns_zero_run_begun(&form, dir);
 }
 
-static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
-		    struct uns_catalog *cat, struct uns_err *err)
+static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options, struct uns_catalog *cat,
+		    struct uns_err *err)
 {
-	UNS_CLEANUP(uns_zero_run_fini) struct uns_zero_run run = run_of(dir);
-
 	(void)options;
-	UNS_TRY(uns_zero_run_add(&run, cat, err));
-	cat->summary.format = "zero";
-	cat->summary.family = UNS_FAMILY_ZERO;
-	uns_resume_find(cat);
-	UNS_TRY(uns_adapter_find(cat, err));
-	UNS_TRY(uns_empty_group_find(cat, err));
-	return uns_catalog_seal(cat, err);
+	return uns_zero_run_open(&form, dir, cat, err);
 }
 
 extern const struct uns_format uns_format_zero;

@@ -4,6 +4,7 @@
 #include "io/capture.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ struct seen {
 };
 
 struct dir {
+	const struct uns_root *root;
 	const char *path;
 	struct uns_stat stat;
 	struct uns_listing list;
@@ -37,16 +39,28 @@ struct uns_capture {
 	struct uns_arena arena;
 	struct dir **dir; /* in the order in which they were listed */
 	size_t n_dirs, cap_dirs;
-	struct uns_map by_path; /* of dir */
-	struct uns_map single;  /* path -> struct seen */
+	struct uns_map by_path; /* of dir; for the keys see key_of */
+	struct uns_map single;  /* -> struct seen */
+	struct uns_inputs *inputs;
 	struct uns_err fault;   /* uns_capture_fault */
 };
 
+enum { KEY_BYTES = PATH_MAX + 32 };
+
+/* Paths below the capture's own root are their own keys; no such path begins with a slash. */
+static const char *key_of(const struct uns_capture *c, const struct uns_root *root, const char *path, char *buf)
+{
+	if (root == c->root)
+		return path;
+	snprintf(buf, KEY_BYTES, "/%p/%s", (const void *)root, path);
+	return buf;
+}
+
 /* Returns the code, and keeps a failure of the moment. -EACCES is none: it lasts. */
-static int note_fault(struct uns_capture *c, int code, const char *path)
+static int note_fault(struct uns_capture *c, const struct uns_root *root, int code, const char *path)
 {
 	if (code < 0 && code != -EACCES && !uns_code_is_finding(code))
-		uns_root_fail(c->root, path, code, &c->fault);
+		uns_root_fail(root, path, code, &c->fault);
 	return code;
 }
 
@@ -66,12 +80,13 @@ void uns_capture_free(struct uns_capture *c)
 	uns_close_p(&c->fd);
 	uns_map_fini(&c->by_path);
 	uns_map_fini(&c->single);
+	uns_inputs_put(c->inputs);
 	uns_arena_fini(&c->arena);
 	free(c);
 }
 
-int uns_capture_new(const struct uns_root *root, const char *path, const char *hidden,
-		    struct uns_capture **out, struct uns_err *err)
+int uns_capture_new(const struct uns_root *root, const char *path, const char *hidden, struct uns_capture **out,
+		    struct uns_err *err)
 {
 	return uns_capture_new_of(root, path, hidden, false, NULL, out, err);
 }
@@ -104,7 +119,8 @@ int uns_capture_new_of(const struct uns_root *root, const char *path, const char
 	c->hidden = hidden && *hidden ? hidden : NULL;
 	c->fd = -1;
 	c->path = uns_arena_str(&c->arena, path);
-	code = c->path ? uns_root_open_dir(root, path, &c->fd, &c->top, &why) : uns_oom(&why);
+	c->inputs = uns_inputs_new();
+	code = c->path && c->inputs ? uns_root_open_dir(root, path, &c->fd, &c->top, &why) : uns_oom(&why);
 	if ((code == -ENOENT || code == -ENOTDIR) && file)
 		code = open_file(c, &why);
 	if (code == -ENOENT && uns_root_stat(root, path, true, &c->top, NULL) == 0)
@@ -128,12 +144,15 @@ const struct uns_stat *uns_capture_top(const struct uns_capture *c)
 	return &c->top;
 }
 
-const char *uns_capture_listed(const struct uns_capture *c, size_t *at, struct uns_stat *out)
+struct uns_inputs **uns_capture_inputs(struct uns_capture *c)
 {
-	if (*at == c->n_dirs)
-		return NULL;
-	*out = c->dir[*at]->stat;
-	return c->dir[(*at)++]->path;
+	return &c->inputs;
+}
+
+void uns_capture_give_inputs(struct uns_capture *c, struct uns_inputs *inputs)
+{
+	uns_inputs_put(c->inputs);
+	c->inputs = inputs;
 }
 
 /* -- listing -- */
@@ -168,93 +187,87 @@ static int leave_out_hidden(struct uns_capture *c, struct uns_listing *list, str
 }
 
 /* List a directory whose descriptor is open. */
-static int add_dir(struct uns_capture *c, const char *path, int fd, const struct uns_stat *stat,
-		   struct dir **out, struct uns_err *err)
+static int add_dir(struct uns_capture *c, const struct uns_root *root, const char *path, int fd,
+		   const struct uns_stat *stat, struct dir **out, struct uns_err *err)
 {
 	struct dir *d = UNS_NEW(&c->arena, struct dir);
+	char buf[KEY_BYTES];
+	const char *key = uns_arena_str(&c->arena, key_of(c, root, path, buf));
 
-	if (!d || !(d->path = uns_arena_str(&c->arena, path)) ||
+	if (!d || !key || !(d->path = uns_arena_str(&c->arena, path)) ||
 	    !UNS_ARENA_ROOM(&c->arena, c->dir, c->n_dirs, c->cap_dirs))
 		return uns_oom(err);
+	d->root = root;
 	d->stat = *stat;
-	if (!c->lists || uns_path_within(path, c->path))
-		UNS_TRY(uns_dir_list(c->root, path, fd, &c->arena, &d->list, err));
+	if (!c->lists || (root == c->root && uns_path_within(path, c->path)))
+		UNS_TRY(uns_dir_list(root, path, fd, &c->arena, &d->list, err));
 	else
-		UNS_TRY(uns_list_kept(c->lists, c->root, path, fd, stat, &d->kept, &d->list, err));
+		UNS_TRY(uns_list_kept(c->lists, root, path, fd, stat, &d->kept, &d->list, err));
 	c->dir[c->n_dirs++] = d; /* from here on, freeing the capture gives the list back */
-	if (has_hidden(c, path))
+	if (root == c->root && has_hidden(c, path))
 		UNS_TRY(leave_out_hidden(c, &d->list, err));
-	if (!uns_map_put(&c->by_path, d->path, d, NULL))
+	if (!uns_map_put(&c->by_path, key, d, NULL))
 		return uns_oom(err);
 	*out = d;
 	return 0;
 }
 
-static int find_dir(struct uns_capture *c, const char *path, struct dir **out, struct uns_err *err)
+static int find_dir(struct uns_capture *c, const struct uns_root *root, const char *path, struct dir **out,
+		    struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_stat stat;
+	char buf[KEY_BYTES];
 
-	*out = uns_map_get(&c->by_path, path);
+	*out = uns_map_get(&c->by_path, key_of(c, root, path, buf));
 	if (*out)
 		return 0;
-	if (c->fd >= 0 && strcmp(path, c->path) == 0)
-		return add_dir(c, path, c->fd, &c->top, out, err);
-	if (is_hidden(c, path))
+	if (c->fd >= 0 && root == c->root && strcmp(path, c->path) == 0)
+		return add_dir(c, root, path, c->fd, &c->top, out, err);
+	if (root == c->root && is_hidden(c, path))
 		return uns_fail(err, -ENOENT, "%s: hidden from this examination", path);
-	UNS_TRY(uns_root_open_dir(c->root, path, &fd, &stat, err));
-	return add_dir(c, path, fd, &stat, out, err);
+	UNS_TRY(uns_root_open_dir(root, path, &fd, &stat, err));
+	return add_dir(c, root, path, fd, &stat, out, err);
 }
 
-static int find_or_list(struct uns_capture *c, const char *path, struct dir **out,
-			struct uns_err *err)
-{
-	return note_fault(c, find_dir(c, path, out, err), path);
-}
-
-int uns_capture_list(struct uns_capture *c, const char *path, const struct uns_listing **out,
-		     struct uns_err *err)
+int uns_capture_list_in(struct uns_capture *c, const struct uns_root *root, const char *path,
+			const struct uns_listing **out, struct uns_stat *dir, struct uns_err *err)
 {
 	struct dir *d;
 
-	UNS_TRY(find_or_list(c, path, &d, err));
+	UNS_TRY(note_fault(c, root, find_dir(c, root, path, &d, err), path));
 	*out = &d->list;
+	if (dir)
+		*dir = d->stat;
 	return 0;
 }
 
-int uns_list_seen(const struct uns_root *root, struct uns_capture *c, const char *path,
-		  struct uns_arena *arena, struct uns_listing *out, struct uns_err *err)
+int uns_capture_list(struct uns_capture *c, const char *path, const struct uns_listing **out, struct uns_err *err)
 {
-	struct dir *d;
-
-	if (!c || c->root != root)
-		return uns_root_list(root, path, arena, out, err);
-	UNS_TRY(find_or_list(c, path, &d, err));
-	*out = d->list;
-	return 0;
+	return uns_capture_list_in(c, c->root, path, out, NULL, err);
 }
 
 /* -- stats -- */
 
-static void look_at(struct uns_capture *c, int fd, const char *dir, const char *name,
+static void look_at(struct uns_capture *c, const struct uns_root *root, int fd, const char *dir, const char *name,
 		    struct seen *out)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	char *path;
 
 	path = uns_path_join(&arena, dir, name);
-	out->code = path ? uns_dir_stat(c->root, fd, name, &out->stat) : -ENOMEM;
+	out->code = path ? uns_dir_stat(root, fd, name, &out->stat) : -ENOMEM;
 	if (out->code == 0 && out->stat.kind == UNS_KIND_LINK)
-		out->code = uns_root_stat(c->root, path, true, &out->stat, NULL);
-	note_fault(c, out->code, path ? path : dir);
+		out->code = uns_root_stat(root, path, true, &out->stat, NULL);
+	note_fault(c, root, out->code, path ? path : dir);
 }
 
-static const struct dir *dir_of(const struct uns_capture *c, const char *path);
+static const struct dir *dir_of(const struct uns_capture *c, const struct uns_root *root, const char *path);
 
 /* What is reached through directories below the capture's own. */
 static void add_way(const struct uns_capture *c, const struct dir *d, struct uns_stat *stat)
 {
-	for (; d && strcmp(d->path, c->path) != 0; d = dir_of(c, d->path))
+	for (; d && strcmp(d->path, c->path) != 0; d = dir_of(c, c->root, d->path))
 		uns_access_through(stat, &d->stat);
 }
 
@@ -266,7 +279,7 @@ static int fill_dir(struct uns_capture *c, struct dir *d, int fd, struct uns_err
 	if (!seen)
 		return uns_oom(err);
 	for (i = 0; i < d->list.n; i++) {
-		look_at(c, fd, d->path, d->list.v[i].name, &seen[i]);
+		look_at(c, c->root, fd, d->path, d->list.v[i].name, &seen[i]);
 		if (seen[i].code == 0)
 			add_way(c, d, &seen[i].stat);
 	}
@@ -275,8 +288,7 @@ static int fill_dir(struct uns_capture *c, struct dir *d, int fd, struct uns_err
 }
 
 /* With one descriptor for both, unless somebody asked for its names before. */
-static int list_and_fill(struct uns_capture *c, const char *path, struct dir **out,
-			 struct uns_err *err)
+static int list_and_fill(struct uns_capture *c, const char *path, struct dir **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int own = -1;
 	bool is_top = c->fd >= 0 && strcmp(path, c->path) == 0;
@@ -291,7 +303,7 @@ static int list_and_fill(struct uns_capture *c, const char *path, struct dir **o
 		fd = own;
 	}
 	if (!*out)
-		UNS_TRY(add_dir(c, path, fd, &stat, out, err));
+		UNS_TRY(add_dir(c, c->root, path, fd, &stat, out, err));
 	UNS_TRY(fill_dir(c, *out, fd, err));
 	if (is_top) {
 		uns_close_p(&c->fd);
@@ -308,8 +320,7 @@ static int fill_tree(struct uns_capture *c, const char *path, int depth, struct 
 
 	UNS_TRY(list_and_fill(c, path, &d, err));
 	for (i = 0; i < d->list.n && depth > 0; i++) {
-		if (d->list.v[i].kind != UNS_KIND_DIR || d->seen[i].code < 0 ||
-		    d->seen[i].stat.kind != UNS_KIND_DIR)
+		if (d->list.v[i].kind != UNS_KIND_DIR || d->seen[i].code < 0 || d->seen[i].stat.kind != UNS_KIND_DIR)
 			continue;
 		child = uns_path_join(&c->arena, path, d->list.v[i].name);
 		if (!child)
@@ -324,9 +335,10 @@ int uns_capture_fill(struct uns_capture *c, int depth, struct uns_err *err)
 	return fill_tree(c, c->path, depth, err);
 }
 
-static bool remember(struct uns_capture *c, const char *path, const struct seen *seen)
+static bool remember(struct uns_capture *c, const struct uns_root *root, const char *path, const struct seen *seen)
 {
-	const char *key = uns_arena_str(&c->arena, path);
+	char buf[KEY_BYTES];
+	const char *key = uns_arena_str(&c->arena, key_of(c, root, path, buf));
 	struct seen *copy = UNS_NEW(&c->arena, struct seen);
 
 	if (!key || !copy)
@@ -335,17 +347,17 @@ static bool remember(struct uns_capture *c, const char *path, const struct seen 
 	return uns_map_put(&c->single, key, copy, NULL);
 }
 
-static const struct dir *dir_of(const struct uns_capture *c, const char *path)
+static const struct dir *dir_of(const struct uns_capture *c, const struct uns_root *root, const char *path)
 {
 	size_t len = (size_t)(uns_path_name(path) - path);
-	char parent[PATH_MAX];
+	char parent[PATH_MAX], buf[KEY_BYTES];
 
 	if (!*path || len > sizeof(parent))
 		return NULL;
 	len -= len > 0; /* its slash */
 	memcpy(parent, path, len);
 	parent[len] = '\0';
-	return uns_map_get(&c->by_path, parent);
+	return uns_map_get(&c->by_path, key_of(c, root, parent, buf));
 }
 
 /* Listings are sorted. */
@@ -357,61 +369,74 @@ static const struct uns_entry *entry_of(const struct uns_listing *list, const ch
 	return i < list->n && strcmp(list->v[i].name, name) == 0 ? &list->v[i] : NULL;
 }
 
+bool uns_capture_filled(const struct uns_capture *c, const struct uns_root *root, const char *path, bool names)
+{
+	const struct dir *parent = root == c->root ? dir_of(c, root, path) : NULL, *own;
+	const struct uns_entry *e;
+
+	if (root != c->root || strcmp(path, c->path) == 0)
+		return root == c->root;
+	if (!parent || !parent->seen || !names)
+		return parent && parent->seen;
+	own = uns_map_get(&c->by_path, path);
+	e = entry_of(&parent->list, uns_path_name(path));
+	return (own && own->seen) || !e || (e->kind != UNS_KIND_DIR && e->kind != UNS_KIND_LINK);
+}
+
 /* What is known without a look: a path that was asked for before, an entry of a filled directory, or
  * that a listed directory does not have the name. */
-static const struct seen *known(const struct uns_capture *c, const char *path)
+static const struct seen *known(const struct uns_capture *c, const struct uns_root *root, const char *path)
 {
 	static const struct seen absent = { .code = -ENOENT };
-	const struct dir *d = dir_of(c, path);
+	const struct dir *d = dir_of(c, root, path);
 	const struct uns_entry *e = d ? entry_of(&d->list, uns_path_name(path)) : NULL;
+	char buf[KEY_BYTES];
 
-	if (is_hidden(c, path) || (d && !e))
+	if ((root == c->root && is_hidden(c, path)) || (d && !e))
 		return &absent;
 	if (e && d->seen)
 		return &d->seen[e - d->list.v];
-	return uns_map_get(&c->single, path);
+	return uns_map_get(&c->single, key_of(c, root, path, buf));
 }
 
-void uns_capture_look(struct uns_capture *c, const char *dir, const char *const *names, size_t n)
+void uns_capture_look(struct uns_capture *c, const struct uns_root *root, const char *dir, const char *const *names,
+		      size_t n)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	UNS_CLEANUP(uns_close_p) int fd = uns_root_open_path(c->root, dir);
+	UNS_CLEANUP(uns_close_p) int fd = uns_root_open_path(root, dir);
 	struct seen seen;
 	char *path;
 	size_t i;
 
 	for (i = 0; fd >= 0 && i < n; i++) {
 		path = uns_path_join(&arena, dir, names[i]);
-		if (!path || known(c, path))
+		if (!path || known(c, root, path))
 			continue;
-		look_at(c, fd, dir, names[i], &seen);
-		if (!remember(c, path, &seen))
-			note_fault(c, -ENOMEM, path);
+		look_at(c, root, fd, dir, names[i], &seen);
+		if (!remember(c, root, path, &seen))
+			note_fault(c, root, -ENOMEM, path);
 	}
 }
 
-int uns_capture_stat(struct uns_capture *c, const char *path, struct uns_stat *out,
-		     struct uns_err *err)
+int uns_capture_stat_in(struct uns_capture *c, const struct uns_root *root, const char *path, struct uns_stat *out,
+			struct uns_err *err)
 {
-	const struct seen *seen = known(c, path);
+	const struct seen *seen = known(c, root, path);
 	struct seen live;
 
 	if (!seen) {
-		live.code = note_fault(c, uns_root_stat(c->root, path, true, &live.stat, NULL), path);
-		if (!remember(c, path, &live))
-			return note_fault(c, uns_oom(err), path);
+		live.code = note_fault(c, root, uns_root_stat(root, path, true, &live.stat, NULL), path);
+		if (!remember(c, root, path, &live))
+			return note_fault(c, root, uns_oom(err), path);
 		seen = &live;
 	}
 	if (seen->code < 0)
-		return uns_root_fail(c->root, path, seen->code, err);
+		return uns_root_fail(root, path, seen->code, err);
 	*out = seen->stat;
 	return 0;
 }
 
-int uns_stat_seen(const struct uns_root *root, struct uns_capture *c, const char *path,
-		  struct uns_stat *out, struct uns_err *err)
+int uns_capture_stat(struct uns_capture *c, const char *path, struct uns_stat *out, struct uns_err *err)
 {
-	if (!c || c->root != root)
-		return uns_root_stat(root, path, true, out, err);
-	return uns_capture_stat(c, path, out, err);
+	return uns_capture_stat_in(c, c->root, path, out, err);
 }

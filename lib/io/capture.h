@@ -10,6 +10,7 @@
 #ifndef UNS_IO_CAPTURE_H
 #define UNS_IO_CAPTURE_H
 
+#include "io/inputs.h"
 #include "io/kept_list.h"
 #include "io/source.h"
 
@@ -22,41 +23,49 @@ struct uns_capture;
  * lies around it come from the capture then. */
 int uns_capture_new_of(const struct uns_root *root, const char *path, const char *hidden, bool file,
 		       struct uns_kept_lists *lists, struct uns_capture **out, struct uns_err *err);
-int uns_capture_new(const struct uns_root *root, const char *path, const char *hidden,
-		    struct uns_capture **out, struct uns_err *err);
+int uns_capture_new(const struct uns_root *root, const char *path, const char *hidden, struct uns_capture **out,
+		    struct uns_err *err);
 void uns_capture_free(struct uns_capture *capture); /* NULL is allowed */
 
 const struct uns_root *uns_capture_root(const struct uns_capture *capture);
-const struct uns_stat *
-uns_capture_top(const struct uns_capture *capture); /* the directory itself */
+const struct uns_stat *uns_capture_top(const struct uns_capture *capture); /* the directory itself */
+
+/* The list of what was looked at outside the directory, to which io/seen.h adds. */
+struct uns_inputs **uns_capture_inputs(struct uns_capture *capture);
+void uns_capture_give_inputs(struct uns_capture *capture, struct uns_inputs *inputs); /* in the place of that one */
 
 /* The names in any directory below root; belongs to the capture. */
 int uns_capture_list(struct uns_capture *capture, const char *path, const struct uns_listing **out,
 		     struct uns_err *err);
-/* The same for who may have no capture (NULL), or one of another root: then the directory itself is
- * listed, into the arena. */
-int uns_list_seen(const struct uns_root *root, struct uns_capture *capture, const char *path,
-		  struct uns_arena *arena, struct uns_listing *out, struct uns_err *err);
+/* The same below any root; *dir (may be NULL): the directory just before it was listed. */
+int uns_capture_list_in(struct uns_capture *capture, const struct uns_root *root, const char *path,
+			const struct uns_listing **out, struct uns_stat *dir, struct uns_err *err);
 /* As uns_root_stat with `follow`. */
-int uns_capture_stat(struct uns_capture *capture, const char *path, struct uns_stat *out,
-		     struct uns_err *err);
-int uns_stat_seen(const struct uns_root *root, struct uns_capture *capture, const char *path,
-		  struct uns_stat *out, struct uns_err *err);
+int uns_capture_stat(struct uns_capture *capture, const char *path, struct uns_stat *out, struct uns_err *err);
+int uns_capture_stat_in(struct uns_capture *capture, const struct uns_root *root, const char *path,
+			struct uns_stat *out, struct uns_err *err);
 
 /* List and stat everything in the capture's directory and, down to `depth` levels, in directories
  * below it (not behind links). Afterwards both functions above answer from memory there. */
 int uns_capture_fill(struct uns_capture *capture, int depth, struct uns_err *err);
+/* It is the capture's own path, or uns_capture_fill has looked at it; `names`: at the names in it, if it is a directory
+ * or a link to one. */
+bool uns_capture_filled(const struct uns_capture *capture, const struct uns_root *root, const char *path, bool names);
 /* Stat some names of one directory together: two system calls, and one a name. What fails is found
  * out by uns_capture_stat. */
-void uns_capture_look(struct uns_capture *capture, const char *dir, const char *const *names,
-		      size_t n);
+void uns_capture_look(struct uns_capture *capture, const struct uns_root *root, const char *dir,
+		      const char *const *names, size_t n);
 
 /* 0, or the first listing or stat of this capture that failed for a reason which says nothing about the files
  * (uns_code_is_finding; what is kept to others, -EACCES, aside): what was made of it may be wrong. */
 int uns_capture_fault(const struct uns_capture *capture, struct uns_err *err);
 
-/* Directories that were listed so far, the capture's own first: start with *at = 0; NULL when done.
- * `out` receives what the directory was just before it was listed. */
-const char *uns_capture_listed(const struct uns_capture *capture, size_t *at, struct uns_stat *out);
+/* What a format looks at: a directory with its names, or one file. */
+struct uns_directory {
+	const struct uns_root *root;
+	const char *path; /* below root */
+	const struct uns_listing *list; /* NULL: it is one file */
+	struct uns_capture *capture; /* for what is below (uns_list_seen); may be NULL */
+};
 
 #endif

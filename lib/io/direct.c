@@ -93,8 +93,7 @@ bool uns_direct_suits(int fd, uint64_t off, size_t len)
 {
 	uint32_t block, align;
 
-	return len >= LEAST_BYTES && ask_file_system(fd, &block, &align) && block &&
-	       !is_cached(fd, off, len);
+	return len >= LEAST_BYTES && ask_file_system(fd, &block, &align) && block && !is_cached(fd, off, len);
 }
 
 static bool set_direct(int fd, bool on)
@@ -182,8 +181,8 @@ static ssize_t read_some(const struct aligned *a, uint32_t align, int fd)
 	return in_place ? read_in_place(a, fd, own) : read_and_copy(a, fd, own);
 }
 
-int uns_direct_pread(struct uns_direct *direct, int fd, void *buf, size_t len, uint64_t off,
-		     const char *name, struct uns_err *err)
+int uns_direct_pread(struct uns_direct *direct, int fd, void *buf, size_t len, uint64_t off, const char *name,
+		     struct uns_err *err)
 {
 	struct aligned a = { .block = atomic_load(&direct->block_bytes), .off = off, .len = len, .to = buf };
 	ssize_t n;

@@ -34,8 +34,8 @@ void uns_direct_begin(struct uns_direct *out, int fd);
 
 /* uns_fd_pread, of any bytes into any memory. A file system that refuses only now is read by way of the page cache
  * from here on. */
-int uns_direct_pread(struct uns_direct *direct, int fd, void *buf, size_t len, uint64_t off,
-		     const char *name, struct uns_err *err);
+int uns_direct_pread(struct uns_direct *direct, int fd, void *buf, size_t len, uint64_t off, const char *name,
+		     struct uns_err *err);
 
 static inline bool uns_direct_is_on(const struct uns_direct *direct)
 {

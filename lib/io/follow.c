@@ -108,9 +108,8 @@ static int step_up(struct walk *w, const char *rest, const char *rel, struct uns
 
 	if (!w->done[0]) { /* ".." leads out of the base */
 		slash = strrchr(w->base[w->at].real, '/');
-		n = snprintf(path, sizeof(path), "%.*s/%s",
-			     slash ? (int)(slash - w->base[w->at].real) : 0, w->base[w->at].real,
-			     rest);
+		n = snprintf(path, sizeof(path), "%.*s/%s", slash ? (int)(slash - w->base[w->at].real) : 0,
+			     w->base[w->at].real, rest);
 		return n < (int)sizeof(path) ? jump(w, path, rel, err) : -ENAMETOOLONG;
 	}
 	slash = strrchr(w->done, '/');
@@ -126,8 +125,7 @@ static int step_up(struct walk *w, const char *rest, const char *rel, struct uns
 	return 0;
 }
 
-static int step_link(struct walk *w, const char *name, const char *rest, const char *rel,
-		     struct uns_err *err)
+static int step_link(struct walk *w, const char *name, const char *rest, const char *rel, struct uns_err *err)
 {
 	char target[PATH_MAX], path[PATH_MAX];
 	ssize_t len = readlinkat(w->fd, name, target, sizeof(target) - 1);
@@ -199,8 +197,7 @@ static int step(struct walk *w, const char *rel, int flags, int *fd, struct uns_
 	return *fd < 0 ? -errno : 1;
 }
 
-int uns_follow_open(const struct uns_base *base, size_t n_bases, const char *rel, int flags,
-		    struct uns_err *err)
+int uns_follow_open(const struct uns_base *base, size_t n_bases, const char *rel, int flags, struct uns_err *err)
 {
 	UNS_CLEANUP(close_walk) struct walk w = { .base = base, .n_bases = n_bases, .fd = -1 };
 	int fd = -1, rc;

@@ -19,7 +19,6 @@ struct uns_base {
  * bases. Nothing outside is even looked at: it might be this very mount, which would then wait for
  * itself. O_NOFOLLOW in flags: a final link is opened, not followed. Returns a descriptor, or a
  * negative errno; -EXDEV names the link that leads outside. */
-int uns_follow_open(const struct uns_base *base, size_t n_bases, const char *rel, int flags,
-		    struct uns_err *err);
+int uns_follow_open(const struct uns_base *base, size_t n_bases, const char *rel, int flags, struct uns_err *err);
 
 #endif

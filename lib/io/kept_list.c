@@ -4,10 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-
-enum { FRESH_S = 5 }; /* a directory changed so lately may change again within the same mtime */
-
 struct uns_kept_list {
 	unsigned refs; /* atomic */
 	struct uns_arena arena;
@@ -88,11 +84,6 @@ static void keep(struct uns_kept_lists *lists, struct uns_kept_list *kept)
 	uns_kept_list_put(old);
 }
 
-static bool is_old(const struct uns_identity *id)
-{
-	return (uns_wall_ns() - id->mtime_ns) / 1000000000 > FRESH_S;
-}
-
 static int list_new(const struct uns_root *root, const char *rel, int fd, const struct uns_stat *now,
 		    struct uns_kept_list **out, struct uns_err *err)
 {
@@ -112,10 +103,9 @@ static int list_new(const struct uns_root *root, const char *rel, int fd, const 
 }
 
 int uns_list_kept(struct uns_kept_lists *lists, const struct uns_root *root, const char *rel, int fd,
-		  const struct uns_stat *now, struct uns_kept_list **kept, struct uns_listing *out,
-		  struct uns_err *err)
+		  const struct uns_stat *now, struct uns_kept_list **kept, struct uns_listing *out, struct uns_err *err)
 {
-	bool old = is_old(&now->id); /* before it is listed */
+	bool old = uns_identity_is_old(&now->id); /* before it is listed */
 
 	*kept = find(lists, root, rel, &now->id);
 	if (!*kept) {

@@ -3,9 +3,9 @@
 #include "io/numbers.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "io/mounts.h"
 
 enum { KEPT = 64 };
 
@@ -20,35 +20,13 @@ static struct {
 
 static bool type_has_numbers(const char *type)
 {
-	static const char *const without[] = { "fuse ", "fuse.", "cifs ", "smb3 " };
+	static const char *const without[] = { "fuse", "cifs", "smb3" };
 	size_t i;
 
 	for (i = 0; i < sizeof(without) / sizeof(*without); i++)
-		if (strncmp(type, without[i], strlen(without[i])) == 0)
+		if (strcmp(type, without[i]) == 0)
 			return false;
-	return true;
-}
-
-/* "36 35 0:42 /root /mount/point rw - fuse.rclone source options" */
-static bool look_up(unsigned dev_minor)
-{
-	FILE *table = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL;
-	const char *type;
-	unsigned is_major, is_minor;
-	bool last = true;
-	size_t cap = 0;
-
-	while (table && getline(&line, &cap, table) >= 0) {
-		type = strstr(line, " - ");
-		if (type && sscanf(line, "%*u %*u %u:%u", &is_major, &is_minor) == 2 && !is_major &&
-		    is_minor == dev_minor)
-			last = type_has_numbers(type + 3);
-	}
-	free(line);
-	if (table)
-		fclose(table);
-	return last;
+	return strncmp(type, "fuse.", strlen("fuse.")) != 0;
 }
 
 /* -1 = not known. */
@@ -64,6 +42,7 @@ static int find(unsigned dev_minor)
 
 bool uns_inodes_last(unsigned dev_major, unsigned dev_minor)
 {
+	char type[64];
 	int last;
 
 	if (dev_major)
@@ -73,7 +52,7 @@ bool uns_inodes_last(unsigned dev_major, unsigned dev_minor)
 	pthread_rwlock_unlock(&known.lock);
 	if (last >= 0)
 		return last;
-	last = look_up(dev_minor);
+	last = !uns_mount_type(0, dev_minor, type, sizeof(type)) || type_has_numbers(type);
 	pthread_rwlock_wrlock(&known.lock);
 	if (find(dev_minor) < 0) {
 		known.v[known.n % KEPT].dev_minor = dev_minor;

@@ -36,6 +36,7 @@ struct uns_root {
 	bool trusted;
 	bool has_openat2; /* older kernels and some sandboxes do not */
 	uint64_t *looks;  /* atomic */
+	unsigned more_refs; /* atomic: than one */
 };
 
 static void count_look(const struct uns_root *root)
@@ -94,10 +95,18 @@ static int base_open(const char *path, struct uns_base *base, struct uns_err *er
 	return 0;
 }
 
+struct uns_root *uns_root_ref(struct uns_root *root)
+{
+	__atomic_add_fetch(&root->more_refs, 1, __ATOMIC_RELAXED);
+	return root;
+}
+
 void uns_root_close(struct uns_root *root)
 {
 	size_t i;
 
+	if (root && __atomic_fetch_sub(&root->more_refs, 1, __ATOMIC_ACQ_REL))
+		return;
 	for (i = 0; root && i < root->n_bases; i++) {
 		uns_close_p(&root->base[i].fd);
 		free(root->base[i].given);
@@ -158,8 +167,7 @@ static int open_above(struct uns_root *root, unsigned levels, struct uns_err *er
 	return 0;
 }
 
-int uns_root_open(const char *path, const struct uns_root_options *options, struct uns_root **out,
-		  struct uns_err *err)
+int uns_root_open(const char *path, const struct uns_root_options *options, struct uns_root **out, struct uns_err *err)
 {
 	UNS_CLEANUP(root_close_p) struct uns_root *root = calloc(1, sizeof(*root));
 	size_t n_follow = options ? options->n_follow : 0, i;
@@ -182,8 +190,8 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 	return 0;
 }
 
-int uns_root_up(const struct uns_root *root, const char *rel, struct uns_arena *arena,
-		const struct uns_root **root_up, const char **rel_up, struct uns_err *err)
+int uns_root_up(const struct uns_root *root, const char *rel, struct uns_arena *arena, const struct uns_root **root_up,
+		const char **rel_up, struct uns_err *err)
 {
 	*root_up = *rel ? root : root->above;
 	*rel_up = *rel ? uns_path_parent(arena, rel) : root->above ? "" : NULL;
@@ -235,8 +243,7 @@ static int open_below(const struct uns_root *root, const char *rel, int flags, s
 
 	count_look(root);
 	if (*rel == '/' || !is_plain_path(rel))
-		return uns_fail(err, -EXDEV, "%s: \"%s\" is not a path below it",
-				uns_root_path(root), rel);
+		return uns_fail(err, -EXDEV, "%s: \"%s\" is not a path below it", uns_root_path(root), rel);
 	if (root->trusted || root->has_openat2)
 		fd = open_by_kernel(root, *rel ? rel : ".", flags);
 	if (fd == -EXDEV)
@@ -282,8 +289,14 @@ static int stat_at(int dir, const char *name, int flags, struct uns_stat *out)
 	return 0;
 }
 
-static int stat_fd(const struct uns_root *root, const char *rel, int fd, struct uns_stat *out,
-		   struct uns_err *err)
+int uns_path_stat(const char *path, struct uns_stat *out, struct uns_err *err)
+{
+	int code = stat_at(AT_FDCWD, path, 0, out);
+
+	return code < 0 ? uns_fail(err, code, "%s: %s", path, strerror(-code)) : 0;
+}
+
+static int stat_fd(const struct uns_root *root, const char *rel, int fd, struct uns_stat *out, struct uns_err *err)
 {
 	int code = stat_at(fd, "", AT_EMPTY_PATH, out);
 
@@ -353,8 +366,7 @@ static int add_links_way(const struct uns_root *root, const char *rel, int fd, s
 	return 0;
 }
 
-int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, struct uns_stat *out,
-		  struct uns_err *err)
+int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, struct uns_stat *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -EXDEV;
 	struct uns_err unused = { 0 };
@@ -373,8 +385,8 @@ int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, str
 	return code < 0 ? uns_root_fail(root, rel, code, err) : 0;
 }
 
-int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_arena *arena,
-		      const char **out, struct uns_err *err)
+int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_arena *arena, const char **out,
+		      struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = open_below(root, rel, O_PATH | O_CLOEXEC | O_NOFOLLOW, err);
 	char target[PATH_MAX];
@@ -398,8 +410,8 @@ static enum uns_kind kind_of_entry(const struct uns_root *root, int dir, const s
 	return uns_dir_stat(root, dir, d->d_name, &st) < 0 ? UNS_KIND_OTHER : st.kind; /* gone again */
 }
 
-static bool listing_add(struct uns_listing *list, size_t *cap, struct uns_arena *arena,
-			const char *name, enum uns_kind kind)
+static bool listing_add(struct uns_listing *list, size_t *cap, struct uns_arena *arena, const char *name,
+			enum uns_kind kind)
 {
 	if (!UNS_ARENA_ROOM(arena, list->v, list->n, *cap))
 		return false;
@@ -417,8 +429,7 @@ static int by_name(const void *a, const void *b)
 	return uns_str_natural(x->name, y->name);
 }
 
-static int read_entries(const struct uns_root *root, int dir, struct uns_arena *arena,
-			struct uns_listing *out)
+static int read_entries(const struct uns_root *root, int dir, struct uns_arena *arena, struct uns_listing *out)
 {
 	UNS_CLEANUP(uns_free_p) char *buf = malloc(DENTS_BYTES);
 	const struct dirent64 *d;
@@ -438,8 +449,8 @@ static int read_entries(const struct uns_root *root, int dir, struct uns_arena *
 	return n < 0 ? -errno : 0;
 }
 
-int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct uns_arena *arena,
-		 struct uns_listing *out, struct uns_err *err)
+int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct uns_arena *arena, struct uns_listing *out,
+		 struct uns_err *err)
 {
 	int code;
 
@@ -453,16 +464,15 @@ int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct un
 	return 0;
 }
 
-int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena *arena,
-		  struct uns_listing *out, struct uns_err *err)
+int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena *arena, struct uns_listing *out,
+		  struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = open_below(root, rel, DIR_FLAGS, err);
 
 	return fd < 0 ? fd : uns_dir_list(root, rel, fd, arena, out, err);
 }
 
-int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
-		      struct uns_err *err)
+int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int dir = open_below(root, rel, DIR_FLAGS, err);
 	int code;
@@ -519,8 +529,7 @@ static int fail_not_regular(const struct uns_root *root, const char *rel, struct
 	return -ENOTSUP;
 }
 
-int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
-		       struct uns_err *err)
+int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int file = -1;
 	struct uns_err why = { 0 };
@@ -544,9 +553,8 @@ int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd, st
 	return 0;
 }
 
-int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t max_bytes,
-		       struct uns_arena *arena, struct uns_span *out, struct uns_stat *out_stat,
-		       struct uns_err *err)
+int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t max_bytes, struct uns_arena *arena,
+		       struct uns_span *out, struct uns_stat *out_stat, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_stat st;
@@ -555,9 +563,8 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
 
 	UNS_TRY(uns_root_open_file(root, rel, &fd, &st, err));
 	if (st.id.size > max_bytes) {
-		uns_fail(err, -ENOTSUP, "%s/%s: %llu bytes; expected at most %llu",
-			 uns_root_path(root), rel, (unsigned long long)st.id.size,
-			 (unsigned long long)max_bytes);
+		uns_fail(err, -ENOTSUP, "%s/%s: %llu bytes; expected at most %llu", uns_root_path(root), rel,
+			 (unsigned long long)st.id.size, (unsigned long long)max_bytes);
 		uns_fail_about(err, rel);
 		return -ENOTSUP;
 	}
@@ -581,8 +588,10 @@ int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct un
 	int code = stat_at(fd, "", AT_EMPTY_PATH, &st);
 
 	if (code < 0)
-		return uns_fail(err, code == -ESTALE ? code : -EIO, "its size and times cannot be "
-								    "read: %s", strerror(-code));
+		return uns_fail(err, code == -ESTALE ? code : -EIO,
+				"its size and times cannot be "
+				"read: %s",
+				strerror(-code));
 	*out = st.id;
 	if (nlink)
 		*nlink = st.nlink;
@@ -592,11 +601,9 @@ int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct un
 int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, struct uns_err *err)
 {
 	if (got < 0)
-		return uns_fail(err, errno == ESTALE ? -ESTALE : -EIO,
-				"%s: reading %zu bytes at %llu: %m", name, len,
+		return uns_fail(err, errno == ESTALE ? -ESTALE : -EIO, "%s: reading %zu bytes at %llu: %m", name, len,
 				(unsigned long long)off);
-	return uns_fail(err, -ESTALE,
-			"%s: the file ends at byte %llu: it became shorter while it was read", name,
+	return uns_fail(err, -ESTALE, "%s: the file ends at byte %llu: it became shorter while it was read", name,
 			(unsigned long long)off);
 }
 

@@ -31,15 +31,15 @@ struct uns_root_options {
 struct uns_root;
 
 /* path: any directory. Its absolute name is kept for messages. */
-int uns_root_open(const char *path, const struct uns_root_options *options, struct uns_root **out,
-		  struct uns_err *err);
-void uns_root_close(struct uns_root *root);
+int uns_root_open(const char *path, const struct uns_root_options *options, struct uns_root **out, struct uns_err *err);
+void uns_root_close(struct uns_root *root); /* when it was closed once for each reference, it is gone */
+struct uns_root *uns_root_ref(struct uns_root *root); /* one more */
 const char *uns_root_path(const struct uns_root *root);
 
 /* The directory that holds directory `rel`, as a root and a path below that (in the arena). Of the root itself
  * it is one above, where the options allow it: *rel_up is NULL if they do not, or if there is none. */
-int uns_root_up(const struct uns_root *root, const char *rel, struct uns_arena *arena,
-		const struct uns_root **root_up, const char **rel_up, struct uns_err *err);
+int uns_root_up(const struct uns_root *root, const char *rel, struct uns_arena *arena, const struct uns_root **root_up,
+		const char **rel_up, struct uns_err *err);
 /* The last component of a directory's absolute name, also of the root's. Lives as long as root and `rel`. */
 const char *uns_root_name(const struct uns_root *root, const char *rel);
 
@@ -50,12 +50,14 @@ uint64_t uns_root_looks(const struct uns_root *root);
 
 /* Follows a final link only where the root's options allow it and `follow` is set; otherwise a link
  * is reported as UNS_KIND_LINK. */
-int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, struct uns_stat *out,
-		  struct uns_err *err);
+int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, struct uns_stat *out, struct uns_err *err);
+
+/* What an absolute path leads to, below no root. */
+int uns_path_stat(const char *path, struct uns_stat *out, struct uns_err *err);
 
 /* The link's target as text, in the arena. */
-int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_arena *arena,
-		      const char **out, struct uns_err *err);
+int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_arena *arena, const char **out,
+		      struct uns_err *err);
 
 struct uns_entry {
 	const char *name;
@@ -67,19 +69,18 @@ struct uns_listing {
 	size_t n;
 };
 
-int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena *arena,
-		  struct uns_listing *out, struct uns_err *err);
+int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena *arena, struct uns_listing *out,
+		  struct uns_err *err);
 
 /* -- for io/capture.c: one descriptor for many entries -- */
 
 /* Open a directory to list it. */
-int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
-		      struct uns_err *err);
+int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out, struct uns_err *err);
 /* Open it to stat what is in it only; negative errno. */
 int uns_root_open_path(const struct uns_root *root, const char *rel);
 /* `rel` is for the sentence. */
-int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct uns_arena *arena,
-		 struct uns_listing *out, struct uns_err *err);
+int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct uns_arena *arena, struct uns_listing *out,
+		 struct uns_err *err);
 /* The entry itself, links not followed; negative errno. */
 int uns_dir_stat(const struct uns_root *root, int dir, const char *name, struct uns_stat *out);
 /* "ROOT/rel: No such file or directory" */
@@ -94,22 +95,20 @@ bool uns_listing_has_glob(const struct uns_listing *list, const char *glob);
 
 /* A read-only descriptor of a regular file and what it was at that moment.
  * -ENOENT absent, -ELOOP/-EXDEV a link that may not be followed, -ENOTSUP not a regular file. */
-int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd,
-		       struct uns_stat *out, struct uns_err *err);
+int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
+		       struct uns_err *err);
 
 /* A whole small file. -ENOTSUP when it is larger than max_bytes. The bytes are in the arena,
  * followed by one NUL that is not counted. `out_stat` may be NULL. */
-int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t max_bytes,
-		       struct uns_arena *arena, struct uns_span *out, struct uns_stat *out_stat,
-		       struct uns_err *err);
+int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t max_bytes, struct uns_arena *arena,
+		       struct uns_span *out, struct uns_stat *out_stat, struct uns_err *err);
 
 /* fstat as an identity; *nlink (may be NULL): how many names the file has. */
 int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct uns_err *err);
 
 /* pread until len bytes are there, EINTR retried; -EIO on error, -ESTALE at end of file (the caller
  * knew the size, so the file was cut). `name` is for the sentence. */
-int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name,
-		 struct uns_err *err);
+int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, struct uns_err *err);
 /* What such a read fails with: `got` is -1, with errno, or 0, at the end of the file. */
 int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, struct uns_err *err);
 /* The same without waiting for storage: -EAGAIN, without a sentence, when the bytes are not in

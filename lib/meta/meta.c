@@ -6,19 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "facts/fact_files.h"
 #include "facts/fact_keys.h"
 #include "facts/stored_units.h"
 #include "api/caller.h"
 #include "wire/json.h"
+#include "wire/json_text.h"
 
 enum { STORE_VERSION = 1 };
 #define MAX_VALUE_BYTES  (UINT64_C(16) << 20)
 #define MAX_IMPORT_BYTES (UINT64_C(512) << 20)
 
 /* Answers come from a store, or with its sentence. */
-static struct uns_store *hold_or_fail(struct unshard *u, struct uns_err *err, int *code)
+static struct uns_store *store_hold_or_fail(struct unshard *u, struct uns_err *err, int *code)
 {
 	struct uns_store *store = store_hold(&u->store, err);
 
@@ -26,12 +29,12 @@ static struct uns_store *hold_or_fail(struct unshard *u, struct uns_err *err, in
 	return store;
 }
 
-static int set_all(struct unshard *u, const struct uns_store_fact *facts, size_t n, struct uns_err *err)
+static int facts_set(struct unshard *u, const struct uns_store_fact *facts, size_t n, struct uns_err *err)
 {
 	struct uns_store *store;
 	int code;
 
-	store = hold_or_fail(u, err, &code);
+	store = store_hold_or_fail(u, err, &code);
 	if (!store)
 		return code;
 	code = uns_store_set_all(store, facts, n, err);
@@ -39,8 +42,7 @@ static int set_all(struct unshard *u, const struct uns_store_fact *facts, size_t
 	return code;
 }
 
-int unshard_meta_list(unshard *u, const char *path, const struct unshard_calls *calls,
-		      struct unshard_error *error)
+int unshard_meta_list(unshard *u, const char *path, const struct unshard_calls *calls, struct unshard_error *error)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_store_fact *v = NULL;
@@ -56,43 +58,52 @@ int unshard_meta_list(unshard *u, const char *path, const struct unshard_calls *
 	if (code < 0 && err.code)
 		code = err.code;
 	for (i = 0; code == 0 && caller.calls.fact && i < n; i++) {
-		fact = (struct unshard_fact){ sizeof(fact), v[i].subject, v[i].key, v[i].json,
-					      v[i].origin, v[i].time_s };
+		fact = (struct unshard_fact){
+			sizeof(fact), v[i].subject, v[i].key, v[i].json, v[i].origin, v[i].time_s
+		};
 		code = caller.calls.fact(caller.calls.ctx, &fact);
 	}
 	return give_error(error, &err, caller_fini(&caller, code));
 }
 
-/* JSON as it was written, without its blanks; what does not begin like JSON is a text. */
-static int value_json(const char *value, struct uns_text *out, struct uns_err *err)
+/* The value as it is written, which may say more than a double holds, without its blanks. */
+static int value_copy(struct uns_span value, struct uns_text *out, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
-	UNS_CLEANUP(uns_free_p) char *copy = NULL;
-	const char *nan = NULL;
+	UNS_CLEANUP(uns_free_p) char *copy = strndup((const char *)value.p, uns_span_left(&value));
 
-	if (strlen(value) > MAX_VALUE_BYTES)
-		return uns_fail(err, -EFBIG, "the value is too long: %zu bytes", strlen(value));
-	parsed = cJSON_ParseWithOpts(value, &nan, 1);
-	if (parsed) { /* again, by the rules for JSON from elsewhere */
-		cJSON_Delete(parsed);
-		parsed = NULL;
-		UNS_TRY(uns_json_parse(uns_span_of(value, strlen(value)), &parsed, err));
-		copy = strdup(value);
-		if (!copy)
-			return uns_oom(err);
-		cJSON_Minify(copy);
-		uns_text_str(out, copy);
-	} else if (*value && strchr("{[\"", *value)) {
-		return uns_fail(err, -EINVAL, "%.100s is not JSON", value);
-	} else {
-		uns_text_json_str(out, value);
-		UNS_TRY(uns_json_parse(uns_span_of(out->p, out->len), &parsed, err));
-	}
+	UNS_TRY_ALLOC(copy, err);
+	if (strlen(copy) > MAX_VALUE_BYTES)
+		return uns_fail(err, -EFBIG, "the value is too long: %zu bytes", strlen(copy));
+	cJSON_Minify(copy);
+	uns_text_str(out, copy);
 	return out->failed ? uns_oom(err) : 0;
 }
 
-static int set(struct unshard *u, const char *path, const char *key, const char *value,
-	       const char *origin, struct uns_err *err)
+/* JSON; what is none and does not begin like it is a text. */
+static int value_json(const char *value, struct uns_text *out, struct uns_err *err)
+{
+	const struct uns_span span = uns_span_of(value, strlen(value));
+	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
+	struct uns_err why = { 0 };
+	int code;
+
+	if (!uns_utf8_valid(span.p, uns_span_left(&span), false))
+		return uns_fail(err, -EINVAL, "the value is not UTF-8");
+	code = uns_json_parse(span, &parsed, &why);
+	if (code == 0)
+		return value_copy(span, out, err);
+	if (code != -EBADMSG)
+		return uns_fail_as(err, &why);
+	if (*value && strchr("{[\"", *value))
+		return uns_fail(err, -EINVAL, "%.100s is not JSON", value);
+	if (strlen(value) > MAX_VALUE_BYTES)
+		return uns_fail(err, -EFBIG, "the value is too long: %zu bytes", strlen(value));
+	uns_text_json_str(out, value);
+	return out->failed ? uns_oom(err) : 0;
+}
+
+static int fact_set(struct unshard *u, const char *path, const char *key, const char *value, const char *origin,
+		    struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	UNS_CLEANUP(uns_text_fini) struct uns_text json = UNS_TEXT_INIT;
@@ -100,11 +111,10 @@ static int set(struct unshard *u, const char *path, const char *key, const char 
 	struct uns_store *store;
 	int code;
 
-	if (!subject)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(subject, err);
 	UNS_TRY(value_json(value, &json, err));
 	UNS_TRY(fact_key_check(key, json.p, err));
-	store = hold_or_fail(u, err, &code);
+	store = store_hold_or_fail(u, err, &code);
 	if (!store)
 		return code;
 	code = uns_store_set(store, subject, key, json.p, origin ? origin : "set by the user", err);
@@ -112,12 +122,12 @@ static int set(struct unshard *u, const char *path, const char *key, const char 
 	return code;
 }
 
-int unshard_meta_set(unshard *u, const char *path, const char *key, const char *value,
-		     const char *origin, struct unshard_error *error)
+int unshard_meta_set(unshard *u, const char *path, const char *key, const char *value, const char *origin,
+		     struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 
-	return give_error(error, &err, set(u, path, key, value, origin, &err));
+	return give_error(error, &err, fact_set(u, path, key, value, origin, &err));
 }
 
 int unshard_meta_unset(unshard *u, const char *path, const char *key, struct unshard_error *error)
@@ -130,7 +140,7 @@ int unshard_meta_unset(unshard *u, const char *path, const char *key, struct uns
 
 	if (!subject)
 		return give_error(error, &err, -ENOMEM);
-	store = hold_or_fail(u, &err, &code);
+	store = store_hold_or_fail(u, &err, &code);
 	if (store) {
 		code = uns_store_unset(store, subject, key, &err);
 		store_release(&u->store);
@@ -141,8 +151,7 @@ int unshard_meta_unset(unshard *u, const char *path, const char *key, struct uns
 /* -- a trainer's file -- */
 
 /* Whether the checkpoint's optimizer is one that this layout names. */
-static int try_layout(struct unshard *u, struct dir_record *record, const char *layout,
-		      struct uns_err *err)
+static int try_layout(struct unshard *u, struct dir_record *record, const char *layout, struct uns_err *err)
 {
 	struct uns_format_options options = u->opt.format;
 	struct uns_capture *capture = NULL;
@@ -159,8 +168,7 @@ static int try_layout(struct unshard *u, struct dir_record *record, const char *
 		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER)
 			code = uns_fail_with(err, &cat->findings[i]);
 	if (code == 0 && !cat->summary.units)
-		code = uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_NO_FLAT_UNITS,
-						      .scope = UNS_SCOPE_OPTIMIZER,
+		code = uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_NO_FLAT_UNITS, .scope = UNS_SCOPE_OPTIMIZER,
 						      .checkpoint = record->path));
 	uns_catalog_free(cat);
 	uns_capture_free(capture);
@@ -169,8 +177,8 @@ static int try_layout(struct unshard *u, struct dir_record *record, const char *
 
 /* An imported layout for the checkpoint at `path`: it must fit, and from then on belongs to the files that
  * are there now. For a run's directory it is compared with each checkpoint when that is read. */
-static int bind_units(struct unshard *u, const char *path, struct uns_arena *arena,
-		      struct uns_store_fact *fact, struct uns_err *err)
+static int bind_units(struct unshard *u, const char *path, struct uns_arena *arena, struct uns_store_fact *fact,
+		      struct uns_err *err)
 {
 	struct dir_record *record;
 	int code;
@@ -187,8 +195,7 @@ static int bind_units(struct unshard *u, const char *path, struct uns_arena *are
 	return code;
 }
 
-static int import_file(struct unshard *u, const char *path, const char *file, size_t *n,
-		       struct uns_err *err)
+static int facts_import_file(struct unshard *u, const char *path, const char *file, size_t *n, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const struct uns_root_options trusted = { .trusted = true };
@@ -201,8 +208,7 @@ static int import_file(struct unshard *u, const char *path, const char *file, si
 	size_t i;
 	int code;
 
-	if (!dir || !origin || !subject)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(dir && origin && subject, err);
 	UNS_TRY(uns_root_open(*dir ? dir : slash ? "/" : ".", &trusted, &root, err));
 	code = fact_file_read(root, slash ? slash + 1 : file, origin, &arena, &facts, n, err);
 	uns_root_close(root);
@@ -212,7 +218,7 @@ static int import_file(struct unshard *u, const char *path, const char *file, si
 		if (strcmp(facts[i].key, UNITS_FACT) == 0)
 			UNS_TRY(bind_units(u, path, &arena, &facts[i], err));
 	}
-	return set_all(u, facts, *n, err);
+	return facts_set(u, facts, *n, err);
 }
 
 int unshard_meta_import_file(unshard *u, const char *path, const char *file, size_t *n_facts,
@@ -220,7 +226,7 @@ int unshard_meta_import_file(unshard *u, const char *path, const char *file, siz
 {
 	struct uns_err err = { 0 };
 	size_t n = 0;
-	int code = import_file(u, path, file, &n, &err);
+	int code = facts_import_file(u, path, file, &n, &err);
 
 	if (n_facts)
 		*n_facts = code < 0 ? 0 : n;
@@ -229,10 +235,25 @@ int unshard_meta_import_file(unshard *u, const char *path, const char *file, siz
 
 /* -- the whole store -- */
 
+/* A directory's name may be any bytes, and JSON is UTF-8: then "subject" is for people, and "subject_hex" is the name.
+ */
+static void write_subject(struct uns_text *out, const char *subject)
+{
+	const uint8_t *p = (const uint8_t *)subject;
+
+	uns_text_json_str(out, subject);
+	if (uns_utf8_valid(p, strlen(subject), false))
+		return;
+	uns_text_str(out, ", \"subject_hex\": \"");
+	for (; *p; p++)
+		uns_text_printf(out, "%02x", *p);
+	uns_text_str(out, "\"");
+}
+
 static void write_fact(struct uns_text *out, const struct uns_store_fact *f, bool first)
 {
 	uns_text_str(out, first ? "\n  {\"subject\": " : ",\n  {\"subject\": ");
-	uns_text_json_str(out, f->subject);
+	write_subject(out, f->subject);
 	uns_text_str(out, ", \"key\": ");
 	uns_text_json_str(out, f->key);
 	uns_text_printf(out, ", \"value\": %s, \"origin\": ", f->json);
@@ -240,7 +261,7 @@ static void write_fact(struct uns_text *out, const struct uns_store_fact *f, boo
 	uns_text_printf(out, ", \"time\": %lld}", (long long)f->time_s);
 }
 
-static int export(struct unshard *u, char **json, struct uns_err *err)
+static int facts_export(struct unshard *u, char **json, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	UNS_CLEANUP(uns_text_fini) struct uns_text out = UNS_TEXT_INIT;
@@ -249,7 +270,7 @@ static int export(struct unshard *u, char **json, struct uns_err *err)
 	size_t n = 0, i;
 	int code;
 
-	store = hold_or_fail(u, err, &code);
+	store = store_hold_or_fail(u, err, &code);
 	if (!store)
 		return code;
 	code = uns_store_facts(store, NULL, &arena, &v, &n, err);
@@ -267,55 +288,89 @@ int unshard_meta_export(unshard *u, char **json, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 
-	return give_error(error, &err, export(u, json, &err));
+	return give_error(error, &err, facts_export(u, json, &err));
 }
 
-static int read_fact(const cJSON *item, struct uns_arena *arena, struct uns_store_fact *out,
-		     struct uns_err *err)
+/* NULL = it is absent, or no pairs of hexadecimal digits without 00. */
+static const char *read_hex(const char *hex, struct uns_arena *arena)
 {
-	const cJSON *value = cJSON_GetObjectItemCaseSensitive(item, "value");
-	const char *origin = uns_json_str(item, "origin");
-	UNS_CLEANUP(uns_free_p) char *json = value ? cJSON_PrintUnformatted(value) : NULL;
+	size_t n = hex ? strlen(hex) / 2 : 0, i;
+	char *out = hex ? uns_arena_alloc(arena, n + 1, 1) : NULL;
+	unsigned byte;
 
-	out->subject = uns_json_str(item, "subject");
-	out->key = uns_json_str(item, "key");
-	if (!out->subject || out->subject[0] != '/' || !out->key || !value)
-		return uns_fail(err, -EBADMSG,
-				"a fact needs an absolute \"subject\", a \"key\" and a "
-				"\"value\"");
-	if (!json)
-		return uns_oom(err);
-	UNS_TRY(fact_key_check(out->key, json, err));
+	if (!out || hex[2 * n] || hex[strspn(hex, "0123456789abcdefABCDEF")])
+		return NULL;
+	for (i = 0; i < n; i++) {
+		if (sscanf(hex + 2 * i, "%2x", &byte) != 1 || !byte)
+			return NULL;
+		out[i] = (char)byte;
+	}
+	out[n] = '\0';
+	return out;
+}
+
+static int read_subject(const cJSON *item, struct uns_arena *arena, const char **out, struct uns_err *err)
+{
+	const char *subject = uns_json_str(item, "subject");
+
+	if (cJSON_HasObjectItem(item, "subject_hex"))
+		subject = read_hex(uns_json_str(item, "subject_hex"), arena);
+	if (!subject || subject[0] != '/')
+		return uns_fail(err, -EBADMSG, "a fact needs an absolute \"subject\", a \"key\" and a \"value\"");
+	*out = uns_arena_str(arena, subject);
+	return *out ? 0 : uns_oom(err);
+}
+
+static int read_fact(struct uns_span text, struct uns_arena *arena, struct uns_store_fact *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *item = NULL;
+	UNS_CLEANUP(uns_text_fini) struct uns_text json = UNS_TEXT_INIT;
+	const char *origin, *key;
+	struct uns_span value;
+
+	UNS_TRY(uns_json_parse(text, &item, err));
+	UNS_TRY(read_subject(item, arena, &out->subject, err));
+	key = uns_json_str(item, "key");
+	if (!key || !uns_json_text_get(text, "value", &value))
+		return uns_fail(err, -EBADMSG, "a fact needs an absolute \"subject\", a \"key\" and a \"value\"");
+	UNS_TRY(value_copy(value, &json, err));
+	UNS_TRY(fact_key_check(key, json.p, err));
 	if (!uns_json_int(item, "time", &out->time_s) || out->time_s < 0)
 		out->time_s = 0;
-	out->origin = origin ? origin : "imported";
-	out->json = uns_arena_str(arena, json);
-	return out->json ? 0 : uns_oom(err);
+	origin = uns_json_str(item, "origin");
+	out->origin = uns_arena_str(arena, origin ? origin : "imported");
+	out->key = uns_arena_str(arena, key);
+	out->json = uns_arena_str(arena, json.p);
+	return out->origin && out->key && out->json ? 0 : uns_oom(err);
 }
 
-static int read_facts(const cJSON *json, struct uns_arena *arena, struct uns_store_fact **out,
+/* text: of `json`. */
+static int read_facts(struct uns_span text, const cJSON *json, struct uns_arena *arena, struct uns_store_fact **out,
 		      size_t *n, struct uns_err *err)
 {
-	const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "facts"), *item;
+	struct uns_span list, key, item;
+	struct uns_store_fact *facts = NULL;
+	size_t cap = 0;
 	int64_t version;
 
-	if (!uns_json_int(json, "unshard_store", &version) || !cJSON_IsArray(list))
+	if (!uns_json_int(json, "unshard_store", &version) || !uns_json_text_get(text, "facts", &list) ||
+	    *list.p != '[')
 		return uns_fail(err, -EINVAL, "not a file that `unshard meta export` wrote");
 	if (version > STORE_VERSION)
-		return uns_fail(err, -ENOTSUP, "exported by a newer unshard: import it with that "
-					       "version");
-	*out = UNS_NEW_N(arena, struct uns_store_fact, (size_t)cJSON_GetArraySize(list));
-	if (!*out)
-		return uns_oom(err);
-	cJSON_ArrayForEach (item, list) {
-		if (read_fact(item, arena, &(*out)[*n], err) < 0)
+		return uns_fail(err, -ENOTSUP, "exported by a newer unshard: import it with that version");
+	while (uns_json_text_next(&list, &key, &item)) {
+		if (!UNS_ARENA_ROOM(arena, facts, *n, cap))
+			return uns_oom(err);
+		facts[*n] = (struct uns_store_fact){ 0 };
+		if (read_fact(item, arena, &facts[*n], err) < 0)
 			return uns_fail_in(err, "fact %zu", *n + 1);
 		++*n;
 	}
+	*out = facts;
 	return 0;
 }
 
-static int import(struct unshard *u, const char *text, size_t *n, struct uns_err *err)
+static int facts_import(struct unshard *u, const char *text, size_t *n, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
@@ -324,15 +379,15 @@ static int import(struct unshard *u, const char *text, size_t *n, struct uns_err
 	if (strlen(text) > MAX_IMPORT_BYTES)
 		return uns_fail(err, -EFBIG, "the file is too long: %zu bytes", strlen(text));
 	UNS_TRY(uns_json_parse(uns_span_of(text, strlen(text)), &json, err));
-	UNS_TRY(read_facts(json, &arena, &facts, n, err));
-	return set_all(u, facts, *n, err);
+	UNS_TRY(read_facts(uns_span_of(text, strlen(text)), json, &arena, &facts, n, err));
+	return facts_set(u, facts, *n, err);
 }
 
 int unshard_meta_import(unshard *u, const char *json, size_t *n_facts, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	size_t n = 0;
-	int code = import(u, json, &n, &err);
+	int code = facts_import(u, json, &n, &err);
 
 	if (n_facts)
 		*n_facts = code < 0 ? 0 : n;
@@ -345,7 +400,7 @@ int unshard_meta_clear_cache(unshard *u, struct unshard_error *error)
 	struct uns_store *store;
 	int code;
 
-	store = hold_or_fail(u, &err, &code);
+	store = store_hold_or_fail(u, &err, &code);
 	if (store) {
 		code = uns_store_memo_clear(store, &err);
 		store_release(&u->store);

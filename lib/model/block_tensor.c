@@ -7,7 +7,8 @@
 #include "base/cleanup.h"
 
 /* The tensor that has the bytes; its dtype may be another one than that of the alias which was asked for. */
-static int resolve(const struct uns_catalog *cat, struct uns_block *block, const struct uns_tensor *first, struct uns_err *err)
+static int resolve(const struct uns_catalog *cat, struct uns_block *block, const struct uns_tensor *first,
+		   struct uns_err *err)
 {
 	const struct uns_tensor *t;
 	unsigned i;
@@ -15,8 +16,10 @@ static int resolve(const struct uns_catalog *cat, struct uns_block *block, const
 	for (i = 0; i < block->n_sources; i++) {
 		t = block->source[i].tensor = uns_tensor_with_bytes(cat, block->source[i].tensor);
 		if (t->dtype != first->dtype)
-			return uns_fail(err, -EBADMSG, "%s has dtype %s, and %s, which belongs to the same tensor, has %s", t->name,
-					uns_dtype_info(t->dtype)->torch, first->name, uns_dtype_info(first->dtype)->torch);
+			return uns_fail(err, -EBADMSG,
+					"%s has dtype %s, and %s, which belongs to the same tensor, has %s", t->name,
+					uns_dtype_info(t->dtype)->torch, first->name,
+					uns_dtype_info(first->dtype)->torch);
 	}
 	return 0;
 }
@@ -31,8 +34,7 @@ int uns_block_tensor_make(const struct uns_catalog *cat, const struct uns_shape 
 	struct uns_box *box = UNS_NEW_N(arena, struct uns_box, n);
 	size_t i;
 
-	if (!tensor || !piece || !own || !box)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(tensor && piece && own && box, err);
 	memcpy(own, block, n * sizeof(*own));
 	for (i = 0; i < n; i++) {
 		UNS_TRY(resolve(cat, &own[i], first, err));
@@ -40,8 +42,9 @@ int uns_block_tensor_make(const struct uns_catalog *cat, const struct uns_shape 
 		memcpy(box[i].len, shape->dim, sizeof(shape->dim));
 		box[i].len[0] /= n;
 		box[i].lo[0] = i * box[i].len[0];
-		piece[i] = (struct uns_piece){ .kind = UNS_PIECE_BOX, .box = &box[i], .container = UNS_BLOCK, .rank = -1,
-					       .block = &own[i] };
+		piece[i] = (struct uns_piece){
+			.kind = UNS_PIECE_BOX, .box = &box[i], .container = UNS_BLOCK, .rank = -1, .block = &own[i]
+		};
 	}
 	*tensor = *first;
 	tensor->shape = *shape;
@@ -62,8 +65,7 @@ int uns_block_tensor_transpose(const struct uns_catalog *cat, struct uns_named_t
 	UNS_CLEANUP(uns_free_p) struct uns_block *block = calloc(n, sizeof(*block));
 	uint64_t i;
 
-	if (!block)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(block, err);
 	for (i = 0; i < n; i++) {
 		block[i] = of_blocks ? *t->tensor->own[i].block
 				     : (struct uns_block){ .source = { { t->tensor, uns_named_first(t) + i * each } },

@@ -11,7 +11,8 @@ int uns_block_tensor_make(const struct uns_catalog *cat, const struct uns_shape 
 			  size_t n, struct uns_arena *arena, const struct uns_tensor **out, struct uns_err *err);
 
 /* *t has the shape [n, rows, columns], and its elements as they are stored, in one stretch or in n blocks. It becomes a
- * tensor of the shape [n, columns, rows], each of the n matrices transposed. Not for a tensor without elements. Pure. */
+ * tensor of the shape [n, columns, rows], each of the n matrices transposed. Not for a tensor without elements. Pure.
+ */
 int uns_block_tensor_transpose(const struct uns_catalog *cat, struct uns_named_tensor *t, struct uns_arena *arena,
 			       struct uns_err *err);
 

@@ -16,15 +16,14 @@ int uns_shape_check(const struct uns_shape *shape, enum uns_dtype dtype, struct 
 	uint32_t d;
 
 	if (shape->n > UNS_MAX_DIMS)
-		return uns_fail(err, -ENOTSUP, "a tensor has %u dimensions; unshard reads at most %d",
-				shape->n, UNS_MAX_DIMS);
+		return uns_fail(err, -ENOTSUP, "a tensor has %u dimensions; unshard reads at most %d", shape->n,
+				UNS_MAX_DIMS);
 	if ((unsigned)dtype >= UNS_N_DTYPES)
 		return uns_fail(err, -ENOTSUP, "a tensor has a dtype that unshard does not know");
 	bytes = uns_dtype_size(dtype);
 	/* A dimension of 0 must not hide an overflow of the others: strides multiply those too. */
 	for (d = 0; d < shape->n; d++)
-		if (shape->dim[d] && (!uns_u64_mul(bytes, shape->dim[d], &bytes) ||
-				      bytes > (uint64_t)INT64_MAX))
+		if (shape->dim[d] && (!uns_u64_mul(bytes, shape->dim[d], &bytes) || bytes > (uint64_t)INT64_MAX))
 			return uns_fail(err, -EBADMSG, "a tensor's shape makes more than 2^63 bytes");
 	return 0;
 }

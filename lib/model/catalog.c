@@ -12,41 +12,39 @@
 #include "base/cleanup.h"
 #include "base/hash.h"
 
-/* Room for one more element of an array. */
-static int make_room(struct uns_catalog *cat, void *array_p, size_t n, size_t *cap, size_t size,
-		     struct uns_err *err)
+/* Makes room for one more element of an array, unless what it would hold could not be allocated. */
+static int make_room(struct uns_catalog *cat, void *array_p, size_t n, size_t *cap, size_t size, struct uns_err *err)
 {
 	void **array = array_p, *bigger;
 	size_t want = *cap ? *cap * 2 : 16;
 
+	UNS_TRY(uns_arena_check(&cat->arena, err));
 	if (n < *cap)
 		return 0;
 	if (n >= UNS_NONE - 1)
 		return uns_fail(err, -ENOTSUP, "a checkpoint of more than 2^32 items");
-	bigger = cat->sealed ? uns_arena_grow(&cat->arena, *array, n, want, size) :
-			       reallocarray(*array, want, size);
-	if (!bigger)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(bigger = cat->sealed ? uns_arena_grow(&cat->arena, *array, n, want, size)
+					   : reallocarray(*array, want, size),
+		      err);
 	*array = bigger;
 	*cap = want;
 	return 0;
 }
 
-#define APPEND(cat, list, item, err)                                                              \
-	__extension__({                                                                           \
-		int append_code = make_room((cat), &(cat)->list, (cat)->n_##list,                 \
-					    &(cat)->cap_##list, sizeof(*(cat)->list), (err));     \
-		if (append_code == 0)                                                             \
-			(cat)->list[(cat)->n_##list++] = (item);                                  \
-		append_code;                                                                      \
+#define APPEND(cat, list, item, err)                                                                  \
+	__extension__({                                                                               \
+		int append_code = make_room((cat), &(cat)->list, (cat)->n_##list, &(cat)->cap_##list, \
+					    sizeof(*(cat)->list), (err));                             \
+		if (append_code == 0)                                                                 \
+			(cat)->list[(cat)->n_##list++] = (item);                                      \
+		append_code;                                                                          \
 	})
 
 int uns_catalog_new(const char *path, struct uns_catalog **out, struct uns_err *err)
 {
 	struct uns_catalog *cat = calloc(1, sizeof(*cat));
 
-	if (!cat)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(cat, err);
 	cat->path = uns_arena_str(&cat->arena, path);
 	if (!cat->path) {
 		uns_catalog_free(cat);
@@ -77,8 +75,8 @@ void uns_catalog_free(struct uns_catalog *cat)
 	free(cat);
 }
 
-/* A file that is absent is a fact; a link that may not be followed is one too, and the reader of
- * its bytes will be told. Everything else is an error of this machine. */
+/* A file that is absent is a fact; a link that may not be followed is one too, and the read of its bytes will fail with
+ * that reason. Any other failure is an error of this machine. */
 static int file_stat(const struct uns_catalog *cat, const struct uns_root *root, const char *path,
 		     struct uns_file *file, struct uns_err *err)
 {
@@ -94,13 +92,15 @@ static int file_stat(const struct uns_catalog *cat, const struct uns_root *root,
 	return 0;
 }
 
-int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, const char *path,
-			 uint32_t *out, struct uns_err *err)
+int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, const char *path, uint32_t *out,
+			 struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *key = NULL;
 	struct uns_file file = { .root = root };
 	char *kept;
 
+	UNS_TRY(uns_arena_check(&cat->arena, err));
+	UNS_TRY_ALLOC(path, err);
 	if (asprintf(&key, "%p %s", (const void *)root, path) < 0) {
 		key = NULL;
 		return uns_oom(err);
@@ -108,20 +108,16 @@ int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, c
 	*out = uns_map_index(&cat->file_by_path, key);
 	if (*out != UNS_MAP_NO_INDEX)
 		return 0;
-	kept = uns_arena_str(&cat->arena, key);
-	if (!kept)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(kept = uns_arena_str(&cat->arena, key), err);
 	file.path = strchr(kept, ' ') + 1;
 	UNS_TRY(file_stat(cat, root, file.path, &file, err));
 	UNS_TRY(APPEND(cat, files, file, err));
 	*out = (uint32_t)(cat->n_files - 1);
-	if (!uns_map_put_index(&cat->file_by_path, kept, *out))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(uns_map_put_index(&cat->file_by_path, kept, *out), err);
 	return 0;
 }
 
-int uns_catalog_add_tensor(struct uns_catalog *cat, const struct uns_tensor *tensor, uint32_t *out,
-			   struct uns_err *err)
+int uns_catalog_add_tensor(struct uns_catalog *cat, const struct uns_tensor *tensor, uint32_t *out, struct uns_err *err)
 {
 	struct uns_tensor *t;
 
@@ -134,8 +130,7 @@ int uns_catalog_add_tensor(struct uns_catalog *cat, const struct uns_tensor *ten
 	return 0;
 }
 
-int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece,
-			  struct uns_err *err)
+int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece, struct uns_err *err)
 {
 	const struct uns_box *box;
 
@@ -143,48 +138,39 @@ int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece
 		return uns_fail(err, -EINVAL, "a piece without a tensor");
 	UNS_TRY(APPEND(cat, pieces, *piece, err));
 	if (piece->kind == UNS_PIECE_BOX) {
-		box = uns_box_keep(&cat->boxes, &cat->arena, piece->box);
-		if (!box)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(box = uns_box_keep(&cat->boxes, &cat->arena, piece->box), err);
 		cat->pieces[cat->n_pieces - 1].box = box;
 	}
 	cat->tensors[cat->n_tensors - 1].n_pieces++;
 	return 0;
 }
 
-int uns_catalog_add_group(struct uns_catalog *cat, const struct uns_group *group,
-			  struct uns_err *err)
+int uns_catalog_add_group(struct uns_catalog *cat, const struct uns_group *group, struct uns_err *err)
 {
 	return APPEND(cat, groups, *group, err);
 }
 
-int uns_catalog_add_value(struct uns_catalog *cat, const struct uns_named_value *value,
-			  struct uns_err *err)
+int uns_catalog_add_value(struct uns_catalog *cat, const struct uns_named_value *value, struct uns_err *err)
 {
 	return APPEND(cat, values, *value, err);
 }
 
-int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_t file, bool shard,
-			      struct uns_err *err)
+int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_t file, bool shard, struct uns_err *err)
 {
 	struct uns_companion companion = { .file = file, .shard = shard };
 
 	companion.name = uns_arena_str(&cat->arena, name);
-	if (!companion.name)
-		return uns_oom(err);
 	return APPEND(cat, companions, companion, err);
 }
 
-int uns_catalog_add_finding(struct uns_catalog *cat, const struct uns_finding *f,
-			    struct uns_err *err)
+int uns_catalog_add_finding(struct uns_catalog *cat, const struct uns_finding *f, struct uns_err *err)
 {
 	const struct uns_finding *copy;
 	struct uns_finding own = *f;
 
 	/* What is wrong with the moment is no finding. */
 	if (own.code && !uns_code_is_finding(own.code))
-		return uns_fail(err, own.code, "%s: cannot be read now: %s", cat->path,
-				strerror(-own.code));
+		return uns_fail(err, own.code, "%s: cannot be read now: %s", cat->path, strerror(-own.code));
 	if (!own.checkpoint)
 		own.checkpoint = cat->path;
 	copy = uns_finding_copy(&cat->arena, &own);
@@ -195,12 +181,13 @@ int uns_catalog_fail(const struct uns_catalog *cat, const struct uns_finding *f,
 {
 	struct uns_finding own = *f;
 
+	UNS_TRY(uns_arena_check(&cat->arena, err));
 	own.checkpoint = cat->path;
 	return uns_fail_with(err, &own);
 }
 
-int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope,
-				const struct uns_err *why, struct uns_err *err)
+int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope, const struct uns_err *why,
+				struct uns_err *err)
 {
 	struct uns_finding f;
 
@@ -218,8 +205,7 @@ struct mention {
 	struct mention *next;
 };
 
-static int mention_all(const struct uns_catalog *cat, struct uns_arena *arena, struct uns_map *map,
-		       struct uns_err *err)
+static int mention_all(const struct uns_catalog *cat, struct uns_arena *arena, struct uns_map *map, struct uns_err *err)
 {
 	const struct uns_group *g;
 	struct mention *m;
@@ -227,20 +213,16 @@ static int mention_all(const struct uns_catalog *cat, struct uns_arena *arena, s
 
 	for (i = 0; i < cat->n_groups; i++) {
 		g = &cat->groups[i];
-		m = UNS_NEW_N(arena, struct mention, g->n_params);
-		if (!m)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(m = UNS_NEW_N(arena, struct mention, g->n_params), err);
 		for (k = 0; k < g->n_params; k++) {
-			m[k] = (struct mention){ (int32_t)i, (int32_t)k,
-						 uns_map_get(map, g->param[k]) };
-			if (!uns_map_put(map, g->param[k], &m[k], NULL))
-				return uns_oom(err);
+			m[k] = (struct mention){ (int32_t)i, (int32_t)k, uns_map_get(map, g->param[k]) };
+			UNS_TRY_ALLOC(uns_map_put(map, g->param[k], &m[k], NULL), err);
 		}
 	}
 	return 0;
 }
 
-static void assign(const struct uns_catalog *cat, const struct uns_map *map, struct uns_tensor *t)
+static void assign_group(const struct uns_catalog *cat, const struct uns_map *map, struct uns_tensor *t)
 {
 	bool any_root = t->role == UNS_ROLE_WEIGHT;
 	const struct mention *m, *found = NULL;
@@ -264,7 +246,7 @@ int uns_catalog_assign_groups(struct uns_catalog *cat, struct uns_err *err)
 
 	UNS_TRY(mention_all(cat, &scratch, &map, err));
 	for (i = 0; i < cat->n_tensors; i++)
-		assign(cat, &map, &cat->tensors[i]);
+		assign_group(cat, &map, &cat->tensors[i]);
 	return 0;
 }
 
@@ -282,42 +264,31 @@ uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *
 	return uns_stretches_of_box(piece->box, shape).base;
 }
 
-/* Elements from the first to behind the last one of a strided box; false on overflow. */
-static bool strided_elems(const struct uns_piece *piece, uint64_t *out)
-{
-	uint64_t reach, sum = 1;
-	uint32_t d;
-
-	for (d = 0; d < piece->box->n; d++)
-		if (!uns_u64_mul(piece->box->len[d] - 1, piece->stride_elems[d], &reach) ||
-		    !uns_u64_add(sum, reach, &sum))
-			return false;
-	*out = sum;
-	return true;
-}
-
 /* Bytes that a plain piece must have in its file. */
-static int raw_extent_check(const struct uns_piece *piece, enum uns_dtype dtype,
-			    struct uns_err *err)
+static int raw_extent_check(const struct uns_piece *piece, enum uns_dtype dtype, struct uns_err *err)
 {
-	uint64_t elems = uns_piece_elems(piece), need;
+	uint64_t elems = uns_piece_elems(piece), need, reach;
+	uint32_t d;
 
 	if (!elems)
 		return 0;
 	if (piece->stride_elems && piece->kind == UNS_PIECE_RANGE)
 		return uns_fail(err, -EBADMSG, "a flat range with strides");
-	if (piece->stride_elems && !strided_elems(piece, &elems))
-		return uns_fail(err, -EBADMSG, "its strides overflow");
+	if (piece->stride_elems) /* from the first element to behind the last one */
+		for (elems = 1, d = 0; d < piece->box->n; d++)
+			if (!uns_u64_mul(piece->box->len[d] - 1, piece->stride_elems[d], &reach) ||
+			    !uns_u64_add(elems, reach, &elems))
+				return uns_fail(err, -EBADMSG, "its strides overflow");
 	if (!uns_u64_mul(elems, uns_dtype_size(dtype), &need))
 		return uns_fail(err, -EBADMSG, "its extent overflows");
 	if (piece->length_bytes < need)
-		return uns_fail(err, -EBADMSG, "needs %llu bytes, only %llu are stored",
-				(unsigned long long)need, (unsigned long long)piece->length_bytes);
+		return uns_fail(err, -EBADMSG, "needs %llu bytes, only %llu are stored", (unsigned long long)need,
+				(unsigned long long)piece->length_bytes);
 	return 0;
 }
 
-int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
-		    const struct uns_piece *piece, struct uns_err *err)
+int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype, const struct uns_piece *piece,
+		    struct uns_err *err)
 {
 	const struct uns_item_part *part = uns_piece_part(piece);
 	char text[128];
@@ -327,8 +298,7 @@ int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
 	if (piece->kind == UNS_PIECE_BOX)
 		inside = uns_box_inside(piece->box, shape);
 	else
-		inside = uns_inside(piece->range.first, piece->range.count,
-				    uns_shape_elems(shape));
+		inside = uns_inside(piece->range.first, piece->range.count, uns_shape_elems(shape));
 	if (!inside)
 		return uns_fail(err, -EBADMSG, "a shard is outside the tensor's shape %s",
 				uns_shape_text(shape, text, sizeof(text)));
@@ -342,8 +312,8 @@ int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
 	return 0;
 }
 
-/* Where a piece stands among its tensor's: by position; of replicas, one whose bytes are there comes
- * first, because the first is the one that is read. */
+/* The order of a tensor's pieces: by position; of replicas, one whose bytes exist comes first, because unshard reads
+ * the first one. */
 struct order {
 	uint64_t first, elems;
 	bool broken;
@@ -363,39 +333,31 @@ static int order_cmp(const void *a, const void *b)
 	return x->at < y->at ? -1 : x->at > y->at;
 }
 
-static bool bytes_exist(const struct uns_catalog *cat, const struct uns_piece *piece)
-{
-	const struct uns_file *file = &cat->files[piece->file];
-
-	return !file->missing && file->stat.kind == UNS_KIND_FILE &&
-	       uns_inside(piece->offset_bytes, piece->length_bytes, file->stat.id.size);
-}
-
-static int sort_pieces(const struct uns_catalog *cat, const struct uns_tensor *t,
-		       struct uns_err *err)
+static int sort_pieces(const struct uns_catalog *cat, const struct uns_tensor *t, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) struct order *order = NULL;
 	UNS_CLEANUP(uns_free_p) struct uns_piece *sorted = NULL;
 	struct uns_piece *v = cat->pieces + t->first_piece;
+	const struct uns_file *file;
 	uint32_t i;
 
 	if (t->n_pieces < 2)
 		return 0;
-	order = calloc(t->n_pieces, sizeof(*order));
-	if (!order)
-		return uns_oom(err);
-	for (i = 0; i < t->n_pieces; i++)
-		order[i] = (struct order){ .first = uns_piece_first(&t->shape, &v[i]),
-					   .elems = uns_piece_elems(&v[i]),
-					   .broken = !bytes_exist(cat, &v[i]),
-					   .at = i };
+	UNS_TRY_ALLOC(order = calloc(t->n_pieces, sizeof(*order)), err);
+	for (i = 0; i < t->n_pieces; i++) {
+		file = &cat->files[v[i].file];
+		order[i] =
+			(struct order){ .first = uns_piece_first(&t->shape, &v[i]),
+					.elems = uns_piece_elems(&v[i]),
+					.broken = file->missing || file->stat.kind != UNS_KIND_FILE ||
+						  !uns_inside(v[i].offset_bytes, v[i].length_bytes, file->stat.id.size),
+					.at = i };
+	}
 	for (i = 1; i < t->n_pieces && order_cmp(&order[i - 1], &order[i]) < 0; i++)
 		;
 	if (i == t->n_pieces) /* as most writers list them */
 		return 0;
-	sorted = calloc(t->n_pieces, sizeof(*sorted));
-	if (!sorted)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(sorted = calloc(t->n_pieces, sizeof(*sorted)), err);
 	qsort(order, t->n_pieces, sizeof(*order), order_cmp);
 	for (i = 0; i < t->n_pieces; i++)
 		sorted[i] = v[order[i].at];
@@ -403,31 +365,23 @@ static int sort_pieces(const struct uns_catalog *cat, const struct uns_tensor *t
 	return 0;
 }
 
-/* A weight that is held as the optimizer's copy of it only. */
-static bool is_rounded(const struct uns_tensor *t, const struct uns_tensor *of)
-{
-	return t->role == UNS_ROLE_WEIGHT && of->role == UNS_ROLE_MASTER && !t->n_pieces &&
-	       uns_dtype_info(t->dtype)->is_float && uns_dtype_info(of->dtype)->is_float;
-}
-
-static int alias_check(const struct uns_catalog *cat, const struct uns_tensor *t,
-		       struct uns_err *err)
+static int alias_check(const struct uns_catalog *cat, const struct uns_tensor *t, struct uns_err *err)
 {
 	const struct uns_tensor *of;
+	bool is_rounded; /* a weight that is held as the optimizer's copy of it only */
 
 	if (t->alias_of == UNS_NONE)
 		return 0;
 	of = t->alias_of < cat->n_tensors ? &cat->tensors[t->alias_of] : NULL;
-	if (!of || of == t || of->alias_of != UNS_NONE ||
-	    (of->dtype != t->dtype && !is_rounded(t, of)) ||
+	is_rounded = of && t->role == UNS_ROLE_WEIGHT && of->role == UNS_ROLE_MASTER && !t->n_pieces &&
+		     uns_dtype_info(t->dtype)->is_float && uns_dtype_info(of->dtype)->is_float;
+	if (!of || of == t || of->alias_of != UNS_NONE || (of->dtype != t->dtype && !is_rounded) ||
 	    uns_shape_elems(&of->shape) != uns_shape_elems(&t->shape))
-		return uns_fail(err, -EBADMSG, "it is declared to share another tensor's bytes, "
-					       "but differs from it");
+		return uns_fail(err, -EBADMSG, "it is declared to share another tensor's bytes, but differs from it");
 	return 0;
 }
 
-static int seal_tensor(const struct uns_catalog *cat, const struct uns_tensor *t,
-		       struct uns_err *err)
+static int seal_tensor(const struct uns_catalog *cat, const struct uns_tensor *t, struct uns_err *err)
 {
 	const struct uns_piece *piece = cat->pieces + t->first_piece;
 	uint32_t i;
@@ -443,78 +397,56 @@ static int seal_tensor(const struct uns_catalog *cat, const struct uns_tensor *t
 	return sort_pieces(cat, t, err);
 }
 
-/* Move one array into the arena, at its exact size. */
-static int settle(struct uns_catalog *cat, void *array_p, size_t n, size_t *cap, size_t size,
-		  struct uns_err *err)
-{
-	void **array = array_p, *copy;
-
-	copy = uns_arena_grow(&cat->arena, *array, n, n, size);
-	if (!copy)
-		return uns_oom(err);
-	free(*array);
-	*array = copy;
-	*cap = n;
-	return 0;
-}
-
-/* Pieces may be most of what a process has in memory: they stay where they are, because a copy would need that twice. */
-static void settle_pieces(struct uns_catalog *cat)
+/* Moves the lists into the arena, at their exact size. Pieces may be most of what a process has in memory: they stay
+ * where they are, because a copy would need that memory twice. */
+static int settle_lists(struct uns_catalog *cat, struct uns_err *err)
 {
 	struct uns_piece *exact = cat->n_pieces ? reallocarray(cat->pieces, cat->n_pieces, sizeof(*exact)) : NULL;
-
-	if (!exact)
-		return;
-	cat->pieces = exact;
-	cat->cap_pieces = cat->n_pieces;
-}
-
-static int settle_all(struct uns_catalog *cat, struct uns_err *err)
-{
 	struct {
 		void *array;
 		size_t n, *cap, size;
 	} list[] = {
 #define LIST(name) { &cat->name, cat->n_##name, &cat->cap_##name, sizeof(*cat->name) }
-		LIST(files),  LIST(tensors),    LIST(groups),
-		LIST(values), LIST(companions), LIST(findings),
+		LIST(files), LIST(tensors), LIST(groups), LIST(values), LIST(companions), LIST(findings),
 #undef LIST
 	};
+	void **array, *copy;
 	size_t i;
-	int code = 0;
 
-	/* All or nothing is not needed: memory that is already in the arena must not be freed, so on
-	 * failure the rest is released here and the lists are emptied. */
+	/* What is in the arena must not be freed: if memory is out, the lists that are not there yet become empty. */
 	for (i = 0; i < sizeof(list) / sizeof(*list); i++) {
-		if (code == 0)
-			code = settle(cat, list[i].array, list[i].n, list[i].cap, list[i].size, err);
-		if (code < 0) {
-			free(*(void **)list[i].array);
-			*(void **)list[i].array = NULL;
-		}
+		array = list[i].array;
+		copy = cat->arena.failed ? NULL
+					 : uns_arena_grow(&cat->arena, *array, list[i].n, list[i].n, list[i].size);
+		free(*array);
+		*array = copy;
+		*list[i].cap = list[i].n;
 	}
-	settle_pieces(cat);
+	if (exact) {
+		cat->pieces = exact;
+		cat->cap_pieces = cat->n_pieces;
+	}
 	uns_box_pool_fini(&cat->boxes); /* no piece comes any more */
 	cat->sealed = true;
-	return code;
+	return uns_arena_check(&cat->arena, err);
 }
 
 int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err)
 {
 	size_t i;
 
+	UNS_TRY(uns_arena_check(&cat->arena, err));
 	if (cat->sealed)
 		return 0;
 	for (i = 0; i < cat->n_tensors; i++)
 		if (seal_tensor(cat, &cat->tensors[i], err) < 0)
 			return uns_fail_in(err, "%s: tensor %s", cat->path, cat->tensors[i].key);
-	return settle_all(cat, err);
+	return settle_lists(cat, err);
 }
 
 /* -- reading -- */
 
-const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum uns_role role,
-					  const char *name)
+const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum uns_role role, const char *name)
 {
 	size_t i;
 
@@ -534,14 +466,12 @@ const struct uns_companion *uns_catalog_companion(const struct uns_catalog *cat,
 	return NULL;
 }
 
-const struct uns_value *uns_catalog_value(const struct uns_catalog *cat, const char *root,
-					  const char *name)
+const struct uns_value *uns_catalog_value(const struct uns_catalog *cat, const char *root, const char *name)
 {
 	size_t i;
 
 	for (i = 0; i < cat->n_values; i++)
-		if (strcmp(cat->values[i].root, root) == 0 &&
-		    strcmp(cat->values[i].name, name) == 0)
+		if (strcmp(cat->values[i].root, root) == 0 && strcmp(cat->values[i].name, name) == 0)
 			return cat->values[i].value;
 	return NULL;
 }
@@ -579,23 +509,13 @@ const char *uns_tensor_state(const struct uns_tensor *t)
 
 enum uns_role uns_role_of_state(const char *state)
 {
-	static const enum uns_role named[] = { UNS_ROLE_EXP_AVG, UNS_ROLE_EXP_AVG_SQ,
-					       UNS_ROLE_STEP };
+	static const enum uns_role named[] = { UNS_ROLE_EXP_AVG, UNS_ROLE_EXP_AVG_SQ, UNS_ROLE_STEP };
 	size_t i;
 
 	for (i = 0; i < sizeof(named) / sizeof(*named); i++)
 		if (strcmp(state, uns_role_text(named[i])) == 0)
 			return named[i];
 	return UNS_ROLE_OPTIM_OTHER;
-}
-
-static uint64_t hash_identity(uint64_t h, const struct uns_identity *id)
-{
-	h = uns_hash_u64(h, id->dev);
-	h = uns_hash_u64(h, id->ino);
-	h = uns_hash_u64(h, id->size);
-	h = uns_hash_u64(h, (uint64_t)id->mtime_ns);
-	return uns_hash_u64(h, (uint64_t)id->ctime_ns);
 }
 
 uint64_t uns_catalog_generation(const struct uns_catalog *cat)
@@ -607,8 +527,13 @@ uint64_t uns_catalog_generation(const struct uns_catalog *cat)
 	for (i = 0; i < cat->n_files; i++, f++) {
 		h = uns_hash_str(h, f->path);
 		h = uns_hash_u64(h, f->missing);
-		if (!f->missing)
-			h = hash_identity(h, &f->stat.id);
+		if (f->missing)
+			continue;
+		h = uns_hash_u64(h, f->stat.id.dev);
+		h = uns_hash_u64(h, f->stat.id.ino);
+		h = uns_hash_u64(h, f->stat.id.size);
+		h = uns_hash_u64(h, (uint64_t)f->stat.id.mtime_ns);
+		h = uns_hash_u64(h, (uint64_t)f->stat.id.ctime_ns);
 	}
 	return uns_hash_end(h);
 }

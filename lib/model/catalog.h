@@ -1,5 +1,5 @@
-/* The catalog: what one checkpoint holds, in terms that no framework owns. Formats fill it, views
- * read it, and they meet nowhere else. Immutable once uns_catalog_seal has accepted it.
+/* The catalog: what one checkpoint holds, in terms that no framework owns. Formats fill it and views read it; they have
+ * nothing else in common. Immutable once uns_catalog_seal has accepted it.
  *
  *   files    source files with the identity they had when read
  *   tensors  full tensors: name, dtype, shape, role; each has pieces
@@ -16,14 +16,14 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/map.h"
-#include "io/capture.h"
+#include "io/seen.h"
 #include "model/box_pool.h"
 #include "model/finding.h"
 #include "wire/dtype.h"
 #include "wire/value.h"
 
-/* A source file. A file that metadata names and that is not there is listed with missing = true:
- * whoever needs its bytes says so, the others do not care. */
+/* A source file. A file that metadata names and that does not exist is listed with missing = true: only a read of its
+ * bytes fails. */
 struct uns_file {
 	const struct uns_root *root;
 	const char *path; /* below root */
@@ -32,24 +32,24 @@ struct uns_file {
 };
 
 enum uns_role {
-	UNS_ROLE_WEIGHT, /* a model tensor as trained (buffers that cannot be told apart included) */
+	UNS_ROLE_WEIGHT, /* a model tensor as trained (also buffers, if nothing distinguishes them) */
 	UNS_ROLE_BUFFER,
 	UNS_ROLE_MASTER, /* the optimizer's fp32 copy of a weight */
 	UNS_ROLE_EXP_AVG,
 	UNS_ROLE_EXP_AVG_SQ,
 	UNS_ROLE_STEP,
 	UNS_ROLE_OPTIM_OTHER, /* any other per-parameter optimizer state; `state` names it */
-	UNS_ROLE_OTHER,       /* a tensor that is neither model nor optimizer */
+	UNS_ROLE_OTHER, /* a tensor that is neither model nor optimizer */
 };
 
 enum uns_codec { UNS_CODEC_NONE, UNS_CODEC_ZSTD };
 
 enum uns_container {
-	UNS_RAW,        /* offset is the first element's byte; strides as given */
+	UNS_RAW, /* offset is the first element's byte; strides as given */
 	UNS_TORCH_ITEM, /* [offset, offset+length) is a torch.save zip of this one tensor: its header
-	                 * gives data offset and strides, and is read on first touch (engine) */
-	UNS_BLOCK,      /* no file has it as it is: `block` says which elements of which tensors it is.
-	                 * Only of a tensor that is in no catalog */
+			 * gives data offset and strides, and is read on first touch (engine) */
+	UNS_BLOCK, /* no file has these bytes in this order: `block` lists the tensors and elements. Only of a tensor
+		      that is in no catalog */
 };
 
 /* Of an item with this many elements, in C order, a piece is those from this one on. */
@@ -68,7 +68,7 @@ struct uns_block {
 	} source[UNS_BLOCK_SOURCES];
 	unsigned n_sources;
 	uint64_t len[3]; /* the block's shape, as its elements lie there in C order */
-	bool reversed;   /* the piece has them in C order after the three dimensions were put in reverse order */
+	bool reversed; /* the piece has them in C order after the three dimensions were put in reverse order */
 };
 
 enum uns_piece_kind { UNS_PIECE_BOX, UNS_PIECE_RANGE };
@@ -83,11 +83,11 @@ struct uns_piece {
 	union {
 		const uint64_t *stride_elems; /* UNS_RAW: per box dimension; NULL = C order */
 		const struct uns_block *block; /* UNS_BLOCK */
-		const struct uns_item_part *part; /* UNS_TORCH_ITEM, not compressed: of an item of whatever shape; NULL = the
-		                                   * item is the piece */
+		const struct uns_item_part *part; /* UNS_TORCH_ITEM, not compressed: of an item of whatever shape; NULL
+						   * = the item is the piece */
 	};
-	uint32_t file;   /* index into files; UNS_BLOCK: one of several */
-	int32_t rank;    /* the writer's, for messages; -1 = unknown */
+	uint32_t file; /* index into files; UNS_BLOCK: one of several */
+	int32_t rank; /* the writer's, for messages; -1 = unknown */
 	enum uns_piece_kind kind;
 	enum uns_container container;
 	enum uns_codec codec;
@@ -107,7 +107,7 @@ struct uns_slice {
 
 struct uns_tensor {
 	const char *name; /* fully qualified name of the weight; of the parameter, for optimizer state */
-	const char *key;  /* what the source calls it; for messages and for the dcp form */
+	const char *key; /* what the source calls it; for messages and for the dcp form */
 	const char *root; /* top-level key in the source ("model", "optimizer", "state_dict"), "" = none */
 	const char *state; /* optimizer state name ("exp_avg", "momentum_buffer"); NULL for others */
 	enum uns_role role;
@@ -115,7 +115,7 @@ struct uns_tensor {
 	struct uns_shape shape;
 	int32_t group, position; /* param group and place in it; -1 = not known or not in one */
 	uint32_t first_piece, n_pieces; /* in catalog->pieces; sorted by uns_catalog_seal */
-	const struct uns_piece *own; /* those of a tensor that is in no catalog, sorted too; NULL: first_piece says */
+	const struct uns_piece *own; /* those of a tensor that is in no catalog, sorted too; NULL = see first_piece */
 	/* Of a tensor that was made for a view: these elements of another tensor, which is in the catalog. NULL = it is
 	 * in the catalog itself. */
 	const struct uns_tensor *of;
@@ -124,22 +124,22 @@ struct uns_tensor {
 	 * pieces it may be a MASTER of another type: the source holds the weight in that form only, and
 	 * the weight is its elements rounded to `dtype`. */
 	uint32_t alias_of;
-	bool inferred;     /* name or place was derived, not recorded: provenance says so */
-	bool strange;      /* not all of its bytes are its values: a finding says what it is */
+	bool inferred; /* name or place was derived, not recorded; provenance.json has it */
+	bool strange; /* its bytes are not simply its values (a subclass, quantised, ..): a finding has the class */
 	bool of_adapter; /* a weight of an adapter (summary.adapter), not of the model that it adapts */
 	bool sharded; /* of per-rank files: saved as a DTensor or ShardedTensor, even where one rank has
-	               * it all; the others are plain tensors, which ranks hold copies of */
+		       * it all; the others are plain tensors, which ranks hold copies of */
 };
 /* In an initialiser: in no param group (yet), and no other name of another tensor. */
 #define UNS_TENSOR_ALONE .group = -1, .position = -1, .alias_of = UNS_NONE
 
 struct uns_group {
 	const struct uns_value *hyper; /* DICT without "params" */
-	const char **param;            /* fully qualified names, in order */
+	const char **param; /* fully qualified names, in order */
 	size_t n_params;
 	const char *root; /* which optimizer: "optimizer", "optimizer_0" */
 	bool guessed; /* one of several put together from values stored with each parameter: which
-	               * parameters share a group, and the groups' order, are not recorded */
+		       * parameters share a group, and the groups' order, are not recorded */
 	bool bare; /* its hyper-parameters were not saved: hyper has a step at most */
 	bool numbered; /* its parameters have no names: param holds the numbers of torch's own state_dict, as text */
 };
@@ -158,18 +158,18 @@ struct uns_companion {
 	const char *name; /* relative to the checkpoint directory, may hold '/' */
 	uint32_t file;
 	bool shard; /* part of the sharded form (.metadata, .distcp, per-rank files): not for views that
-	             * assemble */
+		     * assemble */
 };
 
 enum { UNS_UNKNOWN = -1 };
 
 /* In what form a checkpoint was saved. */
 enum uns_family {
-	UNS_FAMILY_WHOLE,     /* by one process, or gathered: model.safetensors, pytorch_model.bin */
-	UNS_FAMILY_DCP,       /* torch.distributed.checkpoint: .metadata and .distcp files */
-	UNS_FAMILY_ZERO,      /* shards of DeepSpeed's ranks */
+	UNS_FAMILY_WHOLE, /* by one process, or gathered: model.safetensors, pytorch_model.bin */
+	UNS_FAMILY_DCP, /* torch.distributed.checkpoint: .metadata and .distcp files */
+	UNS_FAMILY_ZERO, /* shards of DeepSpeed's ranks */
 	UNS_FAMILY_UNIVERSAL, /* DeepSpeed's universal checkpoint */
-	UNS_FAMILY_RANKS,     /* a state dict of each FSDP rank */
+	UNS_FAMILY_RANKS, /* a state dict of each FSDP rank */
 	UNS_N_FAMILIES
 };
 
@@ -178,7 +178,7 @@ static inline bool uns_family_is_deepspeed(enum uns_family family)
 	return family == UNS_FAMILY_ZERO || family == UNS_FAMILY_UNIVERSAL;
 }
 
-/* Who goes on from it. */
+/* The programs that can resume from it. */
 enum uns_resumer {
 	/* transformers' Trainer: fails without a trainer_state.json */
 	UNS_BY_TRAINER = 1 << 0,
@@ -186,16 +186,16 @@ enum uns_resumer {
 	UNS_BY_ACCELERATE = 1 << 1,
 	/* Lightning's Trainer, on whatever strategy */
 	UNS_BY_LIGHTNING = 1 << 2,
-	/* DeepSpeed's engine, nobody above it: what was saved beside model and optimizer is in its files */
+	/* DeepSpeed's engine alone: its files hold all that was saved beside model and optimizer */
 	UNS_BY_ENGINE = 1 << 3,
 	UNS_RESUMERS = (1 << 4) - 1
 };
 
 /* The file that names a run's last checkpoint, which its trainer looks for. */
 enum uns_tracker {
-	UNS_TRACKER_NONE, /* or nothing says where it would lie */
-	UNS_TRACKER_VERL,      /* latest_checkpointed_iteration.txt */
-	UNS_TRACKER_EASYR1,    /* checkpoint_tracker.json */
+	UNS_TRACKER_NONE, /* or its place is not known */
+	UNS_TRACKER_VERL, /* latest_checkpointed_iteration.txt */
+	UNS_TRACKER_EASYR1, /* checkpoint_tracker.json */
 	UNS_TRACKER_DEEPSPEED, /* latest */
 	UNS_N_TRACKERS
 };
@@ -204,46 +204,47 @@ enum { UNS_TRACKER_UP_MAX = 2 };
 /* Whether weights are those of PEFT's adapters. */
 enum uns_adapter {
 	UNS_ADAPTER_NONE,
-	UNS_ADAPTER_ALONE,    /* all of them are: they are loaded into a model that is somewhere else */
+	UNS_ADAPTER_ALONE, /* all of them are: they are loaded into a model that is somewhere else */
 	UNS_ADAPTER_AND_BASE, /* the model that they adapt was saved with them */
-	UNS_ADAPTER_BESIDE,   /* they are no weights of the model: PEFT's own files lie beside it (torchtune) */
+	UNS_ADAPTER_BESIDE, /* they are no weights of the model: PEFT's own files lie beside it (torchtune) */
 	UNS_N_ADAPTERS
 };
 
-/* What is known of a checkpoint beside its tensors. Who serves, checks or repairs one asks what it is and
- * what it has, never whose it is. */
+/* What is known of a checkpoint beside its tensors. Views, check and repair decide by what it is and what it has, never
+ * by the name of its framework. */
 struct uns_summary {
-	const char *format;    /* the format's name: for people, as this: */
+	const char *format; /* the format's name: for people, as this: */
 	const char *framework; /* "Hugging Face Trainer, FSDP" */
 
 	enum uns_family family;
 	unsigned resumed_by; /* enum uns_resumer; 0: by a script of its own */
 	enum uns_adapter adapter;
 	enum uns_tracker tracker;
-	unsigned tracker_up;   /* in which directory it lies: 0 = the checkpoint's own, which holds what it
-	                        * names; 1 = the one above; 2 = the one above that */
-	bool of_trainer;       /* a Trainer saved it: what a Trainer needs to go on was there once */
-	bool is_one_file;      /* what loads it takes one file, X.ckpt, for the same thing */
-	bool is_weights_only;  /* on purpose: there is no optimizer that could be missing */
-	bool is_in_parts;      /* DCP directories of model and optimizer, as a sharded resume names them */
-	bool is_published;     /* the files of weights are as save_pretrained writes them */
-	bool is_pretrained;    /* its weights are what from_pretrained takes */
-	bool is_pipeline;      /* saved by stages, with names and numbers of parameters of their own */
-	bool has_experts;      /* of deepspeed.moe: which of them a rank has is the model's, and its names are by that */
-	bool experts_vary;     /* of one layer more ranks share them than of another */
-	bool is_autoep;        /* DeepSpeed's AutoEP shared the experts out, which have names and shapes of its own */
-	bool wants_config;     /* config.json belongs beside it */
+	unsigned tracker_up; /* in which directory it lies: 0 = the checkpoint's own, which holds what it
+			      * names; 1 = the one above; 2 = the one above that */
+	bool of_trainer; /* a Trainer saved it, with all that a Trainer needs to resume */
+	bool is_one_file; /* what loads it takes one file, X.ckpt, for the same thing */
+	bool is_weights_only; /* on purpose: there is no optimizer that could be missing */
+	bool is_in_parts; /* DCP directories of model and optimizer, as a sharded resume names them */
+	bool is_published; /* the files of weights are as save_pretrained writes them */
+	bool is_pretrained; /* its weights are what from_pretrained takes */
+	bool is_pipeline; /* saved by stages, with names and numbers of parameters of their own */
+	bool has_experts; /* of deepspeed.moe: which of them a rank has is the model's, and its names are by that */
+	bool experts_vary; /* of one layer more ranks share them than of another */
+	bool is_autoep; /* DeepSpeed's AutoEP shared the experts out, which have names and shapes of its own */
+	bool wants_config; /* config.json belongs beside it */
 	bool has_rng_of_ranks; /* random states of each rank that wrote shards, one file a rank */
 	bool has_engine_state; /* what DeepSpeed's engine saves beside tensors */
-	bool is_megatron;      /* tensors have Megatron-Core's names and shapes, its padding of the vocabulary too */
-	bool is_round_robin;   /* gradients were dealt out (round_robin_gradients) */
+	bool is_megatron; /* tensors have Megatron-Core's names and shapes, its padding of the vocabulary too */
+	bool is_round_robin; /* gradients were dealt out (round_robin_gradients) */
 
-	int64_t step;          /* UNS_UNKNOWN when not known, all of these */
+	int64_t step; /* UNS_UNKNOWN when not known, all of these */
 	int64_t world_size;
 	bool finished; /* the file that the writer writes last is there: the save has ended */
 	bool overwritten; /* and some shard is newer: unless that was long ago, another save is going on, */
 	bool weights_overwritten; /* and has reached the weights, but may not have written all of them */
-	const char *units; /* "assumed: ..", "imported: ..": the origin of the unit map of an optimizer's flat units, which no file of the checkpoint contains; NULL = there are no flat units */
+	const char *units; /* "assumed: ..", "imported: ..": the origin of the unit map of an optimizer's flat units,
+			      which no file of the checkpoint contains; NULL = there are no flat units */
 };
 
 struct uns_catalog {
@@ -266,8 +267,8 @@ struct uns_catalog {
 	struct uns_finding *findings; /* what is wrong with it, and notes; in order of being found */
 	size_t n_findings, cap_findings;
 
-	/* Where the stats of files come from; NULL = from the files themselves. Set by who opens, for as
-	 * long as files are added. */
+	/* Where the stats of files come from; NULL = from the files themselves. The caller of a format's open sets it,
+	 * for as long as files are added. */
 	struct uns_capture *capture;
 
 	/* Private to model/catalog.c: arrays grow by realloc until seal moves them into the arena. */
@@ -276,44 +277,41 @@ struct uns_catalog {
 	struct uns_box_pool boxes;
 };
 
-/* -- building: formats only. All return -ENOMEM when memory is out; *_add give the new index. -- */
+/* -- building: formats only. All return -ENOMEM if memory is out, also if an earlier allocation in cat->arena failed:
+ * a text or array of the arena that is only added to the catalog needs no check of its own. *_add give the new
+ * index. -- */
 
 int uns_catalog_new(const char *path, struct uns_catalog **out, struct uns_err *err);
 void uns_catalog_free(struct uns_catalog *cat);
 
-/* Stat and list a file (once per root and path: the same index comes back). A file that is not
- * there becomes missing = true; other errors are returned. What the catalog's capture has seen is
- * not looked at again. */
-int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, const char *path,
-			 uint32_t *out, struct uns_err *err);
+/* Stat and list a file (once per root and path: the same index comes back). A file that is not there becomes missing =
+ * true; other errors are returned. What the catalog's capture has seen is not looked at again. */
+int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, const char *path, uint32_t *out,
+			 struct uns_err *err);
 
 /* The tensor's pieces must be added right behind it: uns_catalog_add_piece appends to the last
  * tensor, and copies the box. Strings and strides are borrowed: put them in cat->arena. */
 int uns_catalog_add_tensor(struct uns_catalog *cat, const struct uns_tensor *tensor, uint32_t *out,
 			   struct uns_err *err);
-int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece,
-			  struct uns_err *err);
-int uns_catalog_add_group(struct uns_catalog *cat, const struct uns_group *group,
-			  struct uns_err *err);
-int uns_catalog_add_value(struct uns_catalog *cat, const struct uns_named_value *value,
-			  struct uns_err *err);
+int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece, struct uns_err *err);
+int uns_catalog_add_group(struct uns_catalog *cat, const struct uns_group *group, struct uns_err *err);
+int uns_catalog_add_value(struct uns_catalog *cat, const struct uns_named_value *value, struct uns_err *err);
 int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_t file, bool shard,
 			      struct uns_err *err);
 /* Give `group` (index into groups) and `position` to every tensor that has none and whose name a group
  * lists: weights by any group, optimizer tensors by a group of their own root. */
 int uns_catalog_assign_groups(struct uns_catalog *cat, struct uns_err *err);
 
-/* What seal will demand of a piece, for formats that would rather make a problem of it: box or range
- * inside the shape, the extent as long as its elements need. The shape must have been checked.
- * -EBADMSG without the tensor's name. */
-int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
-		    const struct uns_piece *piece, struct uns_err *err);
+/* What seal will demand of a piece, for formats that would rather make a problem of it: box or range inside the shape,
+ * the extent as long as its elements need. The shape must have been checked. -EBADMSG without the tensor's name. */
+int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype, const struct uns_piece *piece,
+		    struct uns_err *err);
 uint64_t uns_piece_elems(const struct uns_piece *piece);
 static inline const struct uns_item_part *uns_piece_part(const struct uns_piece *piece)
 {
 	return piece->container == UNS_TORCH_ITEM ? piece->part : NULL;
 }
-/* Whether its elements lie there in another order than C's, or with gaps; of an item only its header says so. */
+/* Whether its elements lie there in another order than C's, or with gaps; an item's strides are in its header only. */
 static inline bool uns_piece_is_strided(const struct uns_piece *piece)
 {
 	return piece->container == UNS_RAW && piece->stride_elems;
@@ -322,30 +320,33 @@ static inline bool uns_piece_is_strided(const struct uns_piece *piece)
 uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *piece);
 
 /* A copy of the finding, of this checkpoint unless it names another. */
-int uns_catalog_add_finding(struct uns_catalog *cat, const struct uns_finding *f,
-			    struct uns_err *err);
+int uns_catalog_add_finding(struct uns_catalog *cat, const struct uns_finding *f, struct uns_err *err);
 
 /* Fail because of what is found out about this catalog's checkpoint (uns_fail_with). */
-__attribute__((cold)) int uns_catalog_fail(const struct uns_catalog *cat,
-					   const struct uns_finding *f, struct uns_err *err);
+__attribute__((cold)) int uns_catalog_fail(const struct uns_catalog *cat, const struct uns_finding *f,
+					   struct uns_err *err);
+
+/* UNS_ADD_FINDING(cat, err, SHARD_MISSING, .file = path) and UNS_CATALOG_FAIL(cat, err, SHARD_MISSING, .file = path):
+ * the same two for a finding that is written here. "return UNS_ADD_FINDING(..)" ends the function with it,
+ * "UNS_TRY(UNS_ADD_FINDING(..))" continues. */
+#define UNS_ADD_FINDING(cat, err, ...)  uns_catalog_add_finding((cat), UNS_FINDING(.id = UNS_FOUND_##__VA_ARGS__), (err))
+#define UNS_CATALOG_FAIL(cat, err, ...) uns_catalog_fail((cat), UNS_FINDING(.id = UNS_FOUND_##__VA_ARGS__), (err))
 
 /* A part of the checkpoint could not be read, because of `why` (why->keep may be the catalog's arena). What
  * is wrong with the files becomes a finding with this scope, and 0 comes back: the rest is served. What is
  * wrong with the moment (EIO, EMFILE, EACCES, memory, a file that changed under us) fails. */
-int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope,
-				const struct uns_err *why, struct uns_err *err);
+int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope, const struct uns_err *why,
+				struct uns_err *err);
 
-/* Check what every reader relies on: shapes do not overflow, boxes and ranges lie inside their
- * tensors, raw extents are as long as their elements need; sort each tensor's pieces by position, and
- * among replicas those whose bytes exist first. After this the catalog is const. -EBADMSG names tensor
- * and file. */
+/* Check what every reader relies on: shapes do not overflow, boxes and ranges lie inside their tensors, raw extents are
+ * as long as their elements need; sort each tensor's pieces by position, and among replicas those whose bytes exist
+ * first. After this the catalog is const. -EBADMSG names tensor and file. */
 int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err);
 
 /* -- reading -- */
 
 /* By role and name; NULL when absent. O(n): build a map where it matters. */
-const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum uns_role role,
-					  const char *name);
+const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum uns_role role, const char *name);
 const struct uns_companion *uns_catalog_companion(const struct uns_catalog *cat, const char *name);
 /* Whose bytes are the tensor's: those of another for an alias without bytes of its own. */
 static inline const struct uns_tensor *uns_tensor_with_bytes(const struct uns_catalog *cat, const struct uns_tensor *t)
@@ -363,10 +364,9 @@ static inline bool uns_tensor_is_of_blocks(const struct uns_tensor *t)
 	return t->own && t->n_pieces && t->own->container == UNS_BLOCK;
 }
 /* The value that was saved under this root and name. */
-const struct uns_value *uns_catalog_value(const struct uns_catalog *cat, const char *root,
-					  const char *name);
+const struct uns_value *uns_catalog_value(const struct uns_catalog *cat, const char *root, const char *name);
 bool uns_role_is_optimizer(enum uns_role role); /* MASTER .. OPTIM_OTHER */
-bool uns_role_is_model(enum uns_role role);     /* WEIGHT, BUFFER: what a model's state dict holds */
+bool uns_role_is_model(enum uns_role role); /* WEIGHT, BUFFER: what a model's state dict holds */
 const char *uns_role_text(enum uns_role role);
 const char *uns_tensor_state(const struct uns_tensor *t); /* an optimizer's: "exp_avg" */
 /* Of an optimizer's state by its name in torch: "exp_avg", "exp_avg_sq", "step"; OPTIM_OTHER for others. */

@@ -1,10 +1,9 @@
-/* The form: "UNSC", the version, then counts and fields in the order of the structs, every number a
- * varint (signed ones zigzag), every text written once and named by its number afterwards. Knows
- * nothing of where the bytes are kept.
+/* The form: "UNSC", the version, then counts and fields in the order of the structs, every number a varint (signed ones
+ * zigzag), every text written once and named by its number afterwards. Knows nothing of where the bytes are kept.
  *
- * Each function below goes through the fields of one struct, in both directions: a field is given its own
- * value, which is written and comes back, or is not looked at, and what is read comes back. So nothing can
- * be written in another order than it is read. */
+ * Each function below goes through the fields of one struct, in both directions: a field is given its own value, which
+ * is written and comes back, or is not looked at, and what is read comes back. So nothing can be written in another
+ * order than it is read. */
 #include "model/catalog_pack.h"
 
 #include <stddef.h>
@@ -197,9 +196,8 @@ static int result(const struct pack *p, struct uns_err *err)
 	if (p->no_memory || (p->out && p->out->failed))
 		return uns_oom(err);
 	return p->bad ? uns_fail(err, p->out ? -ENOTSUP : -EBADMSG,
-				 p->out ? "a catalog that cannot be packed" :
-					  "these bytes are not a packed catalog") :
-			0;
+				 p->out ? "a catalog that cannot be packed" : "these bytes are not a packed catalog")
+		      : 0;
 }
 
 /* -- values: trees -- */
@@ -348,8 +346,7 @@ static int file(struct pack *p, size_t i, struct uns_err *err)
 	f.stat.id.dev = is->stat.id.dev; /* a number of one mount */
 	if (id != p->cat->n_files - 1)
 		return uns_fail(err, -EBADMSG, "%s is listed twice", f.path);
-	if (is->missing != f.missing || is->stat.kind != f.stat.kind ||
-	    !uns_identity_equal(&is->stat.id, &f.stat.id))
+	if (is->missing != f.missing || is->stat.kind != f.stat.kind || !uns_identity_equal(&is->stat.id, &f.stat.id))
 		return uns_fail(err, -ESTALE, "%s has changed", f.path);
 	return 0;
 }
@@ -369,7 +366,7 @@ static void strides(struct pack *p, struct uns_piece *piece)
 
 	if (!yes(p, uns_piece_is_strided(piece)))
 		return;
-	if (p->out) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): so yes() said that there are some */
+	if (p->out) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): there are strides */
 		memcpy(stride, piece->stride_elems, n * sizeof(*stride));
 	dims(p, stride, n);
 	own = p->out ? NULL : room(p, n, sizeof(*own));
@@ -385,7 +382,7 @@ static void item_part(struct pack *p, struct uns_piece *piece)
 
 	if (!yes(p, uns_piece_part(piece)))
 		return;
-	if (p->out) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): so yes() said that there is one */
+	if (p->out) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): there is a part */
 		part = *piece->part;
 	part.first_elem = u64(p, part.first_elem);
 	part.n_elems = u64(p, part.n_elems);
@@ -548,11 +545,11 @@ static int facts_of(struct pack *p, struct uns_err *err)
 {
 	struct uns_summary f = p->cat->summary;
 	/* yes or no */
-	bool *const flag[] = { &f.of_trainer,    &f.is_one_file,   &f.is_weights_only, &f.is_in_parts,
-			       &f.is_published,  &f.is_pretrained, &f.is_pipeline,     &f.has_experts,
-			       &f.experts_vary,  &f.is_autoep,     &f.wants_config,
-			       &f.has_rng_of_ranks, &f.has_engine_state, &f.is_megatron,  &f.is_round_robin, &f.finished,
-			       &f.overwritten, &f.weights_overwritten };
+	bool *const flag[] = { &f.of_trainer,       &f.is_one_file,        &f.is_weights_only, &f.is_in_parts,
+			       &f.is_published,     &f.is_pretrained,      &f.is_pipeline,     &f.has_experts,
+			       &f.experts_vary,     &f.is_autoep,          &f.wants_config,    &f.has_rng_of_ranks,
+			       &f.has_engine_state, &f.is_megatron,        &f.is_round_robin,  &f.finished,
+			       &f.overwritten,      &f.weights_overwritten };
 	size_t i;
 
 	if (strcmp(text(p, p->cat->path), p->cat->path) != 0)
@@ -575,8 +572,7 @@ static int facts_of(struct pack *p, struct uns_err *err)
 	return 0;
 }
 
-static int all(struct pack *p, size_t n, int (*one)(struct pack *p, size_t i, struct uns_err *err),
-	       struct uns_err *err)
+static int all(struct pack *p, size_t n, int (*one)(struct pack *p, size_t i, struct uns_err *err), struct uns_err *err)
 {
 	size_t i;
 
@@ -604,8 +600,8 @@ static int catalog(struct pack *p, struct uns_err *err)
 
 /* -- both ways -- */
 
-int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root,
-		     struct uns_text *out, struct uns_err *err)
+int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root, struct uns_text *out,
+		     struct uns_err *err)
 {
 	struct uns_catalog same = *cat; /* not changed: nothing is added while writing */
 	struct pack p = { .cat = &same, .root = root, .out = out };
@@ -629,8 +625,7 @@ static bool places_are_real(const struct uns_catalog *cat)
 	return true;
 }
 
-int uns_catalog_unpack(struct uns_span in, const struct uns_root *root, struct uns_catalog *cat,
-		       struct uns_err *err)
+int uns_catalog_unpack(struct uns_span in, const struct uns_root *root, struct uns_catalog *cat, struct uns_err *err)
 {
 	struct pack p = { .cat = cat, .root = root, .in = in };
 	const uint8_t *head;

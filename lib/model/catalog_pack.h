@@ -1,6 +1,5 @@
-/* A sealed catalog as bytes and back, so that metadata need not be parsed again. The bytes are those
- * of one build of this program on one machine, and yet are not trusted: everything is checked as if a
- * format had just read it. */
+/* A sealed catalog as bytes and back, so that metadata need not be parsed again. The bytes are those of one build of
+ * this program on one machine, and yet are not trusted: everything is checked as if a format had just read it. */
 #ifndef UNS_MODEL_CATALOG_PACK_H
 #define UNS_MODEL_CATALOG_PACK_H
 
@@ -13,12 +12,11 @@ enum { UNS_CATALOG_PACK_VERSION = 16 };
 
 /* Append the catalog, all of whose files lie below `root`. -ENOTSUP when it holds what cannot be
  * packed (a value that is too large or holds itself, files of another root). */
-int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root,
-		     struct uns_text *out, struct uns_err *err);
+int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root, struct uns_text *out,
+		     struct uns_err *err);
 
 /* Fill and seal a new catalog. Every file is stat'ed, none is read. -EBADMSG not such bytes, -ESTALE a
  * file is not what it was; `cat` is then of no use but to be freed. */
-int uns_catalog_unpack(struct uns_span in, const struct uns_root *root, struct uns_catalog *cat,
-		       struct uns_err *err);
+int uns_catalog_unpack(struct uns_span in, const struct uns_root *root, struct uns_catalog *cat, struct uns_err *err);
 
 #endif

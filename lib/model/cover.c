@@ -1,13 +1,12 @@
-/* How the proof goes. First every piece's bytes must exist: the file is there and long enough.
- * Replicas are dropped; they stand side by side, because pieces are sorted (uns_catalog_seal). Then:
+/* How the proof goes. First every piece's bytes must exist: the file is there and long enough. Replicas are dropped;
+ * they follow each other, because pieces are sorted (uns_catalog_seal). Then:
  *
  *    ranges   if each piece is one range of flat elements: in order of position each must begin where the
  *             one before ended
  *    boxes    otherwise no two may overlap, which a sweep along one dimension checks, and their sizes must
  *             add up to the tensor's: disjoint boxes inside the shape that do so leave no hole
  *
- * If not, the finding names the first hole or overlap and what is missing. Reads no data; knows no
- * formats. */
+ * If not, the finding names the first hole or overlap and what is missing. Reads no data; knows no formats. */
 #include "model/cover.h"
 
 #include <stdio.h>
@@ -29,12 +28,11 @@ struct uns_stretches uns_stretches_of_piece(const struct uns_shape *shape, const
 	if (piece->kind == UNS_PIECE_BOX)
 		return uns_stretches_of_box(piece->box, shape);
 	return (struct uns_stretches){ .n = piece->range.count > 0,
-				  .stretch_elems = piece->range.count,
-				  .base = piece->range.first };
+				       .stretch_elems = piece->range.count,
+				       .base = piece->range.first };
 }
 
-bool uns_piece_range(const struct uns_shape *shape, const struct uns_piece *piece,
-		     struct uns_range *out)
+bool uns_piece_range(const struct uns_shape *shape, const struct uns_piece *piece, struct uns_range *out)
 {
 	struct uns_stretches stretches = uns_stretches_of_piece(shape, piece);
 
@@ -79,8 +77,7 @@ static enum uns_scope scope_of(const struct uns_tensor *t)
 }
 
 /* What every finding here begins with. */
-#define OF_TENSOR(c, what)                                                                         \
-	.id = (what), .scope = scope_of((c)->t), .checkpoint = (c)->cat->path, .tensor = (c)->t->key
+#define OF_TENSOR(c, what) .id = (what), .scope = scope_of((c)->t), .checkpoint = (c)->cat->path, .tensor = (c)->t->key
 
 static int bytes_check(const struct cover *c, const struct uns_piece *piece, struct uns_err *err)
 {
@@ -96,53 +93,38 @@ static int bytes_check(const struct cover *c, const struct uns_piece *piece, str
 	else if (end <= file->stat.id.size)
 		return 0;
 	cut = what == UNS_FOUND_SHARD_CUT;
-	return uns_fail_with(err, UNS_FINDING(OF_TENSOR(c, what), .file = file->path,
-					      .rank = uns_rank(piece->rank),
+	return uns_fail_with(err, UNS_FINDING(OF_TENSOR(c, what), .file = file->path, .rank = uns_rank(piece->rank),
 					      .expected = cut ? uns_num(end) : uns_str(NULL),
 					      .found = cut ? uns_num(file->stat.id.size) : uns_str(NULL),
 					      .arg = { { "shape", uns_str(c->shape) } }));
 }
 
-/* -- what there is -- */
+/* -- the pieces that exist -- */
 
-static int replica_check(const struct cover *c, const struct uns_piece *used,
-			 const struct uns_piece *piece, struct uns_err *err)
+/* Picks the pieces that will be read: of replicas, which follow each other, the first. Replicas must be as long as it,
+ * but for compressed items and torch.save files, which have another length than their content. */
+static int choose_pieces(struct cover *c, struct uns_err *err)
 {
+	const struct uns_piece *p = uns_tensor_pieces(c->cat, c->t), *end = p + c->t->n_pieces, *used;
 	const struct uns_file *files = c->cat->files;
 
-	/* The length of a compressed item, or of a torch.save file, says nothing about its
-	 * content's. */
-	if (used->container != UNS_RAW || piece->container != UNS_RAW || used->codec ||
-	    piece->codec || used->stride_elems || piece->stride_elems ||
-	    used->length_bytes == piece->length_bytes)
-		return 0;
-	return uns_fail_with(
-		err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_COPIES_DIFFER_IN_LENGTH),
-				 .file = files[piece->file].path, .rank = uns_rank(piece->rank),
-				 .expected = uns_num(used->length_bytes),
-				 .found = uns_num(piece->length_bytes),
-				 .arg = { { "other_file", uns_str(files[used->file].path) } }));
-}
-
-/* Pick the pieces that will be read: of replicas, which stand side by side, the first. */
-static int choose(struct cover *c, struct uns_err *err)
-{
-	const struct uns_piece *v = uns_tensor_pieces(c->cat, c->t), *piece;
-	uint32_t i;
-
-	c->piece = calloc(c->t->n_pieces ? c->t->n_pieces : 1, sizeof(*c->piece));
-	if (!c->piece)
-		return uns_oom(err);
-	for (i = 0; i < c->t->n_pieces; i++) {
-		piece = &v[i];
-		if (!uns_piece_elems(piece))
+	UNS_TRY_ALLOC(c->piece = calloc(c->t->n_pieces ? c->t->n_pieces : 1, sizeof(*c->piece)), err);
+	for (; p < end; p++) {
+		if (!uns_piece_elems(p))
 			continue;
-		if (c->n && uns_same_elements(c->piece[c->n - 1], piece)) {
-			UNS_TRY(replica_check(c, c->piece[c->n - 1], piece, err));
-			continue;
+		used = c->n ? c->piece[c->n - 1] : NULL;
+		if (!used || !uns_same_elements(used, p)) {
+			UNS_TRY(bytes_check(c, p, err));
+			c->piece[c->n++] = p;
+		} else if (used->container == UNS_RAW && p->container == UNS_RAW && !used->codec && !p->codec &&
+			   !used->stride_elems && !p->stride_elems && used->length_bytes != p->length_bytes) {
+			return uns_fail_with(err,
+					     UNS_FINDING(OF_TENSOR(c, UNS_FOUND_COPIES_DIFFER_IN_LENGTH),
+							 .file = files[p->file].path, .rank = uns_rank(p->rank),
+							 .expected = uns_num(used->length_bytes),
+							 .found = uns_num(p->length_bytes),
+							 .arg = { { "other_file", uns_str(files[used->file].path) } }));
 		}
-		UNS_TRY(bytes_check(c, piece, err));
-		c->piece[c->n++] = piece;
 	}
 	return 0;
 }
@@ -154,35 +136,11 @@ static int rank_cmp(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-static void ranks_text(struct uns_text *out, const int32_t *rank, size_t n)
-{
-	size_t i, first = 0;
-
-	for (i = 1; i <= n; i++) {
-		if (i < n && rank[i] <= rank[i - 1] + 1)
-			continue;
-		uns_text_printf(out, "%s%d", out->len ? ", " : "", rank[first]);
-		if (rank[i - 1] != rank[first])
-			uns_text_printf(out, rank[i - 1] == rank[first] + 1 ? ", %d" : " to %d",
-					rank[i - 1]);
-		first = i;
-	}
-}
-
-/* Is the file beside the tensor's other shards? */
-static bool beside(const struct cover *c, const struct uns_file *file)
-{
-	const char *other = c->n ? c->cat->files[c->piece[0]->file].path : NULL;
-	size_t dir = (size_t)(uns_path_name(file->path) - file->path);
-
-	return other && uns_path_name(other) == other + dir && !strncmp(file->path, other, dir);
-}
-
-/* "0, 1, 4 to 7": the ranks that wrote the pieces that are there. Returns how many ranks. */
+/* "0, 1, 4 to 7": the ranks whose pieces exist. Returns their number. */
 static size_t ranks_there(const struct cover *c, struct uns_text *out)
 {
 	UNS_CLEANUP(uns_free_p) int32_t *rank = calloc(c->n + 1, sizeof(*rank));
-	size_t i, n = 0;
+	size_t i, n = 0, first = 0;
 
 	for (i = 0; rank && i < c->n; i++)
 		if (c->piece[i]->rank >= 0)
@@ -190,25 +148,35 @@ static size_t ranks_there(const struct cover *c, struct uns_text *out)
 	if (!n)
 		return 0;
 	qsort(rank, n, sizeof(*rank), rank_cmp);
-	ranks_text(out, rank, n);
+	for (i = 1; i <= n; i++) {
+		if (i < n && rank[i] <= rank[i - 1] + 1)
+			continue;
+		uns_text_printf(out, "%s%d", out->len ? ", " : "", rank[first]);
+		if (rank[i - 1] != rank[first])
+			uns_text_printf(out, rank[i - 1] == rank[first] + 1 ? ", %d" : " to %d", rank[i - 1]);
+		first = i;
+	}
 	return rank[0] == rank[n - 1] ? 1 : n;
 }
 
-/* The first of the missing files. Returns how many are missing. */
+/* Returns how many files are missing in the directory of the tensor's shards, and the first of them. */
 static size_t files_missing(const struct cover *c, const char **first)
 {
-	size_t i, n = 0;
+	const char *shard = c->n ? c->cat->files[c->piece[0]->file].path : NULL;
+	const struct uns_file *f = c->cat->files, *end = f + c->cat->n_files;
+	size_t n = 0, dir;
 
-	for (i = 0; i < c->cat->n_files; i++)
-		if (c->cat->files[i].missing && beside(c, &c->cat->files[i]) && n++ == 0)
-			*first = c->cat->files[i].path;
+	for (; shard && f < end; f++) {
+		dir = (size_t)(uns_path_name(f->path) - f->path);
+		if (f->missing && uns_path_name(shard) == shard + dir && !strncmp(f->path, shard, dir) && n++ == 0)
+			*first = f->path;
+	}
 	return n;
 }
 
 /* -- holes and overlaps -- */
 
-/* Elements of a row, which is one index of the first dimension: holes are named in rows where that
- * is exact. */
+/* Elements of a row, which is one index of the first dimension: holes are named in rows where that is exact. */
 static uint64_t row_elems(const struct uns_shape *shape)
 {
 	return shape->n && shape->dim[0] ? uns_shape_elems(shape) / shape->dim[0] : 1;
@@ -227,33 +195,29 @@ static int fail_hole(const struct cover *c, uint64_t first, uint64_t end, struct
 	row = rows ? row : 1;
 	first /= row;
 	last /= row;
-	return uns_fail_with(
-		err,
-		UNS_FINDING(OF_TENSOR(c, UNS_FOUND_TENSOR_HAS_A_HOLE), .file = missing,
-			    .code = c->n ? -EBADMSG : -ENODATA,
-			    .arg = { { "unit", uns_str(rows && c->t->shape.n > 1 ? "row" : "element") },
-				     { "first", uns_num(first) },
-				     { "last", last > first ? uns_num(last) : uns_str(NULL) },
-				     { "total", uns_num(uns_shape_elems(&c->t->shape) / row) },
-				     { "n_ranks", uns_more(n_ranks) },
-				     { "ranks", uns_str(ranks.p) },
-				     { "more", uns_more(n_missing ? n_missing - 1 : 0) } }));
+	return uns_fail_with(err,
+			     UNS_FINDING(OF_TENSOR(c, UNS_FOUND_TENSOR_HAS_A_HOLE), .file = missing,
+					 .code = c->n ? -EBADMSG : -ENODATA,
+					 .arg = { { "unit", uns_str(rows && c->t->shape.n > 1 ? "row" : "element") },
+						  { "first", uns_num(first) },
+						  { "last", last > first ? uns_num(last) : uns_str(NULL) },
+						  { "total", uns_num(uns_shape_elems(&c->t->shape) / row) },
+						  { "n_ranks", uns_more(n_ranks) },
+						  { "ranks", uns_str(ranks.p) },
+						  { "more", uns_more(n_missing ? n_missing - 1 : 0) } }));
 }
 
-static int fail_overlap(const struct cover *c, const struct uns_piece *a,
-			const struct uns_piece *b, struct uns_err *err)
+static int fail_overlap(const struct cover *c, const struct uns_piece *a, const struct uns_piece *b,
+			struct uns_err *err)
 {
 	uint64_t row = row_elems(&c->t->shape);
-	const struct uns_piece *later =
-		uns_piece_first(&c->t->shape, a) > uns_piece_first(&c->t->shape, b) ? a : b;
+	const struct uns_piece *later = uns_piece_first(&c->t->shape, a) > uns_piece_first(&c->t->shape, b) ? a : b;
 
-	return uns_fail_with(
-		err,
-		UNS_FINDING(OF_TENSOR(c, UNS_FOUND_SHARDS_OVERLAP), .file = c->cat->files[a->file].path,
-			    .rank = uns_rank(a->rank),
-			    .arg = { { "unit", uns_str(c->t->shape.n > 1 ? "row" : "element") },
-				     { "first", uns_num(uns_piece_first(&c->t->shape, later) / row) },
-				     { "other_file", uns_str(c->cat->files[b->file].path) } }));
+	return uns_fail_with(err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_SHARDS_OVERLAP),
+					      .file = c->cat->files[a->file].path, .rank = uns_rank(a->rank),
+					      .arg = { { "unit", uns_str(c->t->shape.n > 1 ? "row" : "element") },
+						       { "first", uns_num(uns_piece_first(&c->t->shape, later) / row) },
+						       { "other_file", uns_str(c->cat->files[b->file].path) } }));
 }
 
 static bool all_ranges(const struct cover *c, bool *any_range)
@@ -330,15 +294,13 @@ static int fail_box_hole(const struct cover *c, struct uns_err *err)
 			return fail_hole(c, at, hole_until(c, at), err);
 		at = next;
 	}
-	return uns_fail_with(
-		err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_TENSOR_HAS_A_HOLE_BEHIND),
-				 .arg = { { "shape", uns_str(c->shape) },
-					  { "first", uns_num(at) },
-					  { "total", uns_num(uns_shape_elems(&c->t->shape)) } }));
+	return uns_fail_with(err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_TENSOR_HAS_A_HOLE_BEHIND),
+					      .arg = { { "shape", uns_str(c->shape) },
+						       { "first", uns_num(at) },
+						       { "total", uns_num(uns_shape_elems(&c->t->shape)) } }));
 }
 
-/* The dimension to sweep along: the one in which boxes are shortest, so that few of them overlap in
- * it. */
+/* The dimension to sweep along: the one in which boxes are shortest, so that few of them overlap in it. */
 static uint32_t sweep_dim(const struct cover *c)
 {
 	uint32_t d, best = 0;
@@ -347,8 +309,7 @@ static uint32_t sweep_dim(const struct cover *c)
 
 	for (d = 0; d < c->t->shape.n; d++) {
 		for (sum = 0, i = 0; i < c->n; i++)
-			sum += (uint64_t)(65536.0 * (double)c->piece[i]->box->len[d] /
-					  (double)c->t->shape.dim[d]);
+			sum += (uint64_t)(65536.0 * (double)c->piece[i]->box->len[d] / (double)c->t->shape.dim[d]);
 		if (sum < least) {
 			least = sum;
 			best = d;
@@ -371,16 +332,9 @@ static int swept_cmp(const void *a, const void *b)
 	return x->piece < y->piece ? -1 : x->piece > y->piece;
 }
 
-static int fail_too_many(const struct cover *c, struct uns_err *err)
-{
-	return uns_fail_with(err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_SHARDS_INTERLEAVE),
-					      .arg = { { "n", uns_num(c->n) } }));
-}
-
 /* No two boxes may share an element. Boxes are visited in the order in which they begin along the
  * sweep's dimension, and compared with those that have not ended yet (`open`). */
-static int check_disjoint(const struct cover *c, struct swept *sorted, struct swept *open,
-			  struct uns_err *err)
+static int check_disjoint(const struct cover *c, struct swept *sorted, struct swept *open, struct uns_err *err)
 {
 	uint64_t compared = 0;
 	size_t i, k, kept, n_open = 0;
@@ -390,7 +344,8 @@ static int check_disjoint(const struct cover *c, struct swept *sorted, struct sw
 			if (open[k].end <= sorted[i].lo)
 				continue;
 			if (++compared > MAX_COMPARISONS)
-				return fail_too_many(c, err);
+				return uns_fail_with(err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_SHARDS_INTERLEAVE),
+								      .arg = { { "n", uns_num(c->n) } }));
 			if (uns_box_overlap(open[k].piece->box, sorted[i].piece->box))
 				return fail_overlap(c, open[k].piece, sorted[i].piece, err);
 			open[kept++] = open[k];
@@ -409,13 +364,11 @@ static int check_boxes(const struct cover *c, struct uns_err *err)
 	uint64_t sum = 0;
 	size_t i;
 
-	if (!sorted)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(sorted, err);
 	for (i = 0; i < c->n; i++) {
 		const struct uns_box *box = c->piece[i]->box;
 
-		sorted[i] = (struct swept){ box->lo[dim], box->lo[dim] + box->len[dim],
-					    c->piece[i] };
+		sorted[i] = (struct swept){ box->lo[dim], box->lo[dim] + box->len[dim], c->piece[i] };
 	}
 	qsort(sorted, c->n, sizeof(*sorted), swept_cmp);
 	UNS_TRY(check_disjoint(c, sorted, sorted + c->n, err));
@@ -424,8 +377,7 @@ static int check_boxes(const struct cover *c, struct uns_err *err)
 	return sum == uns_shape_elems(&c->t->shape) ? 0 : fail_box_hole(c, err);
 }
 
-int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor,
-		    struct uns_err *err)
+int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor, struct uns_err *err)
 {
 	UNS_CLEANUP(cover_fini) struct cover c = { .cat = cat, .t = tensor };
 	bool any_range;
@@ -437,12 +389,11 @@ int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tens
 	if (!uns_shape_elems(&tensor->shape))
 		return 0;
 	uns_shape_text(&tensor->shape, c.shape, sizeof(c.shape));
-	UNS_TRY(choose(&c, err));
+	UNS_TRY(choose_pieces(&c, err));
 	if (all_ranges(&c, &any_range))
 		return check_ranges(&c, err);
 	if (any_range)
-		return uns_fail_with(err,
-				     UNS_FINDING(OF_TENSOR(&c, UNS_FOUND_SHARDS_OF_TWO_KINDS)));
+		return uns_fail_with(err, UNS_FINDING(OF_TENSOR(&c, UNS_FOUND_SHARDS_OF_TWO_KINDS)));
 	return check_boxes(&c, err);
 }
 
@@ -470,6 +421,5 @@ int uns_cover_weights(const struct uns_catalog *cat, struct uns_err *why)
 	}
 	if (n)
 		return 0;
-	return uns_fail_with(why, UNS_FINDING(.id = UNS_FOUND_NO_WEIGHTS, .scope = UNS_SCOPE_WEIGHTS,
-					      .checkpoint = cat->path));
+	return UNS_FAIL_WITH(why, NO_WEIGHTS, .scope = UNS_SCOPE_WEIGHTS, .checkpoint = cat->path);
 }

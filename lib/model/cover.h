@@ -1,6 +1,5 @@
-/* The proof that a tensor can be served without wrong bytes: its pieces cover every element exactly
- * once, and every byte that they need exists. Also what pieces have in common with each other and
- * with stretches. */
+/* The proof that a tensor can be served without wrong bytes: its pieces cover every element exactly once, and every
+ * byte that they need exists. Also what pieces have in common with each other and with stretches. */
 #ifndef UNS_MODEL_COVER_H
 #define UNS_MODEL_COVER_H
 
@@ -9,8 +8,7 @@
 /* The elements of a piece as stretches of its tensor; a range is one stretch. */
 struct uns_stretches uns_stretches_of_piece(const struct uns_shape *shape, const struct uns_piece *piece);
 /* The one range of flat elements that a piece is; false where it is several. */
-bool uns_piece_range(const struct uns_shape *shape, const struct uns_piece *piece,
-		     struct uns_range *out);
+bool uns_piece_range(const struct uns_shape *shape, const struct uns_piece *piece, struct uns_range *out);
 /* Both pieces hold the same elements of equally shaped tensors. */
 bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b);
 
@@ -18,11 +16,9 @@ bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b);
  * sizes), overlap or hole (-EBADMSG, with the first offending elements).
  * Replicas (pieces with equal box or range) are allowed: the first is used, the rest must have equal
  * length. Pure: reads no data. O(p log p) for p pieces that do not interleave. */
-int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor,
-		    struct uns_err *err);
+int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor, struct uns_err *err);
 
-/* Fails with the first of the catalog's own findings that keeps `scope` from being served; 0 when there is
- * none. */
+/* Fails with the first of the catalog's own findings that keeps `scope` from being served; 0 when there is none. */
 int uns_cover_refusal(const struct uns_catalog *cat, enum uns_scope scope, struct uns_err *why);
 
 /* The whole model can be served: there are weights (-ENOTSUP), no known problem keeps them from it, and

@@ -1,5 +1,5 @@
-/* Findings as values: copies, equality, and the one place where a finding becomes a sentence. Knows the
- * syntax of templates (finding.h), not what any of them says. */
+/* Findings as values: copies, equality, and the one place where a finding becomes a sentence. Knows the syntax of
+ * templates (finding.h), not their content. */
 #include "model/finding.h"
 
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static size_t bytes_of(const struct uns_finding *f)
 	return bytes;
 }
 
-/* What keeps something from being served is damage, unless something else is said. */
+/* A finding that keeps something from being served is damage, unless it or its kind has another code. */
 static int code_of(const struct uns_finding *f)
 {
 	int code = f->code ? f->code : uns_finding_words(f->id)->code;
@@ -71,9 +71,9 @@ static struct uns_finding *copy_into(struct uns_finding *room, const struct uns_
 	room->code = code_of(f);
 	/* What is sound, for all that is known, and in a form that some view cannot be made of, is no
 	 * problem, unless no view has the weights. */
-	room->severity = room->code == -ENOTSUP && room->scope != UNS_SCOPE_WEIGHTS ?
-				 UNS_NOTE :
-				 uns_finding_words(f->id)->severity;
+	room->severity = room->code == -ENOTSUP && room->scope != UNS_SCOPE_WEIGHTS
+				 ? UNS_NOTE
+				 : uns_finding_words(f->id)->severity;
 	visit_texts(room, move_text, &texts);
 	return room;
 }
@@ -109,14 +109,12 @@ bool uns_finding_equal(const struct uns_finding *a, const struct uns_finding *b)
 {
 	size_t i;
 
-	if (a->id != b->id || a->scope != b->scope || a->code != b->code ||
-	    !same_text(a->checkpoint, b->checkpoint) || !same_text(a->file, b->file) ||
-	    !same_text(a->tensor, b->tensor) || !same_datum(&a->rank, &b->rank) ||
+	if (a->id != b->id || a->scope != b->scope || a->code != b->code || !same_text(a->checkpoint, b->checkpoint) ||
+	    !same_text(a->file, b->file) || !same_text(a->tensor, b->tensor) || !same_datum(&a->rank, &b->rank) ||
 	    !same_datum(&a->expected, &b->expected) || !same_datum(&a->found, &b->found))
 		return false;
 	for (i = 0; i < UNS_FINDING_ARGS; i++)
-		if (!same_text(a->arg[i].name, b->arg[i].name) ||
-		    !same_datum(&a->arg[i].is, &b->arg[i].is))
+		if (!same_text(a->arg[i].name, b->arg[i].name) || !same_datum(&a->arg[i].is, &b->arg[i].is))
 			return false;
 	return true;
 }
@@ -128,8 +126,7 @@ int uns_findings_add(struct uns_findings *list, struct uns_arena *arena, const s
 {
 	const struct uns_finding *copy = uns_finding_copy(arena, f);
 
-	if (!copy || !UNS_ARENA_ROOM(arena, list->v, list->n, list->cap))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(copy && UNS_ARENA_ROOM(arena, list->v, list->n, list->cap), err);
 	list->v[list->n++] = *copy;
 	return 0;
 }
@@ -154,8 +151,7 @@ int uns_fail_copy(struct uns_err *err, const struct uns_err *why)
 {
 	struct uns_err own = *why;
 
-	if (err && !err->code && err->keep && own.finding &&
-	    !(own.finding = uns_finding_copy(err->keep, own.finding)))
+	if (err && !err->code && err->keep && own.finding && !(own.finding = uns_finding_copy(err->keep, own.finding)))
 		return uns_oom(err);
 	return uns_fail_as(err, &own);
 }
@@ -182,16 +178,14 @@ struct uns_finding uns_finding_of_err(const struct uns_err *err, enum uns_scope 
 	else if (err->file && err->cause)
 		f.id = UNS_FOUND_FILE_UNREADABLE;
 	if (!err->finding)
-		f.arg[0] = (struct uns_finding_arg){
-			"cause", uns_str(f.id == UNS_FOUND_FILE_UNREADABLE ? err->cause : err->text)
-		};
+		f.arg[0] = (struct uns_finding_arg){ "cause", uns_str(f.id == UNS_FOUND_FILE_UNREADABLE ? err->cause
+													: err->text) };
 	f.scope = scope;
 	f.code = uns_finding_code(err->code);
 	return f;
 }
 
-struct uns_finding uns_finding_quoting(enum uns_finding_id id, const struct uns_err *err,
-				       enum uns_scope scope)
+struct uns_finding uns_finding_quoting(enum uns_finding_id id, const struct uns_err *err, enum uns_scope scope)
 {
 	struct uns_finding f = uns_finding_of_err(err, scope);
 
@@ -271,14 +265,14 @@ static struct uns_datum field(const struct uns_finding *f, const char *name, siz
 	return uns_str(NULL);
 }
 
-/* What stands between braces: "file", "file.name", "n|file|files", "?copies". */
+/* The text between braces: "file", "file.name", "n|file|files", "?copies". */
 static struct uns_datum field_of(const struct uns_finding *f, const char *p)
 {
 	p += *p == '?';
 	return field(f, p, strcspn(p, ".|}"));
 }
 
-/* Sentences stand below the checkpoint's path, or behind it: its files are named as they are in it. */
+/* Sentences are printed below the checkpoint's path, or behind it, so its files are named relative to it. */
 static const char *path_inside(const struct uns_finding *f, const char *file)
 {
 	size_t n = f->checkpoint ? strlen(f->checkpoint) : 0;
@@ -286,8 +280,7 @@ static const char *path_inside(const struct uns_finding *f, const char *file)
 	return n && strncmp(file, f->checkpoint, n) == 0 && file[n] == '/' ? file + n + 1 : file;
 }
 
-static void print_field(const struct uns_finding *f, const char *p, const char *end,
-			struct uns_text *out)
+static void print_field(const struct uns_finding *f, const char *p, const char *end, struct uns_text *out)
 {
 	struct uns_datum d = field_of(f, p);
 	const char *how = p + strcspn(p, ".|}"), *bar;
@@ -300,8 +293,8 @@ static void print_field(const struct uns_finding *f, const char *p, const char *
 			uns_text_add(out, bar + 1, (size_t)(end - bar - 1));
 	} else if (*how == '.' && d.kind == UNS_DATUM_TEXT) {
 		uns_text_str(out, uns_path_name(d.text));
-	} else if (d.kind == UNS_DATUM_TEXT && (is_named(p, strcspn(p, "}"), "file") ||
-						is_named(p, strcspn(p, "}"), "other_file"))) {
+	} else if (d.kind == UNS_DATUM_TEXT &&
+		   (is_named(p, strcspn(p, "}"), "file") || is_named(p, strcspn(p, "}"), "other_file"))) {
 		uns_text_str(out, path_inside(f, d.text));
 	} else if (d.kind == UNS_DATUM_TEXT && is_named(p, strcspn(p, "}"), "checkpoint")) {
 		uns_text_str(out, *f->checkpoint ? uns_path_name(f->checkpoint) : "the checkpoint");
@@ -342,12 +335,10 @@ static bool is_complete(const struct uns_finding *f, const char *p, const char *
 	return true;
 }
 
-static void print_words(const struct uns_finding *f, const char *p, const char *end,
-			struct uns_text *out);
+static void print_words(const struct uns_finding *f, const char *p, const char *end, struct uns_text *out);
 
-/* "A" or "A|B", what stands in brackets. */
-static void print_choice(const struct uns_finding *f, const char *p, const char *end,
-			 struct uns_text *out)
+/* Prints the text between brackets: "A" or "A|B". */
+static void print_choice(const struct uns_finding *f, const char *p, const char *end, struct uns_text *out)
 {
 	const char *bar = end_of(p, true);
 
@@ -357,8 +348,7 @@ static void print_choice(const struct uns_finding *f, const char *p, const char 
 		print_words(f, bar + 1, end, out);
 }
 
-static void print_words(const struct uns_finding *f, const char *p, const char *end,
-			struct uns_text *out)
+static void print_words(const struct uns_finding *f, const char *p, const char *end, struct uns_text *out)
 {
 	const char *close;
 	size_t n;

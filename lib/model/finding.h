@@ -1,9 +1,9 @@
-/* A finding: something that is wrong with a checkpoint, or worth knowing about it, as a value. From where
- * it is found to where it is printed it is its kind (id) and its particulars: which file, rank and tensor,
- * what was expected there and what was found. The words are in one table, model/finding_kinds.h, and become
- * a sentence only when somebody reads it: nothing decides by a sentence, nothing compares two.
+/* A finding: something that is wrong with a checkpoint, or worth knowing about it, as a value: its kind (id) and its
+ * particulars, which are the file, rank and tensor, what was expected and what was found. The words are in one table,
+ * model/finding_kinds.h, and become a sentence only when a finding is printed: no code decides by a sentence or
+ * compares two.
  *
- * A finding borrows its texts. Who keeps one keeps a copy (uns_finding_copy). */
+ * A finding borrows its texts. To keep one, make a copy (uns_finding_copy). */
 #ifndef UNS_MODEL_FINDING_H
 #define UNS_MODEL_FINDING_H
 
@@ -34,7 +34,7 @@ enum uns_scope {
 	UNS_SCOPE_OPTIMIZER, /* optimizer, scheduler: whatever resuming needs besides weights */
 	UNS_SCOPE_ALL,
 	UNS_SCOPE_SHARDED, /* the sharded form itself: the trainer that wrote it cannot resume from it,
-	                    * while what is put together from it is whole */
+			    * while what is put together from it is whole */
 };
 
 /* A text or a number, or nothing. */
@@ -56,7 +56,7 @@ static inline struct uns_datum uns_num(uint64_t n)
 	return (struct uns_datum){ UNS_DATUM_NUMBER, { .number = (int64_t)n } };
 }
 
-/* 0 = nothing: for sentences that go on "and N more". */
+/* 0 = nothing: for sentences that end in "and N more". */
 static inline struct uns_datum uns_more(uint64_t n)
 {
 	return n ? uns_num(n) : (struct uns_datum){ UNS_DATUM_NONE, { NULL } };
@@ -73,15 +73,14 @@ enum { UNS_FINDING_ARGS = 8 };
 struct uns_finding {
 	enum uns_finding_id id;
 	enum uns_scope scope;
-	/* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown, -ENOENT: the checkpoint is whole, and the
-	 * file that should name it names another that is not there; 0 for a note. 0 where one is made = what
-	 * the table says. */
+	/* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown, -ENOENT: the checkpoint is whole, and the file that
+	 * should name it names another that is not there; 0 for a note. In an initialiser 0 = the code in the table. */
 	int code;
 	enum uns_severity severity; /* set by uns_finding_copy */
 
 	const char *checkpoint; /* its path; NULL where one is added to a catalog = the catalog's */
-	const char *file;       /* the file (or directory) that it is about, NULL = no single one */
-	const char *tensor;     /* as the source calls it; NULL = not about one */
+	const char *file; /* the file (or directory) that it is about, NULL = no single one */
+	const char *tensor; /* as the source calls it; NULL = not about one */
 	struct uns_datum rank, expected, found;
 	/* Whatever else the sentence names; ends with a NULL name, or when it is full. */
 	struct uns_finding_arg {
@@ -92,6 +91,9 @@ struct uns_finding {
 
 /* UNS_FINDING(.id = UNS_FOUND_SHARD_MISSING, .file = path, .arg = { { "shape", uns_str(text) } }) */
 #define UNS_FINDING(...) (&(const struct uns_finding){ __VA_ARGS__ })
+
+/* UNS_FAIL_WITH(err, SHARD_MISSING, .file = path): fails because of this finding (uns_fail_with). */
+#define UNS_FAIL_WITH(err, ...) uns_fail_with((err), UNS_FINDING(.id = UNS_FOUND_##__VA_ARGS__))
 
 /* A copy in the arena with all its texts, and with code and severity filled in. NULL = out of memory. */
 const struct uns_finding *uns_finding_copy(struct uns_arena *arena, const struct uns_finding *f);
@@ -119,34 +121,32 @@ __attribute__((cold)) int uns_fail_with(struct uns_err *err, const struct uns_fi
 /* Fail for the reason that `why` has, with copies of all that it carries: why->keep may go. */
 __attribute__((cold)) int uns_fail_copy(struct uns_err *err, const struct uns_err *why);
 
-/* What an error says, as a value: the finding that it carries, or one that only quotes it. Borrows from
- * err. */
+/* An error as a value: the finding that it carries, or one that only quotes it. Borrows from err. */
 struct uns_finding uns_finding_of_err(const struct uns_err *err, enum uns_scope scope);
 
 /* The same, but what only quotes the error is of kind `id`, whose sentence is "{cause}": the error's own. */
-struct uns_finding uns_finding_quoting(enum uns_finding_id id, const struct uns_err *err,
-				       enum uns_scope scope);
+struct uns_finding uns_finding_quoting(enum uns_finding_id id, const struct uns_err *err, enum uns_scope scope);
 
-/* Under which code it is told that a read failed with this one (uns_code_is_finding): damage for a link that
- * may not be followed, or leads in circles. */
+/* The code of the finding about a read that failed with this code (uns_code_is_finding): damage for a link that may not
+ * be followed, or leads in circles. */
 int uns_finding_code(int code);
 
 /* -- words -- */
 
 /* One kind of finding. A sentence names fields in braces: {file}, {rank}, {tensor}, {expected}, {found},
- * {checkpoint}, or an argument. Who prints it prints the checkpoint's path before it: {file} is the path inside
+ * {checkpoint}, or an argument. The checkpoint's path is printed before it: {file} is the path inside
  * the checkpoint, {checkpoint} the last component of its path. {file.name} is the last component of a path,
  * {n|file|files} one of two words.
- * What stands in brackets is left out where one of its fields is not there: [ (rank {rank})]; of [A|B] it is
- * B then. {?copies} prints nothing, but must be there too. */
+ * Text in brackets is left out if the finding lacks one of its fields: [ (rank {rank})]; of [A|B], B is printed
+ * instead. {?copies} prints nothing, and counts as such a field. */
 struct uns_finding_words {
-	const char *name;  /* stable, for programs */
-	const char *check; /* what `unshard check` tells it under; NULL: by its code (uns_finding_check) */
+	const char *name; /* stable, for programs */
+	const char *check; /* the heading of `unshard check` for it; NULL = by its code (uns_finding_check) */
 	int code;
 	enum uns_severity severity;
 	const char *sentence;
-	/* What to do. NULL = nothing but what helps in general, "" = nothing. Follows the sentence behind
-	 * "; ", or begins with what stands between them itself. */
+	/* What to do. NULL = only the general advice, "" = nothing. It follows the sentence after "; ", or begins with
+	 * other punctuation. */
 	const char *advice;
 };
 
@@ -155,10 +155,10 @@ const struct uns_finding_words *uns_finding_words(enum uns_finding_id id);
 /* What helps in general, by the code; NULL = nothing. */
 const char *uns_finding_general_advice(int code);
 
-const char *uns_finding_name(enum uns_finding_id id);       /* "shard_missing" */
+const char *uns_finding_name(enum uns_finding_id id); /* "shard_missing" */
 const char *uns_finding_check(const struct uns_finding *f); /* "damaged", "tracker", "rng" */
-const char *uns_scope_text(enum uns_scope scope);           /* "weights" */
-const char *uns_severity_text(enum uns_severity severity);  /* "problem", "note" */
+const char *uns_scope_text(enum uns_scope scope); /* "weights" */
+const char *uns_severity_text(enum uns_severity severity); /* "problem", "note" */
 
 /* The sentence with its advice, on one line whatever names and texts it quotes. */
 void uns_finding_print(const struct uns_finding *f, struct uns_text *out);

@@ -7,26 +7,22 @@
  * finding.h (struct uns_finding_words), which makes the enum of these rows. finding_words.c makes the table
  * of them and defines what they spell in capitals. A row becomes an entry of the manual. */
 
-/* -- a file, or a part of one, that cannot be read: what its parser says -- */
+/* -- a file, or a part of one, that its parser cannot read -- */
 KIND(PART_UNREADABLE, part_unreadable, DAMAGED, "{cause}")
 KIND(FILE_UNREADABLE, file_unreadable, DAMAGED, "{file}: {cause}")
 KIND(TENSOR_UNREADABLE, tensor_unreadable, DAMAGED, "{file}: {tensor}: {cause}")
 KIND(ITEM_UNREADABLE, item_unreadable, DAMAGED, "{tensor}: {cause}")
-KIND(ITEM_FILE_MISSING, item_file_missing, INCOMPLETE, "[{tensor}: ]{file} is missing",
-     .advice = COPY_BACK)
-KIND(ITEM_CUT, item_cut, DAMAGED,
-     "[{tensor}: ]{file} is truncated: expected at least {expected} bytes, found {found}",
+KIND(ITEM_FILE_MISSING, item_file_missing, INCOMPLETE, "[{tensor}: ]{file} is missing", .advice = COPY_BACK)
+KIND(ITEM_CUT, item_cut, DAMAGED, "[{tensor}: ]{file} is truncated: expected at least {expected} bytes, found {found}",
      .advice = COPY_AGAIN)
 KIND(ITEM_TOO_LARGE, item_too_large, UNKNOWN,
      "[{tensor}: ]{file}: an object has {found} bytes; unshard reads at most {expected}")
 KIND(FILE_MISSING, file_missing, INCOMPLETE, "{file} is missing")
-KIND(WEIGHTS_FILE_MISSING, weights_file_missing, INCOMPLETE, "{file} is missing",
-     .advice = ": " COPY_BACK)
+KIND(WEIGHTS_FILE_MISSING, weights_file_missing, INCOMPLETE, "{file} is missing", .advice = ": " COPY_BACK)
 
 /* -- shards that do not hold every element of a tensor exactly once -- */
 KIND(SHARD_MISSING, shard_missing, INCOMPLETE,
-     "{file} is missing: it holds [rank {rank}'s|a] piece of {tensor} (shape {shape})",
-     .advice = COPY_BACK)
+     "{file} is missing: it holds [rank {rank}'s|a] piece of {tensor} (shape {shape})", .advice = COPY_BACK)
 KIND(SHARD_IS_NO_FILE, shard_is_no_file, DAMAGED,
      "{file} is not a regular file (a link that leads out of SOURCE is not followed): it should hold [rank {rank}'s|a] piece of {tensor} (shape {shape})")
 KIND(SHARD_CUT, shard_cut, DAMAGED,
@@ -41,11 +37,9 @@ KIND(TENSOR_HAS_A_HOLE_BEHIND, tensor_has_a_hole_behind, DAMAGED,
 KIND(SHARDS_OVERLAP, shards_overlap, DAMAGED,
      "{tensor}: two shards hold the same elements (from {unit} {first} on): one of {file}, one of {other_file}")
 KIND(SHARDS_INTERLEAVE, shards_interleave, UNKNOWN,
-     "{tensor}: its {n} shards interleave too much for unshard to check that they hold every "
-     "element once")
+     "{tensor}: its {n} shards interleave too much for unshard to check that they hold every element once")
 KIND(SHARDS_OF_TWO_KINDS, shards_of_two_kinds, UNKNOWN,
-     "{tensor}: some of its shards hold boxes and others flat ranges, which unshard does not read "
-     "together")
+     "{tensor}: some of its shards hold boxes and others flat ranges, which unshard does not read together")
 KIND(TENSORS_NOT_COVERED, tensors_not_covered, DAMAGED,
      "{cause}[ (and {more} more {more|tensor is|tensors are} like it)]",
      .advice = "copy the files again from the training machine" OR_BEFORE)
@@ -54,8 +48,8 @@ KIND(NO_WEIGHTS, no_weights, UNKNOWN, "{checkpoint} holds no model weights")
 /* -- torch distributed checkpoints -- */
 KIND(METADATA_MISSING, metadata_missing, INCOMPLETE,
      "{file} is missing[ ({torn} was found: the save was interrupted)]: the save did not finish, or the file was not copied; without it the .distcp files cannot be read")
-KIND(RANK_METADATA_MISSING, rank_metadata_missing, INCOMPLETE,
-     "{file} is missing: what rank {rank} saved is not known", .advice = COPY_BACK)
+KIND(RANK_METADATA_MISSING, rank_metadata_missing, INCOMPLETE, "{file} is missing: what rank {rank} saved is not known",
+     .advice = COPY_BACK)
 KIND(TRANSFORM_UNKNOWN, transform_unknown, UNKNOWN,
      "{file}: items were saved through the transform \"{found}\"{n|| and others}, which unshard cannot undo; it knows {expected} only")
 KIND(TENSORS_NOT_PLAIN, tensors_not_plain, UNKNOWN,
@@ -64,15 +58,14 @@ KIND(TENSORS_NOT_PLAIN, tensors_not_plain, UNKNOWN,
 KIND(TORCH_FILE_LEGACY, torch_file_legacy, UNKNOWN,
      "{file} has the form of torch before 1.6 (not a zip archive), which unshard does not read",
      .advice = ": load it with torch.load, save it again with torch.save")
-KIND(FILE_IS_SHOWN, file_is_shown, UNKNOWN,
-     "a checkpoint that is one file: this view shows the file unchanged", .advice = "")
+KIND(FILE_IS_SHOWN, file_is_shown, UNKNOWN, "a checkpoint that is one file: this view shows the file unchanged",
+     .advice = "")
 KIND(WRAPPERS_LEFT_OUT, wrappers_left_out, NOTE,
      "{n} {n|tensor is|tensors are} shown without the part of the name that a wrapper module added ({found} in {tensor}), as torch's get_model_state_dict names them")
 KIND(ITEM_NOT_SAVED, item_not_saved, DAMAGED, "{file}: {tensor} is listed but was not saved")
 KIND(HYPER_IN_PARTS, hyper_in_parts, UNKNOWN,
      "{file}: the hyper-parameter {tensor} was saved in several pieces; expected one")
-KIND(HYPER_NOT_ONE_NUMBER, hyper_not_one_number, UNKNOWN,
-     "{file}: the hyper-parameter {tensor} is not one number")
+KIND(HYPER_NOT_ONE_NUMBER, hyper_not_one_number, UNKNOWN, "{file}: the hyper-parameter {tensor} is not one number")
 KIND(WEIGHT_NOT_PLANNED, weight_not_planned, DAMAGED,
      "{file}: {tensor} is named like a weight, but planner_data has no entry for it")
 KIND(OPTIMIZER_IS_NUMBERED, optimizer_is_numbered, UNKNOWN,
@@ -87,8 +80,7 @@ KIND(NO_TENSOR_BELOW_KEY, no_tensor_below_key, INCOMPLETE,
 KIND(WEIGHTS_BELOW_KEYS, weights_below_keys, NOTE,
      "{file}: weights are below several keys, \"{what}\" and \"{other}\" among them; they are shown together, with the key in front of each name",
      .advice = ". -o weights_key={what} shows those of one key, under their own names")
-KIND(GROUP_MISSING, group_missing, DAMAGED,
-     "{file}: param group {group} of {optimizer} is missing")
+KIND(GROUP_MISSING, group_missing, DAMAGED, "{file}: param group {group} of {optimizer} is missing")
 KIND(GROUP_UNLISTED, group_unlisted, DAMAGED,
      "{file}: param group {group} of {optimizer} does not record which parameters are in it")
 KIND(GROUP_IS_MIXED, group_is_mixed, UNKNOWN,
@@ -104,7 +96,8 @@ KIND(MEGATRON_NOT_CONVERTED, megatron_not_converted, UNKNOWN,
      "Megatron-Core's tensors cannot be converted for a training that resumes from them: {cause}")
 KIND(MEGATRON_BUCKETS, megatron_buckets, UNKNOWN,
      "Megatron-Core saved its optimizer in buckets (dp_reshardable), which do not record the names of the parameters: only the view dcp shows the optimizer, unchanged",
-     .advice = "to resume elsewhere, let Megatron save with --dist-ckpt-optim-fully-reshardable (distrib_optim_sharding_type fully_reshardable)")
+     .advice =
+	     "to resume elsewhere, let Megatron save with --dist-ckpt-optim-fully-reshardable (distrib_optim_sharding_type fully_reshardable)")
 
 /* -- DeepSpeed -- */
 KIND(ZERO_MODEL_FILE_MISSING, zero_model_file_missing, INCOMPLETE,
@@ -133,13 +126,12 @@ KIND(ZERO_MAP_OVERLAPS, zero_map_overlaps, DAMAGED,
 KIND(ZERO_MAPS_DIFFER, zero_maps_differ, DAMAGED,
      "{file} (rank {rank}): the map that says how tensor parallelism cut {tensor} is not that of {other_file.name}: the files are of different saves",
      .advice = COPY_AGAIN)
-KIND(ZERO_SLICE_UNMAPPED, zero_slice_unmapped, UNKNOWN,
-     "{file} (rank {rank}): no map says how {tensor} was cut")
+KIND(ZERO_SLICE_UNMAPPED, zero_slice_unmapped, UNKNOWN, "{file} (rank {rank}): no map says how {tensor} was cut")
 KIND(ZERO_SLICE_SHAPE, zero_slice_shape, DAMAGED,
      "{file} (rank {rank}): {tensor} has shape {found}, but the map of its slices says {expected}",
      .advice = COPY_AGAIN)
-KIND(ZERO_SLICE_ABSENT, zero_slice_absent, DAMAGED,
-     "{file} (rank {rank}): the rank's slice of {tensor} is not in it", .advice = COPY_AGAIN)
+KIND(ZERO_SLICE_ABSENT, zero_slice_absent, DAMAGED, "{file} (rank {rank}): the rank's slice of {tensor} is not in it",
+     .advice = COPY_AGAIN)
 KIND(ZERO_LAYER_MISSING, zero_layer_missing, INCOMPLETE,
      "the optimizer holds {tensor}, but no layer_*-model_states.pt does: a layer's file is missing")
 KIND(ZERO_EXPERTS, zero_experts, UNKNOWN,
@@ -152,11 +144,14 @@ KIND(ZERO_EXPERTS_UNNAMED, zero_experts_unnamed, UNKNOWN,
 KIND(ZERO_EXPERT_MISSING, zero_expert_missing, INCOMPLETE,
      "{file} is missing: it holds expert {number} of {expected} of layer {layer} of experts", .advice = COPY_BACK)
 KIND(ZERO_EXPERT_FOREIGN, zero_expert_foreign, DAMAGED,
-     "{file} should hold expert {number} of layer {layer} of experts, but holds {tensor}: it is another checkpoint's", .advice = COPY_BACK)
+     "{file} should hold expert {number} of layer {layer} of experts, but holds {tensor}: it is another checkpoint's",
+     .advice = COPY_BACK)
 KIND(ZERO_EXPERT_SHAPE, zero_expert_shape, DAMAGED,
-     "{file} (expert {number} of layer {layer} of experts): {tensor} has shape {found}, but the optimizer's shards hold one of {expected}: it is another checkpoint's", .advice = COPY_BACK)
+     "{file} (expert {number} of layer {layer} of experts): {tensor} has shape {found}, but the optimizer's shards hold one of {expected}: it is another checkpoint's",
+     .advice = COPY_BACK)
 KIND(ZERO_EXPERT_STALE, zero_expert_stale, DAMAGED,
-     "{file} (expert {number} of layer {layer} of experts): {tensor} is not the fp32 copy in {other_file}, rounded: the files are of different saves", .advice = COPY_BACK)
+     "{file} (expert {number} of layer {layer} of experts): {tensor} is not the fp32 copy in {other_file}, rounded: the files are of different saves",
+     .advice = COPY_BACK)
 KIND(ZERO_HYPERS_NOT_SAVED, zero_hypers_not_saved, NOTE,
      "{file}: saved with elastic_checkpoint, which leaves out the param groups' hyper-parameters (learning rate, weight decay): training that resumes from the view universal takes those of its own config, and the other views cannot hold the optimizer")
 KIND(ZERO_SUB_GROUPS_UNASSIGNED, zero_sub_groups_unassigned, UNKNOWN,
@@ -167,22 +162,16 @@ KIND(ZERO_GATHERED_UNREADABLE, zero_gathered_unreadable, NOTE,
      "{file} is not used: {cause}; the weights are taken from the optimizer's fp32 copies instead")
 KIND(ZERO_GATHERED_INCOMPLETE, zero_gathered_incomplete, NOTE,
      "{file} is not used: it does not hold {tensor} in its full shape; the weights are taken from the optimizer's fp32 copies instead")
-KIND(ZERO_STATE_MISSING, zero_state_missing, INCOMPLETE,
-     "{file} is missing, and other parameters have such a file")
-KIND(ZERO_STATE_SHAPE, zero_state_shape, DAMAGED,
-     "{file}: the tensor has shape {found}; expected {expected}")
-KIND(ZERO_PARAMETER_MISSING, zero_parameter_missing, INCOMPLETE,
-     "{file} is missing, and {other_file} lists it")
-KIND(ZERO_FROZEN_SLICE_ABSENT, zero_frozen_slice_absent, DAMAGED,
-     "{file}: frozen_param_fragments has no {tensor}")
-KIND(ZERO_FROZEN_SLICE_STRIDED, zero_frozen_slice_strided, UNKNOWN,
-     "{file}: the slice of {tensor} is not contiguous")
+KIND(ZERO_STATE_MISSING, zero_state_missing, INCOMPLETE, "{file} is missing, and other parameters have such a file")
+KIND(ZERO_STATE_SHAPE, zero_state_shape, DAMAGED, "{file}: the tensor has shape {found}; expected {expected}")
+KIND(ZERO_PARAMETER_MISSING, zero_parameter_missing, INCOMPLETE, "{file} is missing, and {other_file} lists it")
+KIND(ZERO_FROZEN_SLICE_ABSENT, zero_frozen_slice_absent, DAMAGED, "{file}: frozen_param_fragments has no {tensor}")
+KIND(ZERO_FROZEN_SLICE_STRIDED, zero_frozen_slice_strided, UNKNOWN, "{file}: the slice of {tensor} is not contiguous")
 KIND(ZERO_FROZEN_SLICE_SIZE, zero_frozen_slice_size, DAMAGED,
      "{file}: rank {rank}'s slice of the frozen {tensor} has {found} elements; expected {expected} (its shape cut for {n} ranks)")
 KIND(ZERO_FROZEN_TYPES_DIFFER, zero_frozen_types_differ, DAMAGED,
      "ranks hold the frozen {tensor} in different dtypes, or not at all")
-KIND(ZERO_GROUP_TOO_LARGE, zero_group_too_large, DAMAGED,
-     "{file}: group {group} has more {what} than unshard reads")
+KIND(ZERO_GROUP_TOO_LARGE, zero_group_too_large, DAMAGED, "{file}: group {group} has more {what} than unshard reads")
 KIND(ZERO_PARTITION_SIZE, zero_partition_size, DAMAGED,
      "{file}: {part} of group {group}, rank {rank}, has {found} elements; expected {expected} of the {total} that param_shapes of {other_file} add up to over {n} ranks: the files are damaged or of different checkpoints")
 KIND(ZERO_PARTITION_PADDING, zero_partition_padding, DAMAGED,
@@ -212,23 +201,20 @@ KIND(ZERO_PARTITIONS_REPEATED, zero_partitions_repeated, UNKNOWN,
      "the optimizer is sharded over {expected} ranks, but shards of {found} ranks were found (such as {file}): partitions that are kept several times (MiCS, hpZ) are not supported")
 KIND(ZERO_TOO_MANY_RANKS, zero_too_many_ranks, DAMAGED,
      "the optimizer's shards record that it is sharded over {found} ranks, more than unshard reads")
-KIND(ZERO_RANK_TOO_HIGH, zero_rank_too_high, UNKNOWN, "{file}: unshard reads the shards of at "
-						      "most {expected} ranks")
+KIND(ZERO_RANK_TOO_HIGH, zero_rank_too_high, UNKNOWN, "{file}: unshard reads the shards of at most {expected} ranks")
 KIND(ZERO_NUMBER_AMBIGUOUS, zero_number_ambiguous, UNKNOWN,
      "the optimizer is not available ({file}): ZeRO stage 0 does not save parameter names, and {found} weights match parameter {number} of the optimizer equally well",
      .advice = "use the view weights, or train at stage 1, 2 or 3")
 KIND(ZERO_FILE_RENAMED, zero_file_renamed, DAMAGED,
      "{file}: the file was saved as {found}: it was renamed, or is another rank's",
      .advice = "copy the right one back from the training machine")
-KIND(ZERO_FILE_MISSING, zero_file_missing, INCOMPLETE, "{file}: the file is missing",
-     .advice = COPY_BACK)
+KIND(ZERO_FILE_MISSING, zero_file_missing, INCOMPLETE, "{file}: the file is missing", .advice = COPY_BACK)
 KIND(ZERO_NOT_THE_FP32_COPY, zero_not_the_fp32_copy, DAMAGED,
      "{file} differs from the fp32 copy of {tensor} in {other_file}: ds_to_universal mixes parameters up if the training had round_robin_gradients on",
      .advice = "use the view universal of the checkpoint that this one was made from")
 KIND(ZERO_LATEST_STALE, zero_latest_stale, ELSEWHERE,
      "{file} names {found}, and no such tag exists: DeepSpeed finds no checkpoint to resume from",
-     .advice = "copy that tag back from the training machine, or write {tag} into the file",
-     .check = "tracker")
+     .advice = "copy that tag back from the training machine, or write {tag} into the file", .check = "tracker")
 KIND(ZERO_SEVERAL_TAGS, zero_several_tags, NOTE, "{checkpoint} holds {n} tags; this is {tag}",
      .advice = ". Give another tag's directory as SOURCE to see it")
 KIND(ZERO_STEPS_DIFFER, zero_steps_differ, DAMAGED,
@@ -236,14 +222,12 @@ KIND(ZERO_STEPS_DIFFER, zero_steps_differ, DAMAGED,
      .advice = OF_TWO_SAVES)
 KIND(ZERO_STATE_OF_RANKS, zero_state_of_ranks, NOTE,
      "the ranks of {checkpoint} have different numbers as {state} of group {group}: each is about a rank's part, not about a parameter, and no view shows them")
-KIND(ZERO_NO_TAG, zero_no_tag, INCOMPLETE,
-     "no tag directory with shards was found")
+KIND(ZERO_NO_TAG, zero_no_tag, INCOMPLETE, "no tag directory with shards was found")
 
 /* -- files of ranks -- */
-KIND(RANK_TENSOR_DAMAGED, rank_tensor_damaged, DAMAGED,
-     "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]", .advice = COPY_AGAIN)
-KIND(RANK_TENSOR_UNKNOWN, rank_tensor_unknown, UNKNOWN,
-     "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]")
+KIND(RANK_TENSOR_DAMAGED, rank_tensor_damaged, DAMAGED, "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]",
+     .advice = COPY_AGAIN)
+KIND(RANK_TENSOR_UNKNOWN, rank_tensor_unknown, UNKNOWN, "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]")
 KIND(RANK_TENSOR_MISTYPED, rank_tensor_mistyped, DAMAGED,
      "{file}: dtype mismatch in {tensor}: declared {expected}, stored {found}[ (and {more} more of its tensors)]",
      .advice = ONE_DTYPE)
@@ -282,15 +266,13 @@ KIND(RANK_REPLICAS_DIFFER, rank_replicas_differ, DAMAGED,
      .advice = "move the file of the wrong rank away, and unshard reads the other copy")
 KIND(RANK_PLAIN_TENSORS_DIFFER, rank_plain_tensors_differ, UNKNOWN,
      "{file}: {tensor} differs from the tensor of that name and shape in {other_file}, and neither file records which piece of the tensor it holds[ (and {more} more of its tensors)]")
-KIND(RANK_MORE_FILES, rank_more_files, DAMAGED,
-     "{n} more {n|file has|files have} tensors with problems like these")
+KIND(RANK_MORE_FILES, rank_more_files, DAMAGED, "{n} more {n|file has|files have} tensors with problems like these")
 KIND(RANK_FILE_COPIED, rank_file_copied, DAMAGED,
      "{file} was written by rank {found}, as {other_file.name} was: rank {rank}'s own file is missing",
      .advice = COPY_BACK)
 KIND(RANK_FILE_RENAMED, rank_file_renamed, DAMAGED,
      "{file} is named rank {rank}, but its content is rank {found}'s[ ({more} other {more|file|files} likewise)]: the mount shows the right data, a trainer that resumes from these files would load another rank's",
-     .advice =
-	     "rename the files back, or copy them again from the training machine")
+     .advice = "rename the files back, or copy them again from the training machine")
 KIND(RANK_BUFFERS_DIFFER, rank_buffers_differ, NOTE,
      "{tensor} differs between ranks[ (and so {more|does|do} {more} more {more|buffer|buffers})]; it is taken from {file}, not {other_file.name}")
 KIND(RANK_FILE_MISSING, rank_file_missing, INCOMPLETE,
@@ -300,8 +282,7 @@ KIND(RANK_FILES_MISSING, rank_files_missing, INCOMPLETE,
      "{file} and {more} more {more|file|files} are missing: they hold the pieces of ranks {ranks}[{?copies} (unshard reads the copies that other ranks hold)]",
      .advice = "copy them back from the training machine")
 KIND(RANK_FILE_UNREADABLE, rank_file_unreadable, DAMAGED,
-     "{file}: {cause}[{?copies} (unshard reads the copies that other ranks hold)]",
-     .advice = COPY_AGAIN)
+     "{file}: {cause}[{?copies} (unshard reads the copies that other ranks hold)]", .advice = COPY_AGAIN)
 KIND(RANK_FILE_UNKNOWN, rank_file_unknown, UNKNOWN,
      "{file}: {cause}[{?copies} (unshard reads the copies that other ranks hold)]")
 KIND(RANK_FILES_UNREADABLE, rank_files_unreadable, DAMAGED, "{n} more {n|file|files} cannot be read",
@@ -315,8 +296,8 @@ KIND(RANK_NUMBERED_SHAPE, rank_numbered_shape, DAMAGED,
 KIND(RANK_STATES_DIFFER_IN_LENGTH, rank_states_differ_in_length, DAMAGED,
      "{file}: {tensor} has {found} elements, but {other_tensor} has {expected}: all states of one parameter have the same length",
      .advice = COPY_AGAIN OR_BEFORE)
-KIND(RANK_STATE_ABSENT, rank_state_absent, DAMAGED,
-     "{file}: it has {other_tensor}, but no {tensor}", .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_STATE_ABSENT, rank_state_absent, DAMAGED, "{file}: it has {other_tensor}, but no {tensor}",
+     .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_STATE_SIZE, rank_state_size, DAMAGED,
      "the ranks' pieces of optimizer state {tensor} have {found} elements together; expected {expected}, those of {parameter}, which is parameter {number} in the model's order",
      .advice = "copy the ranks' files again from the training machine" OR_BEFORE)
@@ -341,10 +322,8 @@ KIND(RANK_UNITS_MAP_IS_OF_OTHER_FILES, rank_units_map_is_of_other_files, UNKNOWN
 	     "the unit map was imported when the checkpoint had other files: import it again if it fits these files too")
 KIND(RANK_UNITS_NOT_GUESSED, rank_units_not_guessed, UNKNOWN,
      "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available (-o assume=fsdp-units did not find the order: {cause})")
-KIND(RANK_UNITS_MAP_DOES_NOT_FIT, rank_units_map_does_not_fit, DAMAGED,
-     "{cause} (imported by unshard meta import)")
-KIND(RANK_UNITS_NAMED, rank_units_named, NOTE,
-     "the optimizer's state by name is {cause}")
+KIND(RANK_UNITS_MAP_DOES_NOT_FIT, rank_units_map_does_not_fit, DAMAGED, "{cause} (imported by unshard meta import)")
+KIND(RANK_UNITS_NAMED, rank_units_named, NOTE, "the optimizer's state by name is {cause}")
 KIND(RANK_CONFIG_UNREADABLE, rank_config_unreadable, DAMAGED,
      "{file} [{?json}has no world_size above 0|is not a JSON object]: unshard takes the number of ranks from the names of the ranks' files",
      .advice = "copy it again from the training machine: veRL's model merger needs it")
@@ -376,12 +355,10 @@ KIND(INDEX_MISSING, index_missing, INCOMPLETE,
      .advice = "")
 KIND(INDEX_NAMES_ABSENT_TENSOR, index_names_absent_tensor, DAMAGED,
      "{file} names {other_file} as the file of tensor {tensor}, and that file does not hold it")
-KIND(TENSOR_IN_TWO_FILES, tensor_in_two_files, DAMAGED,
-     "tensor {tensor} is whole in both {other_file} and {file}")
+KIND(TENSOR_IN_TWO_FILES, tensor_in_two_files, DAMAGED, "tensor {tensor} is whole in both {other_file} and {file}")
 KIND(TENSOR_UNLIKE_IN_FILES, tensor_unlike_in_files, DAMAGED,
      "tensor {tensor} has another dtype or number of dimensions in {file} than in {other_file}")
-KIND(TENSOR_OFFSET_OVERFLOWS, tensor_offset_overflows, DAMAGED,
-     "tensor {tensor}: offset overflows in {file}")
+KIND(TENSOR_OFFSET_OVERFLOWS, tensor_offset_overflows, DAMAGED, "tensor {tensor}: offset overflows in {file}")
 KIND(SECOND_MODEL, second_model, NOTE,
      "{file} is a further model of this checkpoint: weights shows it in model_{model}/, full as "
      "pytorch_model_{model}.bin, full-fsdp as pytorch_model_fsdp_{model}.bin, dcp as it is")
@@ -397,29 +374,24 @@ KIND(OPTIMIZERS_SEVERAL, optimizers_several, UNKNOWN,
      "{checkpoint} has several optimizers ({one}, {other}): DeepSpeed's engine has one")
 KIND(OPTIMIZER_STATES_UNNAMED, optimizer_states_unnamed, UNKNOWN,
      "{checkpoint} holds no optimizer state with parameter names, which DeepSpeed's universal checkpoint is made of")
-KIND(OPTIMIZER_STATELESS, optimizer_stateless, UNKNOWN,
-     "the optimizer has no states yet")
+KIND(OPTIMIZER_STATELESS, optimizer_stateless, UNKNOWN, "the optimizer has no states yet")
 KIND(OPTIMIZER_STATE_OTHER, optimizer_state_other, UNKNOWN,
      "the optimizer keeps {state} of {tensor}; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)")
 KIND(OPTIMIZER_STATE_STRAY, optimizer_state_stray, DAMAGED,
      "optimizer state {tensor} is of a parameter that no param group lists")
 KIND(OPTIMIZER_STATE_NO_TENSOR, optimizer_state_no_tensor, UNKNOWN,
      "optimizer state {tensor} is not {expected}: this view can show no other states")
-KIND(OPTIMIZER_STATE_MISSING, optimizer_state_missing, INCOMPLETE,
-     "parameter {tensor} has no {state}")
+KIND(OPTIMIZER_STATE_MISSING, optimizer_state_missing, INCOMPLETE, "parameter {tensor} has no {state}")
 KIND(OPTIMIZER_STATE_TOO_WIDE, optimizer_state_too_wide, UNKNOWN,
      "{state} of {tensor} is {found}, which does not fit into fp32")
-KIND(OPTIMIZER_STATE_SHAPE, optimizer_state_shape, DAMAGED,
-     "{state} of {tensor} does not have the parameter's shape")
+KIND(OPTIMIZER_STATE_SHAPE, optimizer_state_shape, DAMAGED, "{state} of {tensor} does not have the parameter's shape")
 KIND(OPTIMIZER_STATE_UNLIKE, optimizer_state_unlike, INCOMPLETE,
-     "{state} of {tensor} is missing, or has another dtype or shape than the other parameters' "
-     "{state} and fp32 copies")
+     "{state} of {tensor} is missing, or has another dtype or shape than the other parameters' {state} and fp32 copies")
 KIND(OPTIMIZER_STATE_IS_A_NUMBER, optimizer_state_is_a_number, UNKNOWN,
      "the optimizer keeps {state} of {tensor} as one number: shards for another number of ranks have states of elements only")
 KIND(OPTIMIZER_WEIGHT_MISSING, optimizer_weight_missing, INCOMPLETE,
      "the optimizer has states of {tensor}, but the model has no weight of that name")
-KIND(OPTIMIZER_STEP_NOT_ONE, optimizer_step_not_one, UNKNOWN,
-     "step of {tensor} is not one number")
+KIND(OPTIMIZER_STEP_NOT_ONE, optimizer_step_not_one, UNKNOWN, "step of {tensor} is not one number")
 KIND(OPTIMIZER_STEP_UNKNOWN, optimizer_step_unknown, INCOMPLETE,
      "parameter {tensor} has moments but no step, and the training step is not known",
      .advice = "set it with `unshard meta set CHECKPOINT global_step=N`")
@@ -427,8 +399,7 @@ KIND(GROUPS_MISSING, groups_missing, INCOMPLETE,
      "the optimizer's param groups were not saved, so its states cannot be put in order")
 KIND(GROUPS_UNORDERED, groups_unordered, UNKNOWN,
      "hyper-parameters were saved with each parameter, in several param groups whose order is not recorded, and DeepSpeed knows groups by their order")
-KIND(GROUPS_SHARE_A_PARAMETER, groups_share_a_parameter, DAMAGED,
-     "parameter {tensor} is in two param groups")
+KIND(GROUPS_SHARE_A_PARAMETER, groups_share_a_parameter, DAMAGED, "parameter {tensor} is in two param groups")
 KIND(GROUPS_WITHOUT_SETTINGS, groups_without_settings, UNKNOWN,
      "hyper-parameters of the param groups (learning rate, weight decay) were not saved, as with elastic_checkpoint",
      .advice = "only the view universal can do without them")
@@ -446,10 +417,8 @@ KIND(MODEL_EMPTY, model_empty, INCOMPLETE,
 KIND(OPTIMIZER_NOT_ADAM, optimizer_not_adam, UNKNOWN,
      "{checkpoint}: the optimizer keeps no {state} of any parameter; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)",
      .advice = "")
-KIND(NO_METADATA, no_metadata, UNKNOWN,
-     "{checkpoint} is not a torch distributed checkpoint: it has no .metadata")
-KIND(LIGHTNING_META_UNREADABLE, lightning_meta_unreadable, DAMAGED,
-     "meta.pt could not be read")
+KIND(NO_METADATA, no_metadata, UNKNOWN, "{checkpoint} is not a torch distributed checkpoint: it has no .metadata")
+KIND(LIGHTNING_META_UNREADABLE, lightning_meta_unreadable, DAMAGED, "meta.pt could not be read")
 KIND(LIGHTNING_META_STORAGE, lightning_meta_storage, UNKNOWN,
      "meta.pt has a storage named {found}, and torch's storages are numbered from 0: unshard "
      "cannot add tensors to such a file")
@@ -468,24 +437,20 @@ KIND(PIPELINE_NUMBERS, pipeline_numbers, UNKNOWN,
 
 /* -- what cannot be sharded for another number of ranks -- */
 KIND(NOT_ZERO, not_zero, UNKNOWN, "{checkpoint} is not a DeepSpeed ZeRO checkpoint")
-KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN,
-     "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks")
+KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN, "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks")
 KIND(MODEL_PARALLEL, model_parallel, UNKNOWN,
      "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be shown for another number of ranks")
 KIND(ZERO_WORLD_UNEVEN, zero_world_uneven, UNKNOWN,
      "{checkpoint} was saved with {what} parallelism of {expected} ranks, which stays in world-N: N must be a multiple of it, not {found}")
 KIND(ZERO_CUT_NOT_POSSIBLE, zero_cut_not_possible, UNKNOWN, "{cause}")
 KIND(ZERO_COPY_UNLIKE, zero_copy_unlike, INCOMPLETE,
-     "the optimizer's fp32 copy or step of {tensor} is missing, or has another dtype than the "
-     "other parameters'")
-KIND(ZERO_PADDINGS, zero_paddings, DAMAGED,
-     "param_alignment_paddings does not fit the optimizer's param groups")
+     "the optimizer's fp32 copy or step of {tensor} is missing, or has another dtype than the other parameters'")
+KIND(ZERO_PADDINGS, zero_paddings, DAMAGED, "param_alignment_paddings does not fit the optimizer's param groups")
 KIND(ZERO_SUB_GROUPS, zero_sub_groups, UNKNOWN,
      "{checkpoint} has {found} sub-groups of parameters, but sub_group_size and {ranks} ranks make {expected}: unshard does not know how DeepSpeed would shard them over another number of ranks")
 KIND(ZERO_SHAPES_UNLIKE_GROUPS, zero_shapes_unlike_groups, DAMAGED,
      "param_shapes lists {found} parameters in {found_groups} groups, but the optimizer has {expected} parameters in {expected_groups} param groups")
-KIND(ZERO_FROZEN_MISSING, zero_frozen_missing, INCOMPLETE,
-     "the frozen parameter {tensor} is missing")
+KIND(ZERO_FROZEN_MISSING, zero_frozen_missing, INCOMPLETE, "the frozen parameter {tensor} is missing")
 KIND(TOO_MANY_SLICES, too_many_slices, UNKNOWN,
      "{n} parameters on {ranks} ranks are more than {most} slices, the most that unshard shows",
      .advice = "use the view universal, which loads on any number of ranks")
@@ -497,31 +462,25 @@ KIND(FLAT_OPTIMIZER, flat_optimizer, UNKNOWN,
      .advice = "use the view full-fsdp, which has the state by parameter names")
 KIND(NO_DTENSORS, no_dtensors, UNKNOWN,
      "{checkpoint} holds no DTensors (FSDP without a device mesh saves ShardedTensors): only DTensors can be sharded for another number of ranks")
-KIND(TENSOR_WITHOUT_ROWS, tensor_without_rows, UNKNOWN,
-     "{tensor} is sharded but has no dimensions")
+KIND(TENSOR_WITHOUT_ROWS, tensor_without_rows, UNKNOWN, "{tensor} is sharded but has no dimensions")
 KIND(OPTIMIZER_STATE_PLACELESS, optimizer_state_placeless, UNKNOWN,
      "unshard does not know which parameter the optimizer's state {tensor} belongs to")
-KIND(TOO_MANY_STATES, too_many_states, UNKNOWN,
-     "the optimizer keeps more than {most} states for {tensor}")
-KIND(SCHEDULER_UNREADABLE, scheduler_unreadable, DAMAGED,
-     "the scheduler's state cannot be read from {file.name}",
+KIND(TOO_MANY_STATES, too_many_states, UNKNOWN, "the optimizer keeps more than {most} states for {tensor}")
+KIND(SCHEDULER_UNREADABLE, scheduler_unreadable, DAMAGED, "the scheduler's state cannot be read from {file.name}",
      .advice = ": copy the file back from the training machine")
 KIND(NO_FLAT_UNITS, no_flat_units, UNKNOWN,
      "{checkpoint} has no flat units: its optimizer is named without a unit map, or was not saved")
 
-/* -- what stands beside a checkpoint -- */
-KIND(CONFIG_UNUSABLE, config_unusable, NOTE, "config.json of {where} cannot be used: {cause}",
-     .check = "config")
-KIND(CONFIG_DOES_NOT_FIT, config_does_not_fit, NOTE,
-     "config.json of {where} does not fit this checkpoint: {cause}",
+/* -- files beside a checkpoint -- */
+KIND(CONFIG_UNUSABLE, config_unusable, NOTE, "config.json of {where} cannot be used: {cause}", .check = "config")
+KIND(CONFIG_DOES_NOT_FIT, config_does_not_fit, NOTE, "config.json of {where} does not fit this checkpoint: {cause}",
      .advice = "name the right directory with -o model=DIR", .check = "config")
 KIND(CONFIG_HAS_OTHER_NAMES, config_has_other_names, NOTE,
      "no weight has a name of the {what} model that config.json describes: from_pretrained looks for {expected}, and the names are like {tensor}",
      .advice =
 	     ": it would load none of them. If a prefix is in front of the names, mount with -o strip=PREFIX; otherwise rename the tensors",
      .check = "config")
-KIND(NO_CONFIG, no_config, NOTE,
-     "no config.json was found for these weights, and from_pretrained needs one",
+KIND(NO_CONFIG, no_config, NOTE, "no config.json was found for these weights, and from_pretrained needs one",
      .advice =
 	     ". Put the model's config.json (and tokenizer) into the run directory, or mount with -o model=DIR where DIR holds them")
 KIND(MODEL_FACT_UNUSABLE, model_fact_unusable, NOTE, "the fact \"model\" cannot be used: {cause}")
@@ -539,31 +498,30 @@ KIND(CHECKPOINT_UNREADABLE, checkpoint_unreadable, DAMAGED, "{cause}", .check = 
 KIND(VIEW_NOT_POSSIBLE, view_not_possible, UNKNOWN, "{cause}")
 KIND(SAVES_MIXED, saves_mixed, INCOMPLETE,
      "{file.name} of {checkpoint} was written to again {found} min after {last.name}, which is written last: a second save into this directory did not end, and its files are mixed with those of the first",
-     .advice = "resume from another checkpoint; if you put {file.name} there yourself, run in the checkpoint's directory: touch {touch}",
+     .advice =
+	     "resume from another checkpoint; if you put {file.name} there yourself, run in the checkpoint's directory: touch {touch}",
      .check = "mixed")
 KIND(SAVES_MAY_BE_MIXED, saves_may_be_mixed, NOTE,
      "{file.name} of {checkpoint} is {found} min newer than {last.name}, which is written last",
-     .advice = ": either the files were copied here one by one, or a second save did not end and files of two saves are mixed; if they were copied, run in the checkpoint's directory: touch {touch}",
+     .advice =
+	     ": either the files were copied here one by one, or a second save did not end and files of two saves are mixed; if they were copied, run in the checkpoint's directory: touch {touch}",
      .check = "mixed")
 
 /* -- what a Trainer misses that resumes -- */
 KIND(TRAINER_STATE_MISSING, trainer_state_missing, INCOMPLETE,
      "{checkpoint} has no trainer_state.json: a Trainer that resumes from it fails with FileNotFoundError",
-     .advice =
-	     "copy it back from the training machine, or resume from a mount, whose view full makes one",
+     .advice = "copy it back from the training machine, or resume from a mount, whose view full makes one",
      .check = "trainer_state")
 KIND(TRAINER_STATE_UNUSABLE, trainer_state_unusable, DAMAGED,
      "a Trainer cannot resume from trainer_state.json of {checkpoint}: {cause}",
-     .advice =
-	     "copy it back from the training machine, or resume from a mount, whose view full makes one",
+     .advice = "copy it back from the training machine, or resume from a mount, whose view full makes one",
      .check = "trainer_state")
 KIND(SCHEDULER_MISSING, scheduler_missing, INCOMPLETE,
      "{checkpoint} has an optimizer and no scheduler.pt: a Trainer restores both or neither, so both would start from the beginning without a warning",
      .advice = "copy scheduler.pt back from the training machine", .check = "scheduler")
 KIND(OPTIMIZER_MISSING, optimizer_missing, INCOMPLETE,
      "{checkpoint} has scheduler.pt and no optimizer: a Trainer restores both or neither, so both would start from the beginning without a warning",
-     .advice = "copy optimizer_0 (or optimizer.pt, optimizer.bin) back from the training machine",
-     .check = "optimizer")
+     .advice = "copy optimizer_0 (or optimizer.pt, optimizer.bin) back from the training machine", .check = "optimizer")
 KIND(SAVED_WEIGHTS_ONLY, saved_weights_only, NOTE,
      "{checkpoint} was saved with save_weights_only: trainer.fit cannot resume from it (KeyError 'optimizer_0' or 'optimizer_states', \"contains only the model\")",
      .advice =
@@ -573,20 +531,17 @@ KIND(RNG_FILE_MISSING, rng_file_missing, INCOMPLETE,
      "{file.name} of {checkpoint} is missing: random states of {found} of {expected} ranks were found, and rank {rank} would resume with other ones",
      .advice = COPY_BACK, .check = "rng")
 KIND(RNG_MISSING, rng_missing, NOTE,
-     "{checkpoint} has no rng_state files: a Trainer that resumes from it shuffles data and drops "
-     "out differently",
+     "{checkpoint} has no rng_state files: a Trainer that resumes from it shuffles data and drops out differently",
      .advice = "copy them back from the training machine", .check = "rng")
 KIND(RNG_OF_FEWER_RANKS, rng_of_fewer_ranks, INCOMPLETE,
      "the shards of {checkpoint} are of {expected} ranks and its random states of {found}",
-     .advice = ": copy the other ranks' {prefix}*{suffix} back, or the directory mixes two saves",
-     .check = "rng")
+     .advice = ": copy the other ranks' {prefix}*{suffix} back, or the directory mixes two saves", .check = "rng")
 KIND(RNG_OF_MORE_RANKS, rng_of_more_ranks, NOTE,
      "{checkpoint} has random states of {found} ranks and shards of {expected}: unless those ranks had nothing to write, the directory mixes two saves",
      .check = "rng")
 KIND(CONFIG_UNLIKE_WEIGHTS, config_unlike_weights, DAMAGED,
      "config.json does not fit the weights of {checkpoint}: {cause}",
-     .advice =
-	     "put the config.json that the run was started with beside it, or mount with -o model=DIR",
+     .advice = "put the config.json that the run was started with beside it, or mount with -o model=DIR",
      .check = "config")
 KIND(EXPERTS_ORDER_UNKNOWN, experts_order_unknown, UNKNOWN,
      "the base model in {where} has {other_tensor} transposed, and {tensor} has the shape {shape}: transformers loads it as it is, and programs that read the base model's order transpose it",
@@ -596,18 +551,16 @@ KIND(RESUME_LEAVES_NEW, resume_leaves_new, NOTE,
      .advice = "resume from the view full, which has the names in memory", .check = "resume")
 KIND(CONFIG_MISSING, config_missing, NOTE,
      "no config.json was found for the weights of {checkpoint}, and from_pretrained needs one",
-     .advice =
-	     "put the model's config.json and tokenizer into the run directory, or mount with -o model=DIR",
+     .advice = "put the model's config.json and tokenizer into the run directory, or mount with -o model=DIR",
      .check = "config")
 KIND(STILL_SAVING, still_saving, NOTE,
      "still being saved: [{file} is not complete yet|the file that is written last is missing, or older than a shard], and something changed less than {expected} s ago",
-     .advice = "nothing to do: what is missing {expected} s after the last change is reported as damaged (-o settle=SECONDS)",
+     .advice =
+	     "nothing to do: what is missing {expected} s after the last change is reported as damaged (-o settle=SECONDS)",
      .check = "saving")
 KIND(SAVE_END_UNKNOWN, save_end_unknown, NOTE,
      "all files of {checkpoint} that were found are complete, but the file that is written last was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last random_states_N.pkl)",
-     .advice =
-	     "if the save may have been interrupted, resume from the checkpoint before it",
-     .check = "unfinished")
+     .advice = "if the save may have been interrupted, resume from the checkpoint before it", .check = "unfinished")
 
 /* -- files that name a run's last checkpoint -- */
 KIND(TRACKER_UNUSABLE, tracker_unusable, DAMAGED,
@@ -628,34 +581,33 @@ KIND(NOTHING_FOUND, nothing_found, INCOMPLETE,
      "no checkpoint was found below {file}: nothing was saved yet, or the saves failed (FSDP SHARDED_STATE_DICT with save_only_model leaves nothing before transformers 4.50)",
      .advice = "", .check = "nothing")
 KIND(LEFTOVER_UNKNOWN, leftover_unknown, NOTE,
-     "{checkpoint} is in a format that unshard does not know ({file}), so it was not checked",
-     .check = "not_read")
+     "{checkpoint} is in a format that unshard does not know ({file}), so it was not checked", .check = "not_read")
 KIND(LEFTOVER_STAGING, leftover_staging, INCOMPLETE,
      "{checkpoint} is the directory that a Trainer writes to and renames when the save has ended: "
      "this save did not end",
      .advice = "resume from the checkpoint before it and delete this directory", .check = "staging")
 KIND(NO_WEIGHTS_LEFT, no_weights_left, INCOMPLETE,
-     "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it",
-     .advice = NOT_BEGUN, .check = "no_weights")
-KIND(NOTHING_LEFT, nothing_left, INCOMPLETE,
-     "{checkpoint} is empty: nothing can be recovered from it", .advice = NOT_BEGUN,
-     .check = "empty")
+     "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it", .advice = NOT_BEGUN,
+     .check = "no_weights")
+KIND(NOTHING_LEFT, nothing_left, INCOMPLETE, "{checkpoint} is empty: nothing can be recovered from it",
+     .advice = NOT_BEGUN, .check = "empty")
 KIND(NO_WEIGHTS_LEFT_OF_TRAINER, no_weights_left_of_trainer, INCOMPLETE,
      "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it",
      .advice = SAVE_ONLY_MODEL, .check = "no_weights")
 KIND(NOTHING_LEFT_OF_TRAINER, nothing_left_of_trainer, INCOMPLETE,
-     "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_ONLY_MODEL,
-     .check = "empty")
+     "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_ONLY_MODEL, .check = "empty")
 KIND(NO_WEIGHTS_LEFT_OF_LIGHTNING, no_weights_left_of_lightning, INCOMPLETE,
      "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it",
      .advice = SAVE_WEIGHTS_ONLY, .check = "no_weights")
 KIND(NOTHING_LEFT_OF_LIGHTNING, nothing_left_of_lightning, INCOMPLETE,
-     "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_WEIGHTS_ONLY,
-     .check = "empty")
+     "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_WEIGHTS_ONLY, .check = "empty")
+
+KIND(FILE_ENDS_IN_HOLE, file_ends_in_hole, NOTE,
+     "{file.name}: the last {bytes} of its {total} bytes were never written, and are read as zeros (a hole): a copy that was interrupted leaves such a file",
+     .advice = "compare it with the one on the training machine, for example with sha256sum", .check = "hole")
 
 /* -- what only reading all bytes shows (check --deep) -- */
-KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED, "{cause}", .advice = COPY_BACK OR_BEFORE,
-     .check = "unreadable")
+KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED, "{cause}", .advice = COPY_BACK OR_BEFORE, .check = "unreadable")
 KIND(RECORD_CRC_DIFFERS, record_crc_differs, DAMAGED,
      "{file.name}[ (rank {rank})]: record {record}[ of tensor {tensor}], {bytes} bytes at {at}, has CRC {found}, the archive says {expected}: it was damaged after it was saved",
      .advice = COPY_BACK OR_BEFORE, .check = "crc")
@@ -670,12 +622,11 @@ KIND(MORE_NOT_FINITE, more_not_finite, DAMAGED,
      .check = "not_finite")
 KIND(FP32_COPY_DIFFERS, fp32_copy_differs, DAMAGED,
      "weight {tensor} is not its fp32 copy rounded to {dtype} in {n} of {total} elements: element {first} is {found} in {file.name}[ (rank {rank})], and {exact} of {other_file.name}[ (rank {other_rank})] rounds to {expected}; one of the files is of another save or was changed",
-     .advice =
-	     ": copy both back from the training machine, or take the fp32 copies alone (view weights-fp32)",
+     .advice = ": copy both back from the training machine, or take the fp32 copies alone (view weights-fp32)",
      .check = "master")
 KIND(MORE_FP32_COPIES_DIFFER, more_fp32_copies_differ, DAMAGED,
-     "{n} more {n|weight|weights} of {checkpoint} {n|is not its fp32 copy|are not their fp32 "
-     "copies} rounded", .check = "master")
+     "{n} more {n|weight|weights} of {checkpoint} {n|is not its fp32 copy|are not their fp32 copies} rounded",
+     .check = "master")
 KIND(NO_CRCS, no_crcs, NOTE,
      "{n} {n|file|files} of {checkpoint} recorded no CRCs of data (set_crc32_options(False)), the first is {file.name}: damage in them cannot be found",
      .check = "no_crc")

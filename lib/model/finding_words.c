@@ -1,7 +1,7 @@
 /* The table of findings, made of the rows of finding_kinds.h, and the phrases that several of them share. */
 #include "model/finding.h"
 
-/* What a row says of the source. */
+/* The code of a row. */
 #define NOTE       0 /* nothing is wrong */
 #define INCOMPLETE -ENODATA
 #define DAMAGED    -EBADMSG
@@ -12,25 +12,23 @@
 #define GO_BEFORE  "resume from the checkpoint before it"
 #define COPY_BACK  "copy it back from the training machine"
 #define COPY_AGAIN "copy the file again from the training machine"
-#define ONE_DTYPE                                                                                  \
+#define ONE_DTYPE \
 	"--repair OUT writes a copy with one dtype for all ranks where most of them agree; or " COPY_AGAIN OR_BEFORE
-#define OF_TWO_SAVES                                                                               \
-	": the files are of two saves; copy this save's files again from the training machine" OR_BEFORE
+#define OF_TWO_SAVES ": the files are of two saves; copy this save's files again from the training machine" OR_BEFORE
 
 /* What leaves a directory without weights in it. */
-#define SAVE_ONLY_MODEL                                                                            \
+#define SAVE_ONLY_MODEL \
 	"FSDP SHARDED_STATE_DICT with save_only_model does this (transformers before 4.50): set save_only_model to false, or fsdp_state_dict_type to FULL_STATE_DICT; if the shards are on other nodes' disks, copy them here"
-#define SAVE_WEIGHTS_ONLY                                                                          \
+#define SAVE_WEIGHTS_ONLY \
 	"FSDPStrategy(state_dict_type='sharded') with ModelCheckpoint(save_weights_only=True) does this before Lightning 2.2.2: upgrade Lightning, or set save_weights_only to false, or state_dict_type to 'full'"
-#define NOT_BEGUN                                                                                  \
+#define NOT_BEGUN \
 	"the save did not begin, or the shards are on other nodes' disks: copy them here, or delete the directory"
 
 static const struct uns_finding_words words[] = {
-#define KIND(ID, NAME, CODE, ...)                                                                  \
-	[UNS_FOUND_##ID] = { .name = #NAME,                                                        \
-			     .code = (CODE),                                                       \
-			     .severity = (CODE) ? UNS_PROBLEM : UNS_NOTE,                          \
-			     .sentence = __VA_ARGS__ },
+#define KIND(ID, NAME, CODE, ...)                                                                                   \
+	[UNS_FOUND_##ID] = {                                                                                        \
+		.name = #NAME, .code = (CODE), .severity = (CODE) ? UNS_PROBLEM : UNS_NOTE, .sentence = __VA_ARGS__ \
+	},
 #include "model/finding_kinds.h"
 #undef KIND
 };

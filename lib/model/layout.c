@@ -32,8 +32,7 @@ static void append(struct uns_layout_builder *b, struct uns_segment segment)
 
 void uns_layout_literal(struct uns_layout_builder *b, const void *bytes, size_t len)
 {
-	append(b, (struct uns_segment){
-			  .from = UNS_FROM_LITERAL, .literal = bytes, .len_bytes = len });
+	append(b, (struct uns_segment){ .from = UNS_FROM_LITERAL, .literal = bytes, .len_bytes = len });
 }
 
 void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes)
@@ -56,18 +55,17 @@ void uns_layout_slice(struct uns_layout_builder *b, const struct uns_tensor *of,
 		stretch = first_elem / each;
 		in = first_elem % each;
 		take = each - in < n_elems ? each - in : n_elems;
-		uns_layout_tensor(b, of, slice->first_elem + stretch / n * slice->round_elems +
-						 stretch % n * slice->stride_elems + in, take, out);
+		uns_layout_tensor(b, of,
+				  slice->first_elem + stretch / n * slice->round_elems +
+					  stretch % n * slice->stride_elems + in,
+				  take, out);
 	}
 }
 
-void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor,
-		       uint64_t first_elem, uint64_t n_elems, enum uns_dtype out)
+void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor, uint64_t first_elem,
+		       uint64_t n_elems, enum uns_dtype out)
 {
-	struct uns_segment s = { .from = UNS_FROM_PIECES,
-				 .tensor = tensor,
-				 .first_elem = first_elem,
-				 .out = out };
+	struct uns_segment s = { .from = UNS_FROM_PIECES, .tensor = tensor, .first_elem = first_elem, .out = out };
 
 	if (tensor->of && uns_inside(first_elem, n_elems, uns_shape_elems(&tensor->shape)))
 		uns_layout_slice(b, tensor->of, tensor->slice, first_elem, n_elems, out);
@@ -79,14 +77,12 @@ void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *te
 		append(b, s);
 }
 
-void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor,
-		      enum uns_dtype out)
+void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor, enum uns_dtype out)
 {
 	if (tensor->of || uns_tensor_is_of_blocks(tensor))
 		uns_layout_zeros(b, 4);
 	else
-		append(b, (struct uns_segment){
-			  .from = UNS_FROM_CRC32, .tensor = tensor, .out = out, .len_bytes = 4 });
+		append(b, (struct uns_segment){ .from = UNS_FROM_CRC32, .tensor = tensor, .out = out, .len_bytes = 4 });
 }
 
 /* An alias without pieces is read as the tensor that it names. Their types may differ (a weight of
@@ -100,17 +96,15 @@ static void resolve_aliases(struct uns_layout_builder *b, const struct uns_catal
 			s->tensor = uns_tensor_with_bytes(cat, s->tensor);
 }
 
-int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat,
-		     struct uns_layout *out, struct uns_err *err)
+int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat, struct uns_layout *out,
+		     struct uns_err *err)
 {
+	b->failed |= b->arena->failed;
 	if (b->failed)
 		return uns_fail(err, b->why ? -EINVAL : -ENOMEM, "%s: %s", cat->path,
 				b->why ? b->why : "out of memory");
 	resolve_aliases(b, cat);
-	*out = (struct uns_layout){ .catalog = cat,
-				    .segment = b->segment,
-				    .n = b->n,
-				    .size_bytes = b->at_bytes };
+	*out = (struct uns_layout){ .catalog = cat, .segment = b->segment, .n = b->n, .size_bytes = b->at_bytes };
 	return 0;
 }
 
@@ -137,8 +131,8 @@ static struct uns_tensor *file_tensor(struct uns_arena *arena, const struct uns_
 	return t;
 }
 
-int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file,
-		       struct uns_layout *out, struct uns_err *err)
+int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file, struct uns_layout *out,
+		       struct uns_err *err)
 {
 	const struct uns_file *f = &cat->files[file];
 	uint64_t size = f->stat.id.size;
@@ -149,19 +143,14 @@ int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, u
 	if (f->missing)
 		return uns_fail(err, -ENODATA, "%s/%s is missing", uns_root_path(f->root), f->path);
 	piece = UNS_NEW(arena, struct uns_piece);
-	tensor = piece ? file_tensor(arena, f, piece) : NULL;
-	if (!tensor)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(tensor = piece ? file_tensor(arena, f, piece) : NULL, err);
 	*piece = (struct uns_piece){ .kind = UNS_PIECE_RANGE,
 				     .range = { 0, size },
 				     .file = file,
 				     .rank = -1,
 				     .container = UNS_RAW,
 				     .length_bytes = size };
-	append(&b, (struct uns_segment){ .from = UNS_FROM_PIECES,
-					 .tensor = tensor,
-					 .out = UNS_U8,
-					 .len_bytes = size });
+	append(&b, (struct uns_segment){ .from = UNS_FROM_PIECES, .tensor = tensor, .out = UNS_U8, .len_bytes = size });
 	return uns_layout_build(&b, cat, out, err);
 }
 
@@ -174,8 +163,8 @@ size_t uns_layout_find(const struct uns_layout *layout, uint64_t at_bytes)
 	return i;
 }
 
-const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,
-					   const struct uns_segment *segment, size_t *n)
+const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout, const struct uns_segment *segment,
+					   size_t *n)
 {
 	const struct uns_tensor *t = uns_tensor_with_bytes(layout->catalog, segment->tensor);
 

@@ -1,7 +1,6 @@
-/* A virtual file: sorted segments that cover [0, size) exactly. A segment says three independent
- * things: where it lies in the file, what it comes from, and the element type that it is served as.
- * The tensor's pieces say the rest (file, codec, strides, source type), so resharding, casting and
- * decompressing combine without special cases. */
+/* A virtual file: sorted segments that cover [0, size) exactly. A segment has three independent parts: its place in the
+ * file, its source, and the element type that it is served as. The tensor's pieces have the rest (file, codec, strides,
+ * source type), so resharding, casting and decompressing combine without special cases. */
 #ifndef UNS_MODEL_LAYOUT_H
 #define UNS_MODEL_LAYOUT_H
 
@@ -18,10 +17,10 @@ enum uns_from {
 struct uns_segment {
 	uint64_t at_bytes, len_bytes; /* in the virtual file */
 	enum uns_from from;
-	const uint8_t *literal;          /* LITERAL */
+	const uint8_t *literal; /* LITERAL */
 	const struct uns_tensor *tensor; /* PIECES: elements [first_elem, ...) of this tensor in C order, */
-	uint64_t first_elem;             /* as many as fill len_bytes */
-	enum uns_dtype out;              /* served as this type */
+	uint64_t first_elem; /* as many as fill len_bytes */
+	enum uns_dtype out; /* served as this type */
 };
 
 struct uns_layout {
@@ -44,25 +43,24 @@ struct uns_layout_builder {
 void uns_layout_literal(struct uns_layout_builder *b, const void *bytes, size_t len);
 void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes);
 /* n_elems elements of `tensor` from first_elem; out may be the tensor's own dtype. */
-void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor,
-		       uint64_t first_elem, uint64_t n_elems, enum uns_dtype out);
+void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor, uint64_t first_elem,
+		       uint64_t n_elems, enum uns_dtype out);
 /* n_elems elements of a slice of `of`, from the slice's first_elem: all of them lie inside the slice. */
 void uns_layout_slice(struct uns_layout_builder *b, const struct uns_tensor *of, const struct uns_slice *slice,
 		      uint64_t first_elem, uint64_t n_elems, enum uns_dtype out);
 /* The 4 bytes of the CRC-32 of all of `tensor` served as `out`, as zip records hold it; 0 for a slice of another. */
-void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor,
-		      enum uns_dtype out);
-int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat,
-		     struct uns_layout *out, struct uns_err *err);
+void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor, enum uns_dtype out);
+int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat, struct uns_layout *out,
+		     struct uns_err *err);
 
 /* A source file as it is. The pseudo tensor (U8, one raw piece) lives in the arena. */
-int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file,
-		       struct uns_layout *out, struct uns_err *err);
+int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file, struct uns_layout *out,
+		       struct uns_err *err);
 
 /* The pieces of a segment of kind PIECES. Use this, not tensor->first_piece: an alias has those of
  * the tensor that it names, and a tensor that is in no catalog has its own. */
-const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,
-					   const struct uns_segment *segment, size_t *n);
+const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout, const struct uns_segment *segment,
+					   size_t *n);
 
 /* Index of the segment that holds byte `at`; layout->n at or past the end. O(log n). */
 size_t uns_layout_find(const struct uns_layout *layout, uint64_t at_bytes);

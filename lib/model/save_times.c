@@ -1,6 +1,6 @@
-/* A shard that is newer than the end of its save was written by a later save, or is a copy. It was written by a
- * later save if it took much longer to write than its size explains: it was there when the first save ended. If
- * it was born later, too, and long after everything else, then nobody can tell. */
+/* Compares the times of shards with the end of their save. A shard that is newer was written by a later save, or is a
+ * copy. It was written by a later save if it took much longer to write than its size explains: then it existed when the
+ * first save ended. If it was created later, and long after everything else, unshard cannot decide. */
 #include "model/save_times.h"
 
 #include <inttypes.h>
@@ -13,10 +13,12 @@
 
 enum {
 	PAUSE_S = 60,     /* between two files of one copy: hardly more */
-	NS_PER_BYTE = 1000, /* a copy writes 1 MB/s at least, */
-	SLOWER = 10,        /* and not ten times as slowly as the other shards were written */
-	MODEL = 1, OPTIMIZER = 2,
+	MODEL = 1,
+	OPTIMIZER = 2,
 };
+
+static const double ns_per_byte_most = 1000; /* a copy writes 1 MB/s at least, */
+static const double slower = 10;       /* and not ten times as slowly as the other shards were written */
 
 struct shards {
 	struct uns_catalog *cat;
@@ -26,7 +28,7 @@ struct shards {
 	unsigned old, fresh;  /* what files hold that are older than `last`, and newer */
 	double ns_per_byte;   /* of the slowest of the older ones */
 	uint32_t file;        /* the newest of all */
-	unsigned overwritten; /* what newer ones hold that were there before, or came long after */
+	unsigned overwritten; /* what newer shards hold that existed before, or were written long after */
 	bool grew;            /* a newer one was written to long after its birth, and after `last` */
 };
 
@@ -52,45 +54,14 @@ static int64_t late_ns(const struct shards *s, const struct uns_stat *shard)
 /* How long a copy may need for the file. */
 static int64_t patience_ns(const struct shards *s, const struct uns_stat *shard)
 {
-	double pace = s->ns_per_byte * SLOWER;
+	double pace = s->ns_per_byte * slower;
 
-	if (s->ns_per_byte == 0 || pace > NS_PER_BYTE)
-		pace = NS_PER_BYTE;
+	if (s->ns_per_byte == 0 || pace > ns_per_byte_most)
+		pace = ns_per_byte_most;
 	return PAUSE_S * SECOND_NS + (int64_t)(pace * (double)shard->id.size);
 }
 
-static bool find_shards(struct shards *s)
-{
-	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
-	const struct uns_file *f;
-	uint32_t i;
-
-	s->holds = UNS_NEW_N(&s->cat->arena, unsigned char, s->cat->n_files);
-	if (!s->holds)
-		return false;
-	for (; t < end; t++) {
-		for (i = t->first_piece; i < t->first_piece + t->n_pieces; i++) {
-			f = &s->cat->files[s->cat->pieces[i].file];
-			if (!f->missing && f->root == s->end->root &&
-			    strncmp(f->path, s->end->below, strlen(s->end->below)) == 0)
-				s->holds[s->cat->pieces[i].file] |=
-					uns_role_is_model(t->role) || t->role == UNS_ROLE_MASTER ?
-						MODEL : OPTIMIZER;
-		}
-	}
-	return true;
-}
-
-static void look_at_old(struct shards *s, const struct uns_stat *st, unsigned holds)
-{
-	double ns = (double)(st->id.mtime_ns - st->born_ns);
-
-	s->old |= holds;
-	if (st->born_ns && ns > 0 && st->id.size && ns / (double)st->id.size > s->ns_per_byte)
-		s->ns_per_byte = ns / (double)st->id.size;
-}
-
-static void look_at_fresh(struct shards *s, uint32_t file, unsigned holds)
+static void add_fresh_shard(struct shards *s, uint32_t file, unsigned holds)
 {
 	const struct uns_stat *st = &s->cat->files[file].stat;
 	int64_t patience = patience_ns(s, st);
@@ -98,76 +69,45 @@ static void look_at_fresh(struct shards *s, uint32_t file, unsigned holds)
 	if (!s->fresh || st->id.mtime_ns > s->cat->files[s->file].stat.id.mtime_ns)
 		s->file = file;
 	s->fresh |= holds;
-	if (!is_copy_with_times(st) && (!st->born_ns || st->born_ns < ended_ns(s, st) ||
-					late_ns(s, st) > patience))
+	if (!is_copy_with_times(st) && (!st->born_ns || st->born_ns < ended_ns(s, st) || late_ns(s, st) > patience))
 		s->overwritten |= holds;
 	if (st->born_ns && st->id.mtime_ns - st->born_ns > patience && late_ns(s, st) > patience)
 		s->grew = true;
 }
 
-static void compare(struct shards *s)
-{
-	uint32_t i;
-
-	for (i = 0; i < s->cat->n_files; i++)
-		if (s->holds[i] && late_ns(s, &s->cat->files[i].stat) <= 0)
-			look_at_old(s, &s->cat->files[i].stat, s->holds[i]);
-	for (i = 0; i < s->cat->n_files; i++)
-		if (s->holds[i] && late_ns(s, &s->cat->files[i].stat) > 0)
-			look_at_fresh(s, i, s->holds[i]);
-}
-
-/* The finding of another end of the save, if there is one. */
-static struct uns_finding *find_known(const struct uns_catalog *cat)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_findings; i++)
-		if (cat->findings[i].id == UNS_FOUND_SAVES_MIXED ||
-		    cat->findings[i].id == UNS_FOUND_SAVES_MAY_BE_MIXED)
-			return &cat->findings[i];
-	return NULL;
-}
-
-/* What `path` is called from inside the checkpoint's directory: trackers lie above it. NULL = out of memory. */
-static const char *from_checkpoint(const struct uns_catalog *cat, const char *path, struct uns_arena *arena)
-{
-	const char *dir = cat->path, *up = "";
-
-	for (; dir && up && !uns_path_within(path, dir); dir = uns_path_parent(arena, dir))
-		up = uns_arena_printf(arena, "../%s", up);
-	if (!dir || !up)
-		return NULL;
-	path += strlen(dir);
-	return uns_arena_printf(arena, "%s%s", up, path + (*path == '/'));
-}
-
-/* The ends of the save that are older than its newest shard, after those in `list`; NULL = out of memory. */
+/* The ends of the save that are older than its newest shard, after those in `list`, as seen from the checkpoint's
+ * directory (trackers lie above it). NULL = out of memory. */
 static const char *add_ends(const struct shards *s, const char *list)
 {
 	const char *const alone[] = { s->end->path, NULL };
 	const char *const *end = s->end->all ? s->end->all : alone;
 	struct uns_arena *arena = &s->cat->arena;
+	const char *dir, *up, *below;
 	struct uns_stat st;
-	const char *name;
 
 	for (; list && *end; end++) {
-		if (uns_stat_seen(s->end->root, s->cat->capture, *end, &st, NULL) < 0 ||
+		if (uns_stat_beside(s->end->root, s->cat->capture, *end, &st, NULL) < 0 ||
 		    st.id.mtime_ns >= s->cat->files[s->file].stat.id.mtime_ns)
 			continue;
-		name = from_checkpoint(s->cat, *end, arena);
-		list = name ? uns_arena_printf(arena, "%s%s%s", list, *list ? " " : "", name) : NULL;
+		for (up = "", dir = s->cat->path; dir && up && !uns_path_within(*end, dir);
+		     dir = uns_path_parent(arena, dir))
+			up = uns_arena_printf(arena, "../%s", up);
+		if (!dir || !up)
+			return NULL;
+		below = *end + strlen(dir);
+		list = uns_arena_printf(arena, "%s%s%s%s", list, *list ? " " : "", up, below + (*below == '/'));
 	}
 	return list;
 }
 
 enum { ARG_LAST, ARG_TOUCH };
 
-static int tell(const struct shards *s, struct uns_err *err)
+static int report_mixed(const struct shards *s, struct uns_err *err)
 {
 	const struct uns_file *newest = &s->cat->files[s->file];
 	int64_t late = late_ns(s, &newest->stat);
-	struct uns_finding *known = find_known(s->cat);
+	struct uns_finding *known = s->cat->findings,
+			   *end = known + s->cat->n_findings; /* of another end of the save */
 	const char *touch;
 	struct uns_finding f = { .id = UNS_FOUND_SAVES_MAY_BE_MIXED,
 				 .scope = UNS_SCOPE_NOTE,
@@ -177,10 +117,10 @@ static int tell(const struct shards *s, struct uns_err *err)
 
 	if (late <= patience_ns(s, &newest->stat))
 		return 0;
-	touch = add_ends(s, known ? known->arg[ARG_TOUCH].is.text : "");
-	if (!touch)
-		return uns_oom(err);
-	if (known) {
+	while (known < end && known->id != UNS_FOUND_SAVES_MIXED && known->id != UNS_FOUND_SAVES_MAY_BE_MIXED)
+		known++;
+	UNS_TRY_ALLOC(touch = add_ends(s, known < end ? known->arg[ARG_TOUCH].is.text : ""), err);
+	if (known < end) {
 		known->arg[ARG_TOUCH].is = uns_str(touch);
 		return 0;
 	}
@@ -195,18 +135,38 @@ static int tell(const struct shards *s, struct uns_err *err)
 int uns_save_times_check(struct uns_catalog *cat, const struct uns_save_end *end, struct uns_err *err)
 {
 	struct shards s = { .cat = cat, .end = end };
+	const struct uns_tensor *t = cat->tensors, *t_end = t + cat->n_tensors;
+	const struct uns_file *f;
 	struct uns_err why = { 0 };
+	double ns;
+	uint32_t i;
 	int code;
 
-	if (!end->path || !end->below)
-		return uns_oom(err);
-	code = uns_stat_seen(end->root, cat->capture, end->path, &s.last, &why);
+	UNS_TRY_ALLOC(end->path && end->below, err);
+	code = uns_stat_beside(end->root, cat->capture, end->path, &s.last, &why);
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);
-	if (!find_shards(&s))
-		return uns_oom(err);
-	compare(&s);
+	UNS_TRY_ALLOC(s.holds = UNS_NEW_N(&cat->arena, unsigned char, cat->n_files), err);
+	for (; t < t_end; t++)
+		for (i = t->first_piece; i < t->first_piece + t->n_pieces; i++) {
+			f = &cat->files[cat->pieces[i].file];
+			if (!f->missing && f->root == end->root && uns_str_starts(f->path, end->below))
+				s.holds[cat->pieces[i].file] |=
+					uns_role_is_model(t->role) || t->role == UNS_ROLE_MASTER ? MODEL : OPTIMIZER;
+		}
+	for (i = 0; i < cat->n_files; i++) {
+		f = &cat->files[i];
+		if (!s.holds[i] || late_ns(&s, &f->stat) > 0)
+			continue;
+		ns = (double)(f->stat.id.mtime_ns - f->stat.born_ns);
+		s.old |= s.holds[i];
+		if (f->stat.born_ns && ns > 0 && f->stat.id.size && ns / (double)f->stat.id.size > s.ns_per_byte)
+			s.ns_per_byte = ns / (double)f->stat.id.size;
+	}
+	for (i = 0; i < cat->n_files; i++)
+		if (s.holds[i] && late_ns(&s, &cat->files[i].stat) > 0)
+			add_fresh_shard(&s, i, s.holds[i]);
 	cat->summary.overwritten |= s.overwritten != 0;
 	cat->summary.weights_overwritten |= s.overwritten & MODEL && (!end->is_state || s.old & MODEL);
-	return s.fresh && (s.old || end->is_state) ? tell(&s, err) : 0;
+	return s.fresh && (s.old || end->is_state) ? report_mixed(&s, err) : 0;
 }

@@ -1,6 +1,5 @@
-/* What is known about the training that a checkpoint belongs to: facts by key, each as JSON text with
- * where it comes from. The session merges them once (option > store > checkpoint > sibling > default);
- * makers of files only read. */
+/* What is known about the training that a checkpoint belongs to: facts by key, each as JSON text with where it comes
+ * from. The session merges them once (option > store > checkpoint > sibling > default); makers of files only read. */
 #ifndef UNS_MODEL_TRAINING_H
 #define UNS_MODEL_TRAINING_H
 
@@ -12,13 +11,13 @@ struct uns_fact {
 	const char *key;    /* TrainerState's or TrainingArguments' name: "global_step" */
 	const char *json;   /* the value as JSON text: 200, 0.5, "steps", [..]; integers as integers */
 	const char *origin; /* "the directory's name", "trainer_state.json of checkpoint-300", ... */
-	bool assumed;       /* a documented default, not known: said in problems.txt */
+	bool assumed;       /* a documented default, not known; problems.txt lists it */
 };
 
 struct uns_training {
 	const struct uns_fact *v; /* sorted by key, keys unique */
 	size_t n;
-	const char *const *note; /* disagreements: "the directory says step 200, scheduler.pt 198" */
+	const char *const *note; /* disagreements: "step 200 by the directory's name, 198 by scheduler.pt" */
 	size_t n_notes;
 };
 

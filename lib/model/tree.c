@@ -22,39 +22,32 @@ void uns_named_layout(struct uns_layout_builder *b, const struct uns_named_tenso
 
 int uns_vtree_add(struct uns_vtree *tree, const struct uns_vfile *file, struct uns_err *err)
 {
-	if (!UNS_ARENA_ROOM(&tree->arena, tree->v, tree->n, tree->cap))
-		return uns_oom(err);
+	UNS_TRY(uns_arena_check(&tree->arena, err));
+	UNS_TRY_ALLOC(UNS_ARENA_ROOM(&tree->arena, tree->v, tree->n, tree->cap), err);
 	tree->v[tree->n] = *file;
 	tree->v[tree->n].added = (uint32_t)tree->n;
 	tree->n++;
 	return 0;
 }
 
-int uns_vtree_add_text(struct uns_vtree *tree, const char *path, const char *text, size_t len,
-		       const char *origin, struct uns_err *err)
+int uns_vtree_add_text(struct uns_vtree *tree, const char *path, const char *text, size_t len, const char *origin,
+		       struct uns_err *err)
 {
-	struct uns_vfile file = { .path = uns_arena_str(&tree->arena, path),
-				  .source = UNS_NONE,
-				  .origin = origin };
+	struct uns_vfile file = { .path = uns_arena_str(&tree->arena, path), .source = UNS_NONE, .origin = origin };
 	struct uns_segment *segment = UNS_NEW(&tree->arena, struct uns_segment);
 	char *copy = uns_arena_strn(&tree->arena, text, len);
 
-	if (!file.path || !segment || !copy)
-		return uns_oom(err);
-	*segment = (struct uns_segment){ .from = UNS_FROM_LITERAL,
-					 .literal = (const uint8_t *)copy,
-					 .len_bytes = len };
+	UNS_TRY_ALLOC(segment, err);
+	*segment = (struct uns_segment){ .from = UNS_FROM_LITERAL, .literal = (const uint8_t *)copy, .len_bytes = len };
 	file.layout = (struct uns_layout){ .segment = segment, .n = len > 0, .size_bytes = len };
 	return uns_vtree_add(tree, &file, err);
 }
 
-int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, const char *path,
-		       uint32_t file, struct uns_err *err)
+int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, const char *path, uint32_t file,
+		       struct uns_err *err)
 {
 	struct uns_vfile v = { .path = uns_arena_str(&tree->arena, path), .source = file };
 
-	if (!v.path)
-		return uns_oom(err);
 	UNS_TRY(uns_layout_of_file(&tree->arena, cat, file, &v.layout, err));
 	return uns_vtree_add(tree, &v, err);
 }
@@ -63,19 +56,16 @@ int uns_vtree_note(struct uns_vtree *tree, struct uns_err *err, const char *fmt,
 {
 	va_list ap;
 
-	if (!UNS_ARENA_ROOM(&tree->arena, tree->note, tree->n_notes, tree->cap_notes))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(UNS_ARENA_ROOM(&tree->arena, tree->note, tree->n_notes, tree->cap_notes), err);
 	va_start(ap, fmt);
 	tree->note[tree->n_notes] = uns_arena_vprintf(&tree->arena, fmt, ap);
 	va_end(ap);
-	if (!tree->note[tree->n_notes])
-		return uns_oom(err);
+	UNS_TRY_ALLOC(tree->note[tree->n_notes], err);
 	tree->n_notes++;
 	return 0;
 }
 
-int uns_vtree_note_findings(struct uns_vtree *tree, const struct uns_finding *f, size_t n,
-			    struct uns_err *err)
+int uns_vtree_note_findings(struct uns_vtree *tree, const struct uns_finding *f, size_t n, struct uns_err *err)
 {
 	struct uns_text text = UNS_TEXT_INIT;
 	int code = 0;
@@ -97,8 +87,7 @@ static int by_path(const void *a, const void *b)
 	return c ? c : (x->added > y->added) - (x->added < y->added);
 }
 
-static const struct uns_vfile *find_prefix(const struct uns_vtree *tree, size_t n,
-					   const char *path, size_t len)
+static const struct uns_vfile *find_prefix(const struct uns_vtree *tree, size_t n, const char *path, size_t len)
 {
 	char name[4096];
 	struct uns_vtree before = { .v = tree->v, .n = n };
@@ -127,14 +116,12 @@ static bool keeps(struct uns_vtree *tree, size_t n, const struct uns_vfile *file
 	const struct uns_vfile *above;
 
 	if (n && strcmp(tree->v[n - 1].path, file->path) == 0) {
-		uns_vtree_note(tree, NULL, "%s: two files would have this name; only the first is shown",
-			       file->path);
+		uns_vtree_note(tree, NULL, "%s: two files would have this name; only the first is shown", file->path);
 		return false;
 	}
 	above = file_above(tree, n, file->path);
 	if (above)
-		uns_vtree_note(tree, NULL, "%s is not shown, because %s is a file", file->path,
-			       above->path);
+		uns_vtree_note(tree, NULL, "%s is not shown, because %s is a file", file->path, above->path);
 	return !above;
 }
 
@@ -158,13 +145,11 @@ const struct uns_vfile *uns_vtree_find(const struct uns_vtree *tree, const char 
 	return i < tree->n && strcmp(tree->v[i].path, path) == 0 ? &tree->v[i] : NULL;
 }
 
-int uns_vtree_set_tensors(struct uns_vtree *tree, const struct uns_named_tensor *v, size_t n,
-			  struct uns_err *err)
+int uns_vtree_set_tensors(struct uns_vtree *tree, const struct uns_named_tensor *v, size_t n, struct uns_err *err)
 {
 	struct uns_named_tensor *copy = UNS_NEW_N(&tree->arena, struct uns_named_tensor, n);
 
-	if (!copy)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(copy, err);
 	if (n)
 		memcpy(copy, v, n * sizeof(*v));
 	tree->tensor = copy;

@@ -18,7 +18,7 @@ struct uns_named_tensor {
 	const char *name; /* in the file */
 	const struct uns_tensor *tensor;
 	enum uns_dtype out; /* written as this type */
-	const struct uns_slice *slice; /* the part of it that stands under this name; NULL = all */
+	const struct uns_slice *slice; /* the part of it that has this name; NULL = all */
 };
 
 /* Of a named tensor: how it is written. */
@@ -53,21 +53,19 @@ struct uns_vtree {
 };
 
 /* Zero-initialised is empty. Add in any order. On a duplicate path, or one below a path that is a
- * file, the first (the file) stays and a note says so: both are settled by uns_vtree_seal, after
+ * file, the first (the file) stays, and a note reports it; uns_vtree_seal settles both, after
  * which uns_vtree_find works. Paths, origins and layouts are borrowed: put them in tree->arena. */
 int uns_vtree_add(struct uns_vtree *tree, const struct uns_vfile *file, struct uns_err *err);
-int uns_vtree_add_text(struct uns_vtree *tree, const char *path, const char *text, size_t len,
-		       const char *origin, struct uns_err *err); /* text is copied */
-int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, const char *path,
-		       uint32_t file, struct uns_err *err);
-__attribute__((format(printf, 3, 4))) int uns_vtree_note(struct uns_vtree *tree, struct uns_err *err,
-							 const char *fmt, ...);
-/* Say what the tree's files of weights hold; copied, but for the names. */
-int uns_vtree_set_tensors(struct uns_vtree *tree, const struct uns_named_tensor *v, size_t n,
-			  struct uns_err *err);
+int uns_vtree_add_text(struct uns_vtree *tree, const char *path, const char *text, size_t len, const char *origin,
+		       struct uns_err *err); /* text is copied */
+int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, const char *path, uint32_t file,
+		       struct uns_err *err);
+__attribute__((format(printf, 3, 4))) int uns_vtree_note(struct uns_vtree *tree, struct uns_err *err, const char *fmt,
+							 ...);
+/* Sets what the tree's files of weights hold; copied, but for the names. */
+int uns_vtree_set_tensors(struct uns_vtree *tree, const struct uns_named_tensor *v, size_t n, struct uns_err *err);
 /* Their sentences. */
-int uns_vtree_note_findings(struct uns_vtree *tree, const struct uns_finding *f, size_t n,
-			    struct uns_err *err);
+int uns_vtree_note_findings(struct uns_vtree *tree, const struct uns_finding *f, size_t n, struct uns_err *err);
 void uns_vtree_seal(struct uns_vtree *tree);
 const struct uns_vfile *uns_vtree_find(const struct uns_vtree *tree, const char *path);
 void uns_vtree_fini(struct uns_vtree *tree);

@@ -1,3 +1,4 @@
+/* Takes the attributes of modules that wrap others out of names. Owns the list of these attributes. */
 #include "model/wrappers.h"
 
 #include <string.h>
@@ -17,8 +18,7 @@ static const char *wrapper_at(const char *name, const char *at)
 	size_t i;
 
 	for (i = 0; i < N_ANYWHERE; i++)
-		if ((at == name || at[-1] == '.') && uns_str_starts(at, anywhere[i]) &&
-		    at[strlen(anywhere[i])])
+		if ((at == name || at[-1] == '.') && uns_str_starts(at, anywhere[i]) && at[strlen(anywhere[i])])
 			return anywhere[i];
 	return NULL;
 }
@@ -32,7 +32,7 @@ struct cleaning {
 };
 
 /* The same name where there is nothing to take out. NULL = out of memory. */
-static const char *clean(struct cleaning *c, const char *name, const char **found)
+static const char *name_without_wrappers(struct cleaning *c, const char *name, const char **found)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	const char *at = name, *wrapper;
@@ -40,8 +40,7 @@ static const char *clean(struct cleaning *c, const char *name, const char **foun
 	*found = NULL;
 	while (*at) {
 		wrapper = wrapper_at(name, at);
-		if (!wrapper && c->module && !text.len && uns_str_starts(at, MODULE) &&
-		    (at == name || *found))
+		if (!wrapper && c->module && !text.len && uns_str_starts(at, MODULE) && (at == name || *found))
 			wrapper = MODULE;
 		if (wrapper) {
 			at += strlen(wrapper);
@@ -55,29 +54,19 @@ static const char *clean(struct cleaning *c, const char *name, const char **foun
 	return *found ? uns_arena_strn(&c->cat->arena, text.p, text.len) : name;
 }
 
-static bool is_weight(const struct uns_tensor *t)
-{
-	return t->role == UNS_ROLE_WEIGHT;
-}
-
-/* Behind the others: `module._orig_mod.x` and `_orig_mod.module.x`. */
-static bool has_module(const char *name)
-{
-	const char *wrapper;
-
-	while ((wrapper = wrapper_at(name, name)))
-		name += strlen(wrapper);
-	return uns_str_starts(name, MODULE) && name[strlen(MODULE)];
-}
-
+/* Does every weight have `module.` in front, or behind other wrappers (`_orig_mod.module.x`)? */
 static bool all_have_module(const struct uns_catalog *cat)
 {
-	size_t i, n = 0;
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	const char *name, *wrapper;
+	size_t n = 0;
 
-	for (i = 0; i < cat->n_tensors; i++) {
-		if (!is_weight(&cat->tensors[i]))
+	for (; t < end; t++) {
+		if (t->role != UNS_ROLE_WEIGHT)
 			continue;
-		if (!has_module(cat->tensors[i].name))
+		for (name = t->name; (wrapper = wrapper_at(name, name));)
+			name += strlen(wrapper);
+		if (!uns_str_starts(name, MODULE) || !name[strlen(MODULE)])
 			return false;
 		n++;
 	}
@@ -96,13 +85,11 @@ static int find_names(struct cleaning *c, const char **name, bool *unique, struc
 
 	*unique = true;
 	for (i = 0; i < c->cat->n_tensors; i++, t++) {
-		name[i] = t->role == UNS_ROLE_OTHER ? (found = NULL, t->name) :
-						      clean(c, t->name, &found);
-		key = name[i] ? uns_arena_printf(&scratch, "%d %s %s %s", t->role, t->root,
-						 t->state ? t->state : "", name[i]) :
-				NULL;
-		if (!key || !uns_map_put(&seen, key, (void *)t, &old))
-			return uns_oom(err);
+		name[i] =
+			t->role == UNS_ROLE_OTHER ? (found = NULL, t->name) : name_without_wrappers(c, t->name, &found);
+		UNS_TRY_ALLOC(name[i], err);
+		key = uns_arena_printf(&scratch, "%d %s %s %s", t->role, t->root, t->state ? t->state : "", name[i]);
+		UNS_TRY_ALLOC(uns_map_put(&seen, key, (void *)t, &old), err);
 		*unique &= !old || t->role == UNS_ROLE_OTHER;
 		if (!found)
 			continue;
@@ -112,64 +99,21 @@ static int find_names(struct cleaning *c, const char **name, bool *unique, struc
 	return 0;
 }
 
-static int rename_groups(struct cleaning *c, struct uns_err *err)
-{
-	const char *found;
-	size_t i, k;
-
-	for (i = 0; i < c->cat->n_groups; i++)
-		for (k = 0; k < c->cat->groups[i].n_params; k++) {
-			const char **param = &c->cat->groups[i].param[k];
-
-			*param = clean(c, *param, &found);
-			if (!*param)
-				return uns_oom(err);
-		}
-	return 0;
-}
-
-/* "state.FQN.step": a state that is no tensor. */
-static int rename_values(struct cleaning *c, struct uns_err *err)
-{
-	static const char state[] = "state.";
-	const char *found, *name;
-	size_t i;
-
-	for (i = 0; i < c->cat->n_values; i++) {
-		if (!uns_str_starts(c->cat->values[i].name, state))
-			continue;
-		name = clean(c, c->cat->values[i].name + strlen(state), &found);
-		if (name && found)
-			name = c->cat->values[i].name =
-				uns_arena_printf(&c->cat->arena, "%s%s", state, name);
-		if (!name)
-			return uns_oom(err);
-	}
-	return 0;
-}
-
-/* Most catalogs have none. */
-static bool has_any(const struct uns_catalog *cat)
-{
-	size_t i, k;
-
-	for (i = 0; i < cat->n_tensors; i++)
-		for (k = 0; k < N_ANYWHERE; k++)
-			if (strstr(cat->tensors[i].name, anywhere[k]))
-				return true;
-	return false;
-}
-
 int uns_wrappers_clean(struct uns_catalog *cat, struct uns_err *err)
 {
+	static const char state[] = "state.";
 	struct cleaning c = { .cat = cat, .module = all_have_module(cat) };
 	UNS_CLEANUP(uns_free_p) const char **name = calloc(cat->n_tensors + 1, sizeof(*name));
-	bool unique;
-	size_t i;
+	struct uns_named_value *v = cat->values, *end = v + cat->n_values;
+	const char **param, *found, *bare;
+	bool unique, any = c.module; /* most catalogs have none */
+	size_t i, k;
 
-	if (!name)
-		return uns_oom(err);
-	if (!c.module && !has_any(cat))
+	UNS_TRY_ALLOC(name, err);
+	for (i = 0; !any && i < cat->n_tensors; i++)
+		for (k = 0; k < N_ANYWHERE; k++)
+			any |= strstr(cat->tensors[i].name, anywhere[k]) != NULL;
+	if (!any)
 		return 0;
 	UNS_TRY(find_names(&c, name, &unique, err));
 	if (!c.n || !unique)
@@ -178,11 +122,18 @@ int uns_wrappers_clean(struct uns_catalog *cat, struct uns_err *err)
 		cat->tensors[i].inferred |= cat->tensors[i].name != name[i];
 		cat->tensors[i].name = name[i];
 	}
-	UNS_TRY(rename_groups(&c, err));
-	UNS_TRY(rename_values(&c, err));
-	return uns_catalog_add_finding(cat,
-				       UNS_FINDING(.id = UNS_FOUND_WRAPPERS_LEFT_OUT,
-						   .tensor = c.first, .found = uns_str(c.found),
-						   .arg = { { "n", uns_num(c.n) } }),
-				       err);
+	for (i = 0; i < cat->n_groups; i++)
+		for (k = 0; k < cat->groups[i].n_params; k++) {
+			param = &cat->groups[i].param[k];
+			UNS_TRY_ALLOC(*param = name_without_wrappers(&c, *param, &found), err);
+		}
+	for (; v < end; v++) { /* "state.FQN.step": a state that is no tensor */
+		if (!uns_str_starts(v->name, state))
+			continue;
+		UNS_TRY_ALLOC(bare = name_without_wrappers(&c, v->name + strlen(state), &found), err);
+		if (found)
+			v->name = uns_arena_printf(&cat->arena, "%s%s", state, bare);
+	}
+	return UNS_ADD_FINDING(cat, err, WRAPPERS_LEFT_OUT, .tensor = c.first, .found = uns_str(c.found),
+			       .arg = { { "n", uns_num(c.n) } });
 }

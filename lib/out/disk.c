@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/checked.h"
@@ -22,8 +23,7 @@ int uns_fail_errno(const char *path, struct uns_err *err)
 	return uns_fail(err, code, "%s: %s", path, strerror(-code));
 }
 
-int uns_write(int fd, const void *bytes, size_t len, int64_t off, const char *path,
-	      struct uns_err *err)
+int uns_write(int fd, const void *bytes, size_t len, int64_t off, const char *path, struct uns_err *err)
 {
 	const uint8_t *p = bytes;
 	size_t done = 0;
@@ -41,6 +41,36 @@ int uns_write(int fd, const void *bytes, size_t len, int64_t off, const char *pa
 		done += (size_t)n;
 	}
 	return 0;
+}
+
+int uns_open_to_write(const char *path, int flags, mode_t mode, int *fd, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int own = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode);
+	struct stat st;
+
+	if (own < 0 || fstat(own, &st) < 0)
+		return uns_fail_errno(path, err);
+	if (!S_ISREG(st.st_mode) || st.st_nlink > 1)
+		return uns_fail(err, -EEXIST, "%s is %s, and a write to it would change more than this file", path,
+				S_ISREG(st.st_mode) ? "a file with another name (a hard link)" : "no regular file");
+	*fd = own;
+	own = -1;
+	return 0;
+}
+
+/* umask(2) cannot be asked without changing it for all threads. */
+mode_t uns_umask(void)
+{
+	FILE *status = fopen("/proc/self/status", "re");
+	unsigned mask = 077;
+	char line[128];
+
+	while (status && fgets(line, sizeof(line), status))
+		if (sscanf(line, "Umask: %o", &mask) == 1)
+			break;
+	if (status)
+		fclose(status);
+	return (mode_t)mask;
 }
 
 int uns_sync_dir(const char *path, struct uns_err *err)

@@ -26,7 +26,7 @@ static bool is_empty_dir(const char *path)
 }
 
 /* t->parent and t->out of what was given. */
-static int name_it(struct uns_target *t, const char *out, struct uns_err *err)
+static int target_name(struct uns_target *t, const char *out, struct uns_err *err)
 {
 	char copy[PATH_MAX];
 	const char *name;
@@ -47,30 +47,31 @@ static int name_it(struct uns_target *t, const char *out, struct uns_err *err)
 		*slash = '\0';
 	if (!realpath(!slash ? "." : slash == copy ? "/" : copy, t->parent))
 		return uns_fail(err, -errno, "%s: its directory: %s", out, strerror(errno));
-	if (snprintf(t->out, sizeof(t->out), "%s/%s", t->parent[1] ? t->parent : "", name) >=
-	    (int)sizeof(t->out))
+	if (snprintf(t->out, sizeof(t->out), "%s/%s", t->parent[1] ? t->parent : "", name) >= (int)sizeof(t->out))
 		return uns_fail(err, -ENAMETOOLONG, "%s: the path is too long", out);
 	return 0;
 }
 
-int uns_target_find(struct uns_target *t, const char *out, const char *suffix, const char *source,
+int uns_target_find(struct uns_target *t, const char *out, const char *suffix, const char *root, const char *path,
 		    struct uns_err *err)
 {
-	UNS_TRY(name_it(t, out, err));
-	if (snprintf(t->partial, sizeof(t->partial), "%s%s", t->out, suffix) >=
-	    (int)sizeof(t->partial))
+	char source[PATH_MAX];
+
+	UNS_TRY(target_name(t, out, err));
+	if (snprintf(t->partial, sizeof(t->partial), "%s%s", t->out, suffix) >= (int)sizeof(t->partial) ||
+	    snprintf(source, sizeof(source), "%s%s%s", root, *path ? "/" : "", path) >= (int)sizeof(source))
 		return uns_fail(err, -ENAMETOOLONG, "%s: the path is too long", out);
 	if (uns_path_within(t->out, source))
-		return uns_fail(err, -EINVAL, "%s is inside %s, which is never written to: name a directory elsewhere", out,
-				source);
+		return uns_fail(err, -EINVAL, "%s is inside %s, which is never written to: name a directory elsewhere",
+				out, source);
 	if (faccessat(AT_FDCWD, t->out, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && !is_empty_dir(t->out))
 		return uns_fail(err, -EEXIST, "%s exists and is not an empty directory", out);
 	return 0;
 }
 
-int uns_target_finish(const struct uns_target *t, struct uns_err *err)
+int uns_target_finish(const struct uns_target *t, mode_t mode, struct uns_err *err)
 {
-	if (chmod(t->partial, 0755) < 0 || rename(t->partial, t->out) < 0)
+	if (chmod(t->partial, ((mode & 0777) | S_IRWXU) & ~uns_umask()) < 0 || rename(t->partial, t->out) < 0)
 		return uns_fail_errno(t->out, err);
 	return uns_sync_dir(t->parent, err);
 }

@@ -1,4 +1,5 @@
-/* The layers' values into names and slices. Reads no tensors. */
+/* Reads the layers that a model file records, and spreads a group's parameters over the ranks that share them. Reads no
+ * tensors. */
 #include "parallel/autoep.h"
 
 #include <string.h>
@@ -12,8 +13,8 @@ void uns_zero_autoep_fini(struct uns_zero_autoep *autoep)
 
 static int not_understood(const char *file, const char *cause, struct uns_err *err)
 {
-	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_AUTOEP, .scope = UNS_SCOPE_ALL, .file = file,
-					      .arg = { { "cause", uns_str(cause) } }));
+	return UNS_FAIL_WITH(err, ZERO_AUTOEP, .scope = UNS_SCOPE_ALL, .file = file,
+			     .arg = { { "cause", uns_str(cause) } });
 }
 
 /* -- layers -- */
@@ -35,8 +36,8 @@ static int check_params(const struct uns_zero_autoep *autoep, const struct uns_z
 	return 0;
 }
 
-static int read_layer(const struct uns_value *v, const char *file, struct uns_arena *arena,
-		      struct uns_zero_autoep *out, struct uns_err *err)
+static int read_layer(const struct uns_value *v, const char *file, struct uns_arena *arena, struct uns_zero_autoep *out,
+		      struct uns_err *err)
 {
 	struct uns_zero_autoep_layer *layer = &out->layer[out->n];
 	const struct uns_value *maps = uns_value_get(v, "affine_maps");
@@ -68,8 +69,7 @@ int uns_zero_autoep_read(const struct uns_value *layers, const char *file, struc
 
 	*out = (struct uns_zero_autoep){ .slices = { .n_ranks = 1 },
 					 .layer = UNS_NEW_N(arena, struct uns_zero_autoep_layer, n) };
-	if (!out->layer)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(out->layer, err);
 	for (i = 0; i < n; i++)
 		UNS_TRY(read_layer(layers->item[i], file, arena, out, err));
 	return 0;
@@ -78,7 +78,7 @@ int uns_zero_autoep_read(const struct uns_value *layers, const char *file, struc
 /* -- names -- */
 
 /* Behind "MODULE.", or NULL. */
-static const char *inside(const struct uns_zero_autoep_layer *layer, const char *name)
+static const char *name_inside(const struct uns_zero_autoep_layer *layer, const char *name)
 {
 	size_t n = strlen(layer->module);
 
@@ -94,7 +94,7 @@ int uns_zero_autoep_router(const struct uns_zero_autoep *autoep, const char *nam
 
 	*out = NULL;
 	for (i = 0; i < autoep->n && !dot; i++) {
-		rest = inside(&autoep->layer[i], name);
+		rest = name_inside(&autoep->layer[i], name);
 		dot = rest ? strchr(rest, '.') : NULL;
 		for (k = 0; dot && k < sizeof(own) / sizeof(*own); k++)
 			if (strncmp(rest, own[k], (size_t)(dot - rest)) == 0 && !own[k][dot - rest])
@@ -124,12 +124,11 @@ int uns_zero_autoep_spread(const struct uns_zero_shapes *of, const struct uns_ze
 		return uns_fail(err, -ENOTSUP, "another number of ranks shares the experts");
 	out->share = UNS_NEW_N(arena, struct uns_zero_shapes, n);
 	out->whole = (struct uns_zero_shapes){ .v = UNS_NEW_N(arena, struct uns_zero_param, of->n), .n = of->n };
-	if (!out->share || !out->whole.v)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(out->share && out->whole.v, err);
 	for (k = 0; k < n; k++) {
-		out->share[k] = (struct uns_zero_shapes){ .v = UNS_NEW_N(arena, struct uns_zero_param, of->n), .n = of->n };
-		if (!out->share[k].v)
-			return uns_oom(err);
+		out->share[k] =
+			(struct uns_zero_shapes){ .v = UNS_NEW_N(arena, struct uns_zero_param, of->n), .n = of->n };
+		UNS_TRY_ALLOC(out->share[k].v, err);
 	}
 	for (i = 0; i < of->n; i++) {
 		const char *name = of->v[i].name;

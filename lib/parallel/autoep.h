@@ -1,12 +1,12 @@
-/* Experts that DeepSpeed's AutoEP shared out. It replaces a layer of experts of a transformers model by one whose experts
- * are three parameters, cut along their first dimension, which is that of the experts:
+/* Experts that DeepSpeed's AutoEP shared out. It replaces a layer of experts of a transformers model by one whose
+ * experts are three parameters, cut along their first dimension, which is that of the experts:
  *
  *   2 ranks share 4 experts    MODULE.experts.w1 [4, 12, 16]    rank 0: [2, 12, 16], experts 0 1    rank 1: experts 2 3
  *
  * w1 is the gate, w3 up, w2 down. Which ranks of data parallelism share a layer, and which have the same experts, is
  * as with deepspeed.moe (parallel/experts.h). The router is MODULE.router; the model knows it by a second name too.
- * Model files say it all in "ds_autoep_layers": [{moe_layer_id, module_path, expert_key_prefix, num_experts, ep_size, ep_rank,
- * affine_maps: {version, params: {name: map}}, ..}]. Source: deepspeed 0.19.8, module_inject/auto_ep_layer.py,
+ * Model files say it all in "ds_autoep_layers": [{moe_layer_id, module_path, expert_key_prefix, num_experts, ep_size,
+ * ep_rank, affine_maps: {version, params: {name: map}}, ..}]. Source: deepspeed 0.19.8, module_inject/auto_ep_layer.py,
  * checkpoint/autoep_affine.py, runtime/engine.py (_save_moe_checkpoint). */
 #ifndef UNS_ZERO_AUTOEP_H
 #define UNS_ZERO_AUTOEP_H
@@ -29,8 +29,8 @@ struct uns_zero_autoep {
 };
 void uns_zero_autoep_fini(struct uns_zero_autoep *autoep);
 
-/* layers: a model file's "ds_autoep_layers", which may be NULL or None; file: its path. Everything lives in the arena. What
- * cannot be understood, or a map that does not cover its parameter exactly once, fails with a finding. */
+/* layers: a model file's "ds_autoep_layers", which may be NULL or None; file: its path. Everything lives in the arena.
+ * What cannot be understood, or a map that does not cover its parameter exactly once, fails with a finding. */
 int uns_zero_autoep_read(const struct uns_value *layers, const char *file, struct uns_arena *arena,
 			 struct uns_zero_autoep *out, struct uns_err *err);
 
@@ -40,8 +40,8 @@ int uns_zero_autoep_router(const struct uns_zero_autoep *autoep, const char *nam
 			   const char **out, struct uns_err *err);
 
 /* A group whose parameters are AutoEP's, as the rank that wrote the file lists them; n: how many ranks share them.
- * Everything lives in the arena. Fails with a finding that names the parameter where a map is not that of the shapes, and
- * with -ENOTSUP if another number of ranks shares. */
+ * Everything lives in the arena. Fails with a finding that names the parameter where a map is not that of the shapes,
+ * and with -ENOTSUP if another number of ranks shares. */
 int uns_zero_autoep_spread(const struct uns_zero_shapes *of, const struct uns_zero_autoep *autoep, const char *file,
 			   size_t n, struct uns_arena *arena, struct uns_zero_spread *out, struct uns_err *err);
 

@@ -1,4 +1,4 @@
-/* Names and numbers of experts. Arithmetic; reads nothing. */
+/* The names and numbers of experts, and the ranks that have them. Arithmetic alone. */
 #include "parallel/experts.h"
 
 #include <string.h>
@@ -29,8 +29,8 @@ bool uns_zero_experts_of_one_layer(const char *a, const char *b)
 	       prefix_a == prefix_b && memcmp(a, b, prefix_a) == 0;
 }
 
-void uns_zero_experts_ranks(const struct uns_value *config, uint64_t world, size_t n, size_t e,
-			    uint64_t *first, uint64_t *stride)
+void uns_zero_experts_ranks(const struct uns_value *config, uint64_t world, size_t n, size_t e, uint64_t *first,
+			    uint64_t *stride)
 {
 	const struct uns_value *v = uns_value_get(config, "use_data_before_expert_parallelism");
 	bool data_first = v && v->kind == UNS_VALUE_BOOL && v->b;
@@ -58,8 +58,8 @@ int uns_zero_experts_count(const struct uns_zero_shapes *shapes, size_t n_shapes
 	for (g = 0; g < n_shapes; g++)
 		for (i = 0; i < shapes[g].n; i++) {
 			layer = layer_of(shapes[g].v[i].name, &number, arena);
-			if (layer && (uns_map_index(out, layer) == UNS_MAP_NO_INDEX ||
-				      number > uns_map_index(out, layer)) &&
+			if (layer &&
+			    (uns_map_index(out, layer) == UNS_MAP_NO_INDEX || number > uns_map_index(out, layer)) &&
 			    !uns_map_put_index(out, layer, (uint32_t)number))
 				return uns_oom(err);
 		}
@@ -92,17 +92,16 @@ static int add_param(struct spreading *s, const struct uns_zero_param *p, uint64
 	size_t prefix;
 
 	uns_zero_expert_of(p->name, &prefix, &number, &rest);
-	named.name = uns_arena_printf(s->arena, "%.*s%llu%s", (int)prefix, p->name,
-				      (unsigned long long)(share * n_local + number), rest);
-	if (!named.name)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(named.name = uns_arena_printf(s->arena, "%.*s%llu%s", (int)prefix, p->name,
+						    (unsigned long long)(share * n_local + number), rest),
+		      err);
 	s->owner[whole->n] = share;
 	whole->v[whole->n++] = part->v[part->n++] = named;
 	return 0;
 }
 
-int uns_zero_experts_spread(struct uns_zero_shapes *of, const struct uns_map *last, size_t n,
-			    struct uns_arena *arena, struct uns_zero_spread *out, struct uns_err *err)
+int uns_zero_experts_spread(struct uns_zero_shapes *of, const struct uns_map *last, size_t n, struct uns_arena *arena,
+			    struct uns_zero_spread *out, struct uns_err *err)
 {
 	enum { MAX_PARAMS = 1 << 20 };
 	struct spreading s = { out, NULL, arena };
@@ -120,12 +119,9 @@ int uns_zero_experts_spread(struct uns_zero_shapes *of, const struct uns_map *la
 	out->share = UNS_NEW_N(arena, struct uns_zero_shapes, n);
 	out->whole = (struct uns_zero_shapes){ .v = UNS_NEW_N(arena, struct uns_zero_param, n * of->n) };
 	out->owner = s.owner = UNS_NEW_N(arena, uint32_t, n * of->n);
-	if (!out->share || !out->whole.v || !s.owner)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(out->share && out->whole.v && s.owner, err);
 	for (k = 0; k < n; k++) {
-		out->share[k].v = UNS_NEW_N(arena, struct uns_zero_param, of->n);
-		if (!out->share[k].v)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(out->share[k].v = UNS_NEW_N(arena, struct uns_zero_param, of->n), err);
 	}
 	for (i = 0; i < of->n; i = end) {
 		layer = layer_of(of->v[i].name, &unused, arena);

@@ -20,12 +20,22 @@ struct uns_zero_shapes {
 	size_t n;
 };
 
+/* A place in the list of one rank, where the lists of several are gone through together. All ranks list parameters in
+ * the same order, but leave out those of which they hold nothing. */
+struct uns_zero_cursor {
+	const struct uns_zero_shapes *shapes;
+	const struct uns_zero_param *now; /* NULL = the rank holds nothing of the parameter at hand */
+	size_t next;
+};
+/* Goes on to the parameter of that name. */
+void uns_zero_cursor_go(struct uns_zero_cursor *cursor, const char *name);
+
 /* {name: torch.Size, ...}; NULL or None gives none. */
-int uns_zero_shapes_parse(const struct uns_value *dict, struct uns_arena *arena,
-			  struct uns_zero_shapes *out, struct uns_err *err);
+int uns_zero_shapes_parse(const struct uns_value *dict, struct uns_arena *arena, struct uns_zero_shapes *out,
+			  struct uns_err *err);
 
 /* A list of those. In the first versions of stage 2 with one group, the dict itself. */
-int uns_zero_shapes_parse_list(const struct uns_value *list, struct uns_arena *arena,
-			       struct uns_zero_shapes **out, size_t *n, struct uns_err *err);
+int uns_zero_shapes_parse_list(const struct uns_value *list, struct uns_arena *arena, struct uns_zero_shapes **out,
+			       size_t *n, struct uns_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* Pieces of slices into pieces of parameters, and back. Arithmetic of boxes in boxes; proves nothing. */
+/* Computes where a slice's pieces are in the parameter, and back: boxes in boxes. That the slices cover the parameter
+ * is proven in parallel/slices.c. */
 #include "parallel/slice_pieces.h"
 
 #include <stdlib.h>
@@ -23,7 +24,10 @@ struct place {
 static struct place place_of(const struct uns_piece *piece, const struct uns_shape *shape, enum uns_dtype dtype,
 			     uint64_t *stride)
 {
-	struct place p = { .piece = piece, .shape = *shape, .stride = stride, .base_bytes = piece->offset_bytes,
+	struct place p = { .piece = piece,
+			   .shape = *shape,
+			   .stride = stride,
+			   .base_bytes = piece->offset_bytes,
 			   .elem_bytes = uns_dtype_size(dtype) };
 
 	if (piece->kind == UNS_PIECE_RANGE) {
@@ -59,7 +63,7 @@ static struct uns_piece piece_of(const struct place *p, const struct uns_box *pa
 }
 
 /* `part` of box `from` of one tensor is this box of the other, which has `from` as `to`. */
-static struct uns_box moved(const struct uns_box *part, const struct uns_box *from, const struct uns_box *to)
+static struct uns_box moved_box(const struct uns_box *part, const struct uns_box *from, const struct uns_box *to)
 {
 	struct uns_box out = *part;
 	uint32_t d;
@@ -85,8 +89,8 @@ static bool next_box(const struct uns_piece *piece, const struct uns_shape *shap
 	return true;
 }
 
-int uns_zero_slice_add(struct uns_catalog *cat, const struct uns_zero_slice *slice,
-		       const struct uns_piece *piece, enum uns_dtype dtype, struct uns_err *err)
+int uns_zero_slice_add(struct uns_catalog *cat, const struct uns_zero_slice *slice, const struct uns_piece *piece,
+		       enum uns_dtype dtype, struct uns_err *err)
 {
 	struct uns_box box, part, to;
 	struct uns_piece out;
@@ -96,9 +100,7 @@ int uns_zero_slice_add(struct uns_catalog *cat, const struct uns_zero_slice *sli
 
 	if (!slice)
 		return uns_catalog_add_piece(cat, piece, err);
-	stride = UNS_NEW_N(&cat->arena, uint64_t, UNS_MAX_DIMS);
-	if (!stride)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(stride = UNS_NEW_N(&cat->arena, uint64_t, UNS_MAX_DIMS), err);
 	place = place_of(piece, &slice->shape, dtype, stride);
 	while (next_box(piece, &slice->shape, &at, &box))
 		for (i = 0; i < slice->n_own; i++) {
@@ -106,7 +108,7 @@ int uns_zero_slice_add(struct uns_catalog *cat, const struct uns_zero_slice *sli
 
 			if (!uns_box_intersect(&box, &b->slice, &part))
 				continue;
-			to = moved(&part, &b->slice, &b->whole);
+			to = moved_box(&part, &b->slice, &b->whole);
 			out = piece_of(&place, &part, &to);
 			UNS_TRY(uns_catalog_add_piece(cat, &out, err));
 		}
@@ -141,7 +143,7 @@ static bool add_cut_piece(struct pieces *out, const struct uns_piece *piece, con
 			to = UNS_NEW(arena, struct uns_box);
 			if (!to || !UNS_ARENA_ROOM(arena, out->v, out->n, out->cap))
 				return false;
-			*to = moved(&part, &b->whole, &b->slice);
+			*to = moved_box(&part, &b->whole, &b->slice);
 			out->v[out->n++] = piece_of(&place, &part, to);
 		}
 	return true;

@@ -1,4 +1,4 @@
-/* Maps out of value trees, their proof, and the arithmetic of boxes in boxes. */
+/* Reads the maps of slices, and proves that those of all ranks cover each parameter exactly once. */
 #include "parallel/slices.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ void uns_zero_slices_fini(struct uns_zero_slices *slices)
 
 /* -- one box of a map -- */
 
-/* What a map is being read for: whom a finding is about. */
+/* The map that is being read: findings name these. */
 struct reading {
 	const char *file, *name;
 	const char *by; /* what cut it */
@@ -24,10 +24,9 @@ struct reading {
 
 static int not_understood(const struct reading *r, const char *cause, struct uns_err *err)
 {
-	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_UNKNOWN, .scope = UNS_SCOPE_ALL,
-					      .file = r->file, .tensor = r->name,
-					      .rank = uns_num(r->rank),
-					      .arg = { { "cause", uns_str(cause) }, { "by", uns_str(r->by) } }));
+	return UNS_FAIL_WITH(err, ZERO_MAP_UNKNOWN, .scope = UNS_SCOPE_ALL, .file = r->file, .tensor = r->name,
+			     .rank = uns_num(r->rank),
+			     .arg = { { "cause", uns_str(cause) }, { "by", uns_str(r->by) } });
 }
 
 static bool read_shape(const struct uns_value *v, struct uns_shape *out)
@@ -52,8 +51,7 @@ static bool read_box(const struct uns_value *v, const struct uns_shape *shape, s
 	if (!uns_value_u64(uns_value_at(v, 0), &offset) || offset >= uns_shape_elems(shape))
 		return false;
 	for (d = 0; d < shape->n; d++) {
-		if (!uns_value_u64(uns_value_at(strides, d), &stride) ||
-		    (box->len[d] > 1 && stride != want[d]))
+		if (!uns_value_u64(uns_value_at(strides, d), &stride) || (box->len[d] > 1 && stride != want[d]))
 			return false;
 		box->lo[d] = offset / want[d];
 		offset %= want[d];
@@ -61,32 +59,24 @@ static bool read_box(const struct uns_value *v, const struct uns_shape *shape, s
 	return uns_box_inside(box, shape);
 }
 
-/* Lowest rank that holds the box. */
-static bool read_holder(const struct uns_value *locations, uint64_t *out)
+/* 1 = a box; 0 = an empty one. *holder: the lowest rank that holds it. */
+static int read_block(const struct reading *r, const struct uns_value *v, const struct uns_shape *whole,
+		      const struct uns_shape *slice, struct uns_zero_block *out, uint64_t *holder, struct uns_err *err)
 {
+	const struct uns_value *scale = uns_value_get(v, "scale"), *locations = uns_value_get(v, "locations");
+	bool known = true;
+	struct uns_shape shape;
+	double factor = 1;
 	uint64_t rank;
 	size_t i;
 
-	*out = UINT64_MAX;
+	*holder = UINT64_MAX;
 	for (i = 0; uns_value_at(locations, i); i++) {
-		if (!uns_value_u64(locations->item[i], &rank))
-			return false;
-		*out = uns_u64_min(*out, rank);
+		known = known && uns_value_u64(locations->item[i], &rank);
+		*holder = known ? uns_u64_min(*holder, rank) : UINT64_MAX;
 	}
-	return *out != UINT64_MAX;
-}
-
-/* 1 = a box; 0 = an empty one. */
-static int read_block(const struct reading *r, const struct uns_value *v, const struct uns_shape *whole,
-		      const struct uns_shape *slice, struct uns_zero_block *out, uint64_t *holder,
-		      struct uns_err *err)
-{
-	const struct uns_value *scale = uns_value_get(v, "scale");
-	struct uns_shape shape;
-	double factor = 1;
-
-	if (!read_shape(uns_value_get(v, "shape"), &shape) || shape.n != whole->n ||
-	    shape.n != slice->n || !read_holder(uns_value_get(v, "locations"), holder))
+	if (!read_shape(uns_value_get(v, "shape"), &shape) || shape.n != whole->n || shape.n != slice->n ||
+	    *holder == UINT64_MAX)
 		return not_understood(r, "a piece has not the form that is known", err);
 	if (scale && (!uns_value_float(scale, &factor) || factor != 1))
 		return not_understood(r, "the rank holds it multiplied by a factor", err);
@@ -104,77 +94,47 @@ static int read_block(const struct reading *r, const struct uns_value *v, const 
 /* -- one rank's slice -- */
 
 /* rank -1: what is not covered is the parameter. expected, found: elements, where they are known. */
-static int does_not_cover(const struct reading *r, int64_t rank, struct uns_datum expected,
-			  struct uns_datum found, struct uns_err *err)
+static int does_not_cover(const struct reading *r, int64_t rank, struct uns_datum expected, struct uns_datum found,
+			  struct uns_err *err)
 {
-	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_COVERS_NOT, .scope = UNS_SCOPE_ALL,
-					      .file = r->file, .tensor = r->name,
-					      .rank = uns_rank(rank), .expected = expected,
-					      .found = found, .arg = { { "by", uns_str(r->by) } }));
+	return UNS_FAIL_WITH(err, ZERO_MAP_COVERS_NOT, .scope = UNS_SCOPE_ALL, .file = r->file, .tensor = r->name,
+			     .rank = uns_rank(rank), .expected = expected, .found = found,
+			     .arg = { { "by", uns_str(r->by) } });
 }
 
 static int holds_twice(const struct reading *r, uint64_t other, struct uns_err *err)
 {
-	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_OVERLAPS, .scope = UNS_SCOPE_ALL,
-					      .file = r->file, .tensor = r->name,
-					      .rank = uns_num(r->rank),
-					      .arg = { { "other", uns_num(other) }, { "by", uns_str(r->by) } }));
-}
-
-static int check_apart(const struct reading *r, const struct uns_zero_block *b, size_t n, struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		if (uns_box_overlap(&b[i].slice, &b[n].slice) || uns_box_overlap(&b[i].whole, &b[n].whole))
-			return holds_twice(r, r->rank, err);
-	return 0;
-}
-
-/* Those that belong to the rank go first. */
-static void sort_blocks(struct uns_zero_slice *slice, const bool *own)
-{
-	struct uns_zero_block first;
-	size_t i;
-
-	for (i = 0; i < slice->n; i++)
-		if (own[i]) {
-			first = slice->block[i];
-			memmove(slice->block + slice->n_own + 1, slice->block + slice->n_own,
-				(i - slice->n_own) * sizeof(first));
-			slice->block[slice->n_own++] = first;
-		}
+	return UNS_FAIL_WITH(err, ZERO_MAP_OVERLAPS, .scope = UNS_SCOPE_ALL, .file = r->file, .tensor = r->name,
+			     .rank = uns_num(r->rank),
+			     .arg = { { "other", uns_num(other) }, { "by", uns_str(r->by) } });
 }
 
 static int read_slice(const struct reading *r, const struct uns_value *v, const struct uns_shape *whole,
 		      struct uns_zero_slice *out, struct uns_err *err)
 {
 	const struct uns_value *pieces = uns_value_get(v, "pieces");
-	size_t i, n = pieces && pieces->kind == UNS_VALUE_LIST ? pieces->n : 0;
-	struct uns_zero_block *b;
+	size_t i, k, n = pieces && pieces->kind == UNS_VALUE_LIST ? pieces->n : 0;
+	struct uns_zero_block *b, block;
 	uint64_t held = 0, holder;
-	bool *own;
 	int code;
 
 	if (!read_shape(uns_value_get(v, "shard_shape"), &out->shape) || n > MAX_BLOCKS)
 		return not_understood(r, "it has no shape for the rank", err);
-	b = UNS_NEW_N(r->arena, struct uns_zero_block, n);
-	own = UNS_NEW_N(r->arena, bool, n);
-	if (!b || !own)
-		return uns_oom(err);
-	out->block = b;
+	UNS_TRY_ALLOC(out->block = b = UNS_NEW_N(r->arena, struct uns_zero_block, n), err);
 	for (i = 0; i < n; i++) {
-		UNS_TRY(code = read_block(r, pieces->item[i], whole, &out->shape, &b[out->n], &holder, err));
+		UNS_TRY(code = read_block(r, pieces->item[i], whole, &out->shape, &block, &holder, err));
 		if (!code)
 			continue;
-		UNS_TRY(check_apart(r, b, out->n, err));
-		own[out->n] = holder == r->rank;
-		held += uns_box_elems(&b[out->n++].slice);
+		for (k = 0; k < out->n; k++)
+			if (uns_box_overlap(&b[k].slice, &block.slice) || uns_box_overlap(&b[k].whole, &block.whole))
+				return holds_twice(r, r->rank, err);
+		held += uns_box_elems(&block.slice);
+		k = holder == r->rank ? out->n_own++ : out->n; /* those that belong to the rank go first */
+		memmove(b + k + 1, b + k, (out->n++ - k) * sizeof(*b));
+		b[k] = block;
 	}
 	if (held != uns_shape_elems(&out->shape))
-		return does_not_cover(r, (int64_t)r->rank, uns_num(uns_shape_elems(&out->shape)), uns_num(held),
-				      err);
-	sort_blocks(out, own);
+		return does_not_cover(r, (int64_t)r->rank, uns_num(uns_shape_elems(&out->shape)), uns_num(held), err);
 	return 0;
 }
 
@@ -201,21 +161,18 @@ static int check_cover(struct reading *r, const struct uns_zero_cut_up *p, size_
 	return 0;
 }
 
-static int read_param(struct reading *r, const struct uns_value *v, size_t n_ranks,
-		      struct uns_zero_cut_up **out, struct uns_err *err)
+static int read_param(struct reading *r, const struct uns_value *v, size_t n_ranks, struct uns_zero_cut_up **out,
+		      struct uns_err *err)
 {
 	const struct uns_value *ranks = uns_value_get(v, "ranks"), *one;
 	struct uns_zero_cut_up *p = UNS_NEW(r->arena, struct uns_zero_cut_up);
 	size_t n = 0;
 
-	if (!p)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(p, err);
 	r->rank = 0;
 	if (!read_shape(uns_value_get(v, "logical_shape"), &p->whole))
 		return not_understood(r, "it has no shape", err);
-	p->slice = UNS_NEW_N(r->arena, struct uns_zero_slice, n_ranks);
-	if (!p->slice)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(p->slice = UNS_NEW_N(r->arena, struct uns_zero_slice, n_ranks), err);
 	for (; r->rank < n_ranks; r->rank++) {
 		one = uns_value_get_number(ranks, r->rank);
 		if (!one)
@@ -247,7 +204,7 @@ static const char *name_of(struct uns_arena *arena, const char *pattern)
 	return out;
 }
 
-/* Layers that say of a parameter that they cannot describe how they cut it. */
+/* DeepSpeed lists the parameters whose cut it could not describe. */
 static int check_described(struct reading *r, const struct uns_value *info, struct uns_err *err)
 {
 	const struct uns_value *list = uns_value_get(info, "autotp_unsupported_parameter_patterns");
@@ -271,11 +228,9 @@ static int read_maps(struct reading *r, const struct uns_value *map, bool patter
 
 	uns_value_u64(uns_value_get(map, "version"), &version);
 	if (version != MAP_VERSION)
-		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_VERSION,
-						      .scope = UNS_SCOPE_ALL, .file = r->file,
-						      .expected = uns_num(MAP_VERSION),
-						      .found = uns_num(version),
-						      .arg = { { "by", uns_str(r->by) } }));
+		return UNS_FAIL_WITH(err, ZERO_MAP_VERSION, .scope = UNS_SCOPE_ALL, .file = r->file,
+				     .expected = uns_num(MAP_VERSION), .found = uns_num(version),
+				     .arg = { { "by", uns_str(r->by) } });
 	for (i = 0; i < params->n; i++) {
 		r->name = uns_value_str(params->pair[i].key);
 		if (patterns)
@@ -283,8 +238,7 @@ static int read_maps(struct reading *r, const struct uns_value *map, bool patter
 		if (!r->name)
 			continue; /* a parameter without a map is named where one is needed */
 		UNS_TRY(read_param(r, params->pair[i].value, out->n_ranks, &p, err));
-		if (!uns_map_put(&out->by_name, r->name, p, NULL))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(uns_map_put(&out->by_name, r->name, p, NULL), err);
 	}
 	return 0;
 }
@@ -296,17 +250,16 @@ static bool has_maps(const struct uns_value *map)
 	return params && params->kind == UNS_VALUE_DICT;
 }
 
-int uns_zero_slices_read(const struct uns_value *info, const char *file, size_t n_ranks,
-			 struct uns_arena *arena, struct uns_zero_slices *out, struct uns_err *err)
+int uns_zero_slices_read(const struct uns_value *info, const char *file, size_t n_ranks, struct uns_arena *arena,
+			 struct uns_zero_slices *out, struct uns_err *err)
 {
 	const struct uns_value *map = uns_value_get(info, "affine_map");
 	struct reading r = { .file = file, .arena = arena, .by = "tensor parallelism" };
 
 	*out = (struct uns_zero_slices){ .n_ranks = n_ranks };
 	if (!has_maps(map))
-		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_TENSOR_PARALLEL,
-						      .scope = UNS_SCOPE_ALL,
-						      .arg = { { "n", uns_num(n_ranks) } }));
+		return UNS_FAIL_WITH(err, ZERO_TENSOR_PARALLEL, .scope = UNS_SCOPE_ALL,
+				     .arg = { { "n", uns_num(n_ranks) } });
 	UNS_TRY(check_described(&r, info, err));
 	return read_maps(&r, map, true, out, err);
 }
@@ -317,42 +270,34 @@ int uns_zero_slices_read_experts(const struct uns_value *map, const char *file, 
 	struct reading r = { .file = file, .arena = arena, .by = "AutoEP" };
 
 	if (!has_maps(map))
-		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_AUTOEP, .scope = UNS_SCOPE_ALL,
-						      .file = file,
-						      .arg = { { "cause", uns_str("it records no maps of how") } }));
+		return UNS_FAIL_WITH(err, ZERO_AUTOEP, .scope = UNS_SCOPE_ALL, .file = file,
+				     .arg = { { "cause", uns_str("it records no maps of how") } });
 	return read_maps(&r, map, false, out, err);
 }
 
 /* -- comparing -- */
 
-static bool same_slice(const struct uns_zero_slice *a, const struct uns_zero_slice *b)
-{
-	size_t i;
-
-	if (!uns_shape_equal(&a->shape, &b->shape) || a->n != b->n || a->n_own != b->n_own)
-		return false;
-	for (i = 0; i < a->n; i++)
-		if (!uns_box_equal(&a->block[i].whole, &b->block[i].whole) ||
-		    !uns_box_equal(&a->block[i].slice, &b->block[i].slice))
-			return false;
-	return true;
-}
-
 static bool same_cut(const struct uns_zero_cut_up *a, const struct uns_zero_cut_up *b, size_t n_ranks)
 {
-	size_t r;
+	size_t r, i;
 
 	if (!a || !b || !uns_shape_equal(&a->whole, &b->whole))
 		return false;
-	for (r = 0; r < n_ranks; r++)
-		if (!same_slice(&a->slice[r], &b->slice[r]))
+	for (r = 0; r < n_ranks; r++) {
+		const struct uns_zero_slice *x = &a->slice[r], *y = &b->slice[r];
+
+		if (!uns_shape_equal(&x->shape, &y->shape) || x->n != y->n || x->n_own != y->n_own)
 			return false;
+		for (i = 0; i < x->n; i++)
+			if (!uns_box_equal(&x->block[i].whole, &y->block[i].whole) ||
+			    !uns_box_equal(&x->block[i].slice, &y->block[i].slice))
+				return false;
+	}
 	return true;
 }
 
-int uns_zero_slices_compare(const struct uns_zero_slices *a, const char *a_file,
-			    const struct uns_zero_slices *b, const char *b_file, size_t b_rank,
-			    struct uns_err *err)
+int uns_zero_slices_compare(const struct uns_zero_slices *a, const char *a_file, const struct uns_zero_slices *b,
+			    const char *b_file, size_t b_rank, struct uns_err *err)
 {
 	const char *name;
 	void *cut;
@@ -360,11 +305,9 @@ int uns_zero_slices_compare(const struct uns_zero_slices *a, const char *a_file,
 
 	while (uns_map_next(&a->by_name, &at, &name, &cut))
 		if (!same_cut(cut, uns_zero_cut_find(b, name), a->n_ranks))
-			return uns_fail_with(err,
-					     UNS_FINDING(.id = UNS_FOUND_ZERO_MAPS_DIFFER,
-							 .scope = UNS_SCOPE_ALL, .file = b_file,
-							 .tensor = name, .rank = uns_num(b_rank),
-							 .arg = { { "other_file", uns_str(a_file) } }));
+			return UNS_FAIL_WITH(err, ZERO_MAPS_DIFFER, .scope = UNS_SCOPE_ALL, .file = b_file,
+					     .tensor = name, .rank = uns_num(b_rank),
+					     .arg = { { "other_file", uns_str(a_file) } });
 	return 0;
 }
 
@@ -376,8 +319,8 @@ int uns_zero_cut_get(const struct uns_zero_slices *slices, const char *name, con
 	*out = uns_zero_cut_find(slices, name);
 	if (*out)
 		return 0;
-	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_SLICE_UNMAPPED, .scope = UNS_SCOPE_ALL,
-					      .file = file, .tensor = name, .rank = uns_rank(rank)));
+	return UNS_FAIL_WITH(err, ZERO_SLICE_UNMAPPED, .scope = UNS_SCOPE_ALL, .file = file, .tensor = name,
+			     .rank = uns_rank(rank));
 }
 
 int uns_zero_slice_check(const struct uns_zero_slice *slice, const struct uns_shape *shape, const char *file,
@@ -387,15 +330,13 @@ int uns_zero_slice_check(const struct uns_zero_slice *slice, const struct uns_sh
 
 	if (uns_shape_equal(&slice->shape, shape))
 		return 0;
-	return uns_fail_with(
-		err, UNS_FINDING(.id = UNS_FOUND_ZERO_SLICE_SHAPE, .scope = UNS_SCOPE_ALL, .file = file,
-				 .tensor = name, .rank = uns_rank(rank),
-				 .found = uns_str(uns_shape_text(shape, found, sizeof(found))),
-				 .expected = uns_str(uns_shape_text(&slice->shape, want, sizeof(want)))));
+	return UNS_FAIL_WITH(err, ZERO_SLICE_SHAPE, .scope = UNS_SCOPE_ALL, .file = file, .tensor = name,
+			     .rank = uns_rank(rank), .found = uns_str(uns_shape_text(shape, found, sizeof(found))),
+			     .expected = uns_str(uns_shape_text(&slice->shape, want, sizeof(want))));
 }
 
 int uns_zero_slice_absent(const char *file, const char *name, int32_t rank, struct uns_err *err)
 {
-	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_SLICE_ABSENT, .scope = UNS_SCOPE_ALL,
-					      .file = file, .tensor = name, .rank = uns_rank(rank)));
+	return UNS_FAIL_WITH(err, ZERO_SLICE_ABSENT, .scope = UNS_SCOPE_ALL, .file = file, .tensor = name,
+			     .rank = uns_rank(rank));
 }

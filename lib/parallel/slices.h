@@ -35,23 +35,23 @@ struct uns_zero_slices {
 };
 void uns_zero_slices_fini(struct uns_zero_slices *slices);
 
-/* Read the maps of a model file. info: its "universal_checkpoint_info"; file: its path. Everything lives in the arena. What
- * cannot be understood, or does not cover its parameter exactly once, fails with a finding that names parameter and rank. */
-int uns_zero_slices_read(const struct uns_value *info, const char *file, size_t n_ranks,
-			 struct uns_arena *arena, struct uns_zero_slices *out, struct uns_err *err);
+/* Read the maps of a model file. info: its "universal_checkpoint_info"; file: its path. Everything lives in the arena.
+ * What cannot be understood, or does not cover its parameter exactly once, fails with a finding that names parameter
+ * and rank. */
+int uns_zero_slices_read(const struct uns_value *info, const char *file, size_t n_ranks, struct uns_arena *arena,
+			 struct uns_zero_slices *out, struct uns_err *err);
 
-/* The same for the maps of one layer of experts, "affine_maps" (parallel/autoep.h), of out->n_ranks ranks; adds to *out. */
+/* The same for the maps of one layer of experts, "affine_maps" (parallel/autoep.h), of out->n_ranks ranks; adds to
+ * *out. */
 int uns_zero_slices_read_experts(const struct uns_value *map, const char *file, struct uns_arena *arena,
 				 struct uns_zero_slices *out, struct uns_err *err);
 
 /* Both model files record the same cuts; fails with a finding. */
-int uns_zero_slices_compare(const struct uns_zero_slices *a, const char *a_file,
-			    const struct uns_zero_slices *b, const char *b_file, size_t b_rank,
-			    struct uns_err *err);
+int uns_zero_slices_compare(const struct uns_zero_slices *a, const char *a_file, const struct uns_zero_slices *b,
+			    const char *b_file, size_t b_rank, struct uns_err *err);
 
 /* NULL: it is not cut, or not recorded. */
-static inline const struct uns_zero_cut_up *uns_zero_cut_find(const struct uns_zero_slices *slices,
-							      const char *name)
+static inline const struct uns_zero_cut_up *uns_zero_cut_find(const struct uns_zero_slices *slices, const char *name)
 {
 	return uns_map_get(&slices->by_name, name);
 }

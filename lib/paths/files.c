@@ -15,7 +15,7 @@
 
 struct unshard_file {
 	struct unshard *u;
-	char *path;                      /* for messages */
+	char *path;        /* for messages */
 	const struct uns_layout *layout; /* NULL = text */
 	struct uns_backing *backing;
 	struct uns_streams streams;
@@ -53,8 +53,7 @@ static int open_spot(struct unshard_file *f, struct spot *spot, struct uns_err *
 {
 	if (spot_is_dir(spot))
 		return uns_fail(err, -EISDIR, "%s is a directory", f->path);
-	if (spot->key.kind == SPOT_NEWEST ||
-	    (spot->key.kind == SPOT_SOURCE && spot->stat.kind == UNS_KIND_LINK))
+	if (spot->key.kind == SPOT_NEWEST || (spot->key.kind == SPOT_SOURCE && spot->stat.kind == UNS_KIND_LINK))
 		return uns_fail(err, -ELOOP, "%s is a link", f->path);
 	if (spot->key.kind == SPOT_SOURCE)
 		return open_source_file(f, spot, err);
@@ -89,9 +88,8 @@ void unshard_file_close(unshard_file *f)
 }
 
 /* Ends the spot. */
-static int open_spot_for(struct unshard *u, struct spot *spot, const char *name,
-			 struct caller *caller, unshard_file **out, struct unshard_stat *st,
-			 struct uns_err *err)
+static int open_spot_for(struct unshard *u, struct spot *spot, const char *name, struct caller *caller,
+			 unshard_file **out, struct unshard_stat *st, struct uns_err *err)
 {
 	struct caller_crcs crcs = { caller, u->engine };
 	const struct uns_stop until = { caller_crcs_asked, &crcs };
@@ -111,8 +109,8 @@ static int open_spot_for(struct unshard *u, struct spot *spot, const char *name,
 		code = open_spot(f, spot, err);
 	spot_fini(u, spot);
 	if (code == 0 && f->snap && u->opt.crc_exact)
-		code = snapshots_find_crcs(&u->snapshots, f->snap, f->layout,
-					   caller->calls.progress ? &until : NULL, err);
+		code = snapshots_find_crcs(&u->snapshots, f->snap, f->layout, caller->calls.progress ? &until : NULL,
+					   err);
 	if (code < 0) {
 		unshard_file_close(f);
 		return code;
@@ -123,9 +121,8 @@ static int open_spot_for(struct unshard *u, struct spot *spot, const char *name,
 }
 
 /* Ends the spot. */
-static int open_at(struct unshard *u, struct spot *spot, const char *name,
-		   const struct unshard_calls *calls, unshard_file **out, struct unshard_stat *st,
-		   struct uns_err *err)
+static int open_at(struct unshard *u, struct spot *spot, const char *name, const struct unshard_calls *calls,
+		   unshard_file **out, struct unshard_stat *st, struct uns_err *err)
 {
 	struct caller caller;
 	int code = caller_init(&caller, calls, err);
@@ -137,8 +134,8 @@ static int open_at(struct unshard *u, struct spot *spot, const char *name,
 	return caller_fini(&caller, open_spot_for(u, spot, name, &caller, out, st, err));
 }
 
-int unshard_file_open(unshard *u, const char *path, const struct unshard_calls *calls,
-		      unshard_file **out, struct unshard_stat *st, struct unshard_error *error)
+int unshard_file_open(unshard *u, const char *path, const struct unshard_calls *calls, unshard_file **out,
+		      struct unshard_stat *st, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
@@ -157,8 +154,7 @@ int unshard_node_open(const unshard_node *node, const struct unshard_calls *call
 	int code = node_spot(node, &spot, NULL, &err);
 
 	if (code == 0)
-		code = open_at(node_session(node), &spot, unshard_node_path(node), calls, out, st,
-			       &err);
+		code = open_at(node_session(node), &spot, unshard_node_path(node), calls, out, st, &err);
 	return give_error(error, &err, code);
 }
 
@@ -182,8 +178,7 @@ static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, ui
 	return (ssize_t)n;
 }
 
-ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
-		      struct unshard_error *error)
+ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off, struct unshard_error *error)
 {
 	const struct read_from from = { f->u, f->path, f->record, f->backing, f->layout, UNS_WAY_CACHE };
 	struct uns_err err = { 0 };

@@ -26,8 +26,8 @@ static const char *without(struct uns_arena *arena, const char *name, const char
 }
 
 /* A name of SOURCE wins over a made one. */
-static const char *made_name(struct unshard *u, struct uns_arena *arena, const char *dir,
-			     const char *own, const char *name)
+static const char *made_name(struct unshard *u, struct uns_arena *arena, const char *dir, const char *own,
+			     const char *name)
 {
 	const char *path = name ? uns_path_join(arena, dir, name) : NULL;
 	struct uns_stat st;
@@ -45,9 +45,7 @@ int forms_names(struct unshard *u, const struct uns_view *view, const struct dir
 
 	if (!base)
 		base = own;
-	out->file =
-		dir ? made_name(u, arena, dir, own, uns_arena_printf(arena, "%s" FILE_SUFFIX, base))
-		    : NULL;
+	out->file = dir ? made_name(u, arena, dir, own, uns_arena_printf(arena, "%s" FILE_SUFFIX, base)) : NULL;
 	out->dir = dir ? made_name(u, arena, dir, own, base) : NULL;
 	out->dir_is_listed = view->form == UNS_FORM_BOTH;
 	return out->file && out->dir ? 0 : uns_oom(err);

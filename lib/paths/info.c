@@ -10,16 +10,13 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/describe.h"
-#include "files/figures.h"
 #include "files/attributes.h"
 #include "paths/forms.h"
 #include "session/reasons.h"
 #include "session/shows.h"
 
-const char *const root_info_names[] = { "errors.log", "metrics.prom", "problems.txt", "stats.json",
-					NULL };
-const char *const info_names[] = { "info.json", "problems.txt", "provenance.json", "tensors.json",
-				   NULL };
+const char *const root_info_names[] = { "errors.log", "metrics.prom", "problems.txt", "stats.json", NULL };
+const char *const info_names[] = { "info.json", "problems.txt", "provenance.json", "tensors.json", NULL };
 
 /* -- the mount -- */
 
@@ -29,32 +26,31 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 {
 	struct uns_engine_stats s;
 	size_t n = 0;
-#define FIGURE(name, help, value, counter) out[n++] = (struct uns_figure){ name, help, value, counter }
+#define FIGURE(name, help, value, counter) \
+	out[n++] = (struct uns_figure)     \
+	{                                  \
+		name, help, value, counter \
+	}
 
 	uns_engine_stats(u->engine, &s);
 	FIGURE("opens", "files opened", __atomic_load_n(&u->n_opens, __ATOMIC_RELAXED), true);
-	FIGURE("reads", "read requests served", __atomic_load_n(&u->n_reads, __ATOMIC_RELAXED),
-	       true);
-	FIGURE("read_bytes", "bytes returned to readers", __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED),
-	       true);
-	FIGURE("errors", "reads that failed (see errors.log)",
-	       __atomic_load_n(&u->n_errors, __ATOMIC_RELAXED), true);
+	FIGURE("reads", "read requests served", __atomic_load_n(&u->n_reads, __ATOMIC_RELAXED), true);
+	FIGURE("read_bytes", "bytes returned to readers", __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED), true);
+	FIGURE("errors", "reads that failed (see errors.log)", __atomic_load_n(&u->n_errors, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_opened", "checkpoints whose metadata files were read",
 	       __atomic_load_n(&u->memo.n_opened, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_remembered", "checkpoints whose metadata came from the store",
 	       __atomic_load_n(&u->memo.n_remembered, __ATOMIC_RELAXED), true);
-	FIGURE("source_looks", "names opened, listed or stat'ed in SOURCE", uns_root_looks(u->root),
-	       true);
+	FIGURE("source_looks", "names opened, listed or stat'ed in SOURCE", uns_root_looks(u->root), true);
 	FIGURE("source_reads", "reads of source files", s.source_reads, true);
 	FIGURE("source_read_bytes", "bytes read from source files", s.source_read_bytes, true);
-	FIGURE("direct_read_bytes", "bytes of these that were read past the page cache, for a GPU",
-	       s.direct_read_bytes, true);
+	FIGURE("direct_read_bytes", "bytes of these that were read past the page cache, for a GPU", s.direct_read_bytes,
+	       true);
 	FIGURE("items_resolved", "shard item headers read", s.items_resolved, true);
 	FIGURE("decoded_pieces", "pieces decompressed or made dense", s.decoded_pieces, true);
 	FIGURE("decoded_bytes", "bytes of decoded pieces", s.decoded_bytes, true);
 	FIGURE("crc_exact", "CRCs in torch files that are right", s.crc_exact, true);
-	FIGURE("crc_zero", "CRCs in torch files left 0 (not known; -o crc=exact computes them)", s.crc_zero,
-	       true);
+	FIGURE("crc_zero", "CRCs in torch files left 0 (not known; -o crc=exact computes them)", s.crc_zero, true);
 	FIGURE("crc_done", "bytes read to compute CRCs", s.crc_done_bytes, true);
 	FIGURE("crc_total", "bytes that had to be read to compute CRCs", s.crc_total_bytes, true);
 	FIGURE("stale", "reads refused because a source changed", s.stale, true);
@@ -165,7 +161,6 @@ int info_access(struct unshard *u, struct dir_record *record, struct uns_access 
 	return code;
 }
 
-
 struct views {
 	struct uns_arena arena;
 	struct uns_view_verdict *v;
@@ -202,8 +197,7 @@ struct asked {
 };
 
 /* The checkpoint's path below the view: its own, or that of the one file it appears as. */
-static const char *shown_path(const struct asked *a, const struct uns_view *view,
-			      struct uns_arena *arena)
+static const char *shown_path(const struct asked *a, const struct uns_view *view, struct uns_arena *arena)
 {
 	struct form_names names;
 
@@ -214,8 +208,8 @@ static const char *shown_path(const struct asked *a, const struct uns_view *view
 	return uns_path_join(arena, uns_path_parent(arena, a->record->path), names.file);
 }
 
-static const char *usage_line(const struct asked *a, const struct uns_view *view, uint64_t parameter,
-			      const char *name, struct uns_arena *arena)
+static const char *usage_line(const struct asked *a, const struct uns_view *view, uint64_t parameter, const char *name,
+			      struct uns_arena *arena)
 {
 	const struct uns_view_input in = show_input(a->u, a->snap);
 	const char *below = shown_path(a, view, arena), *path;
@@ -226,12 +220,11 @@ static const char *usage_line(const struct asked *a, const struct uns_view *view
 				a->u->opt.only ? "" : name, a->u->opt.only || !*below ? "" : "/", below);
 	if (!path)
 		return NULL;
-	return expand_usage(
-		arena, view->usage(&in, parameter, forms_has_file(view, a->record)), path);
+	return expand_usage(arena, view->usage(&in, parameter, forms_has_file(view, a->record)), path);
 }
 
-static int copy_notes(const struct uns_vtree *from, struct uns_arena *arena,
-		      struct uns_view_verdict *row, struct uns_err *err)
+static int copy_notes(const struct uns_vtree *from, struct uns_arena *arena, struct uns_view_verdict *row,
+		      struct uns_err *err)
 {
 	const char **v = UNS_NEW_N(arena, const char *, from->n_notes);
 	size_t i;
@@ -269,16 +262,15 @@ static const char *state_text(enum show_state state, const struct uns_err *why)
 }
 
 /* parameter: as it is shown; number: what it stands for. */
-static int verdict_of(const struct asked *a, const struct uns_view *view, const char *parameter,
-		      uint64_t number, struct views *out, struct uns_err *err)
+static int verdict_of(const struct asked *a, const struct uns_view *view, const char *parameter, uint64_t number,
+		      struct views *out, struct uns_err *err)
 {
 	struct uns_view_verdict *row = &out->v[out->n];
 	struct uns_err why = { .keep = &out->arena };
 	enum show_state state;
 	int code;
 
-	row->view = uns_arena_printf(&out->arena, "%s%s%s", view->name, *parameter ? "-" : "",
-				     parameter);
+	row->view = uns_arena_printf(&out->arena, "%s%s%s", view->name, *parameter ? "-" : "", parameter);
 	if (!row->view)
 		return uns_oom(err);
 	code = show_state_told(a->u, a->record, a->snap, view, number, &state, &why);
@@ -314,8 +306,7 @@ static int all_verdicts(const struct asked *a, struct views *out, struct uns_err
 				UNS_TRY(verdict_of(a, view, view->listed[k], number, out, err));
 		/* At as many ranks as saved it. */
 		if (view->placeholder)
-			UNS_TRY(verdict_of(a, view, view->placeholder, ranks > 0 ? (uint64_t)ranks : 1, out,
-					   err));
+			UNS_TRY(verdict_of(a, view, view->placeholder, ranks > 0 ? (uint64_t)ranks : 1, out, err));
 	}
 	return 0;
 }
@@ -354,8 +345,8 @@ static int problems_of(struct unshard *u, struct dir_record *record, const struc
 	return 0;
 }
 
-int info_json(struct unshard *u, struct dir_record *record, bool tensors, const char *usage_path,
-	      struct uns_text *out, struct uns_err *err)
+int info_json(struct unshard *u, struct dir_record *record, bool tensors, const char *usage_path, struct uns_text *out,
+	      struct uns_err *err)
 {
 	UNS_CLEANUP(views_fini) struct views views = { 0 };
 	struct uns_err why = { .keep = &views.arena };
@@ -375,8 +366,7 @@ int info_json(struct unshard *u, struct dir_record *record, bool tensors, const 
 	if (tensors) {
 		uns_describe_tensors(out, snap->cat);
 	} else {
-		code = all_verdicts(&(struct asked){ u, record, snap, usage_path }, &views,
-				    err);
+		code = all_verdicts(&(struct asked){ u, record, snap, usage_path }, &views, err);
 		if (code == 0)
 			code = problems_of(u, record, snap, &views.arena, &problems, err);
 		if (code == 0)
@@ -386,8 +376,8 @@ int info_json(struct unshard *u, struct dir_record *record, bool tensors, const 
 	return code == 0 && out->failed ? uns_oom(err) : code;
 }
 
-static int provenance(struct unshard *u, struct dir_record *record, const struct uns_view *view,
-		      uint64_t parameter, struct uns_text *out, struct uns_err *err)
+static int provenance(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+		      struct uns_text *out, struct uns_err *err)
 {
 	const struct shown *shown;
 	struct snapshot *snap;
@@ -402,8 +392,8 @@ static int provenance(struct unshard *u, struct dir_record *record, const struct
 }
 
 /* CHECKPOINT/.unshard/problems.txt of one view: what is wrong, then what that view's tree notes. */
-static int view_problems(struct unshard *u, struct dir_record *record, const struct uns_view *view,
-			 uint64_t parameter, struct uns_text *out, struct uns_err *err)
+static int view_problems(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+			 struct uns_text *out, struct uns_err *err)
 {
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	const struct shown *shown;
@@ -431,8 +421,8 @@ static int view_problems(struct unshard *u, struct dir_record *record, const str
 	return out->failed ? uns_oom(err) : 0;
 }
 
-int info_text(struct unshard *u, struct dir_record *record, const struct uns_view *view,
-	      uint64_t parameter, const char *name, struct uns_text *out, struct uns_err *err)
+int info_text(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+	      const char *name, struct uns_text *out, struct uns_err *err)
 {
 	if (strcmp(name, "problems.txt") == 0)
 		return view_problems(u, record, view, parameter, out, err);

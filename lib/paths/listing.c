@@ -18,7 +18,7 @@ struct unshard_listing {
 	struct listed {
 		struct spot_key key; /* for nodes; texts in the arena */
 		struct unshard_dirent entry;
-	} * v;
+	} *v;
 	size_t n, cap;
 };
 
@@ -69,8 +69,8 @@ static int listing_add(struct unshard_listing *l, const char *name, size_t len, 
  * of getting there. Where it cannot be told now whether it is shown, there is no listing: one without the
  * name would be wrong. (What is kept to others and what is just being replaced is not shown.) Ends the
  * spot. */
-static int add_spot(struct unshard_listing *l, int code, struct spot *spot, const char *name,
-		    struct uns_err *why, struct uns_err *err)
+static int add_spot(struct unshard_listing *l, int code, struct spot *spot, const char *name, struct uns_err *why,
+		    struct uns_err *err)
 {
 	struct unshard_stat st;
 
@@ -86,8 +86,7 @@ static int add_spot(struct unshard_listing *l, int code, struct spot *spot, cons
 	return code == -EACCES || code == -ESTALE ? 0 : uns_fail_if_passing(err, code, why);
 }
 
-static int add_child(struct unshard_listing *l, const struct spot_key *dir, const char *name,
-		     struct uns_err *err)
+static int add_child(struct unshard_listing *l, const struct spot_key *dir, const char *name, struct uns_err *err)
 {
 	struct spot child = { .key = *dir };
 	struct uns_err why = { 0 };
@@ -95,8 +94,7 @@ static int add_child(struct unshard_listing *l, const struct spot_key *dir, cons
 	return add_spot(l, spot_enter(l->u, &child, name, &why), &child, name, &why, err);
 }
 
-static int add_key(struct unshard_listing *l, const struct spot_key *key, const char *name,
-		   struct uns_err *err)
+static int add_key(struct unshard_listing *l, const struct spot_key *key, const char *name, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	struct spot spot;
@@ -114,8 +112,8 @@ static int list_views(struct unshard_listing *l, const struct spot_key *dir, str
 
 	for (i = 0; uns_views[i]; i++) {
 		for (parameter = uns_views[i]->listed; *parameter; parameter++) {
-			name = uns_arena_printf(&l->arena, "%s%s%s", uns_views[i]->name,
-						**parameter ? "-" : "", *parameter);
+			name = uns_arena_printf(&l->arena, "%s%s%s", uns_views[i]->name, **parameter ? "-" : "",
+						*parameter);
 			if (!name)
 				return -ENOMEM;
 			UNS_TRY(add_child(l, dir, name, err));
@@ -145,14 +143,12 @@ static int list_shown(struct unshard_listing *l, struct spot *spot, struct uns_e
 		child.file = end ? NULL : &tree->v[i];
 		child.key.inside = tree->v[i].path;
 		if (end)
-			child.key.inside = uns_arena_strn(&l->arena, tree->v[i].path,
-							  (size_t)(end - tree->v[i].path));
+			child.key.inside = uns_arena_strn(&l->arena, tree->v[i].path, (size_t)(end - tree->v[i].path));
 		if (!child.key.inside)
 			return -ENOMEM;
-		child.ino = spot_ino_inside(spot, child.key.inside);
+		child.ino = spot_ino_inside(l->u, spot, child.key.inside);
 		UNS_TRY(spot_stat(l->u, &child, &st, err));
-		UNS_TRY(listing_add(l, name, end ? (size_t)(end - name) : strlen(name), &child.key,
-				    &st));
+		UNS_TRY(listing_add(l, name, end ? (size_t)(end - name) : strlen(name), &child.key, &st));
 	}
 	return 0;
 }
@@ -251,8 +247,7 @@ static int list_spot(struct unshard_listing *l, struct spot *spot, struct uns_er
 }
 
 /* Ends the spot. */
-static int list(struct unshard *u, struct spot *spot, const char *name,
-		unshard_listing **out, struct uns_err *err)
+static int list(struct unshard *u, struct spot *spot, const char *name, unshard_listing **out, struct uns_err *err)
 {
 	struct unshard_listing *l = calloc(1, sizeof(*l));
 	int code = -ENOMEM;
@@ -270,8 +265,7 @@ static int list(struct unshard *u, struct spot *spot, const char *name,
 	return code == -ENOMEM ? uns_oom(err) : code;
 }
 
-int unshard_list(unshard *u, const char *path, unshard_listing **out,
-		 struct unshard_error *error)
+int unshard_list(unshard *u, const char *path, unshard_listing **out, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
@@ -282,8 +276,7 @@ int unshard_list(unshard *u, const char *path, unshard_listing **out,
 	return give_error(error, &err, code);
 }
 
-int unshard_node_list(const unshard_node *node, unshard_listing **out,
-		      struct unshard_error *error)
+int unshard_node_list(const unshard_node *node, unshard_listing **out, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
@@ -305,8 +298,7 @@ const struct unshard_dirent *unshard_listing_at(const unshard_listing *l, size_t
 	return i < l->n ? &l->v[i].entry : NULL;
 }
 
-int unshard_listing_node(const unshard_listing *l, size_t i, unshard_node **out,
-			 struct unshard_error *error)
+int unshard_listing_node(const unshard_listing *l, size_t i, unshard_node **out, struct unshard_error *error)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const struct unshard_dirent *entry = unshard_listing_at(l, i);
@@ -314,8 +306,7 @@ int unshard_listing_node(const unshard_listing *l, size_t i, unshard_node **out,
 	const char *path;
 
 	if (!entry)
-		return give_error(error, &err,
-				  uns_fail(&err, -EINVAL, "there is no entry %zu of %zu", i, l->n));
+		return give_error(error, &err, uns_fail(&err, -EINVAL, "there is no entry %zu of %zu", i, l->n));
 	path = uns_path_join(&arena, l->dir, entry->name);
 	*out = path ? node_new(l->u, &l->v[i].key, path, entry->stat.ino) : NULL;
 	return *out ? 0 : give_error(error, &err, uns_oom(&err));

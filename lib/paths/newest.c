@@ -114,9 +114,9 @@ static int try_record(struct search *s, struct dir_record *record, const char *o
 	const char *name;
 	int whole;
 
-	UNS_TRY(whole = record->is.format  ? is_whole(s, record, err) :
-			has_number(own)    ? parts_are_whole(s, record->path, &newest_ns, err) :
-					     0);
+	UNS_TRY(whole = record->is.format ? is_whole(s, record, err)
+			: has_number(own) ? parts_are_whole(s, record->path, &newest_ns, err)
+					  : 0);
 	if (!whole || (s->name && newest_ns < s->newest_ns))
 		return whole;
 	UNS_TRY(name_of(s, record, own, &name, err));

@@ -26,8 +26,7 @@ static const char *keep(char **at, const char *text)
 	return kept;
 }
 
-struct unshard_node *node_new(struct unshard *u, const struct spot_key *key, const char *name,
-			      uint64_t ino)
+struct unshard_node *node_new(struct unshard *u, const struct spot_key *key, const char *name, uint64_t ino)
 {
 	size_t n = strlen(name) + strlen(key->path) + strlen(key->inside) + 3;
 	struct unshard_node *node = malloc(sizeof(*node) + n);
@@ -67,13 +66,10 @@ const char *unshard_node_path(const unshard_node *node)
 
 static int fail_moved_on(const struct unshard_node *node, struct uns_err *err)
 {
-	return uns_fail(err, -ESTALE,
-			"%s is not what it was when it was looked up: its source changed",
-			node->name);
+	return uns_fail(err, -ESTALE, "%s is not what it was when it was looked up: its source changed", node->name);
 }
 
-int node_spot(const struct unshard_node *node, struct spot *out, bool *moved_on,
-	      struct uns_err *err)
+int node_spot(const struct unshard_node *node, struct spot *out, bool *moved_on, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	int code = spot_of(node->u, &node->key, out, &why);
@@ -111,8 +107,8 @@ static bool is_component(const char *name)
 	return *name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-static int make_child(const struct unshard_node *dir, const char *name, const struct spot *spot,
-		      unshard_node **out, struct uns_err *err)
+static int make_child(const struct unshard_node *dir, const char *name, const struct spot *spot, unshard_node **out,
+		      struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const char *path = uns_path_join(&arena, dir->name, name);
@@ -130,8 +126,7 @@ int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out, stru
 	int code;
 
 	if (!is_component(name))
-		return give_error(error, &err,
-				  uns_fail(&err, -EINVAL, "\"%s\" is not one name", name));
+		return give_error(error, &err, uns_fail(&err, -EINVAL, "\"%s\" is not one name", name));
 	code = node_spot(dir, &spot, NULL, &err);
 	if (code < 0)
 		return give_error(error, &err, code);
@@ -158,8 +153,7 @@ static int stat_out(struct unshard *u, struct spot *spot, struct unshard_stat *o
 	return code < 0 ? code : caller_give(out, &own, "stat", err);
 }
 
-int unshard_node_stat(const unshard_node *node, struct unshard_stat *out,
-		      struct unshard_error *error)
+int unshard_node_stat(const unshard_node *node, struct unshard_stat *out, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
@@ -170,8 +164,7 @@ int unshard_node_stat(const unshard_node *node, struct unshard_stat *out,
 	return give_error(error, &err, code);
 }
 
-int unshard_stat(unshard *u, const char *path, struct unshard_stat *out,
-		 struct unshard_error *error)
+int unshard_stat(unshard *u, const char *path, struct unshard_stat *out, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
@@ -184,8 +177,7 @@ int unshard_stat(unshard *u, const char *path, struct unshard_stat *out,
 
 /* -- links -- */
 
-static int read_link(struct unshard *u, struct spot *spot, const char *name, char **target,
-		     struct uns_err *err)
+static int read_link(struct unshard *u, struct spot *spot, const char *name, char **target, struct uns_err *err)
 {
 	const char *text = spot->key.inside;
 

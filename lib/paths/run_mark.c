@@ -21,8 +21,7 @@ static const char LATEST[] = "latest";
 
 bool run_mark_is_wanted(const struct uns_view *view, const struct uns_listing *list)
 {
-	return view && view->run_mark &&
-	       (uns_listing_find(list, LATEST) || uns_listing_find(list, view->run_mark));
+	return view && view->run_mark && (uns_listing_find(list, LATEST) || uns_listing_find(list, view->run_mark));
 }
 
 /* Where a mark is made: whom it is for, what is found out. */
@@ -40,13 +39,12 @@ static int read_mark(const struct search *s, const char *mark, const char **tag,
 {
 	const char *path = uns_path_join(s->arena, s->dir, mark);
 
-	return path ? uns_zero_read_mark(s->u->root, path, s->arena, tag, &s->out->stat, err) :
-		      uns_oom(err);
+	return path ? uns_zero_read_mark(s->u->root, path, s->arena, tag, &s->out->stat, err) : uns_oom(err);
 }
 
 /* What the view's own file of that name, in the checkpoint, says. */
-static int read_own(const struct search *s, struct dir_record *record, struct snapshot *snap,
-		    const char *tag, struct uns_err *err)
+static int read_own(const struct search *s, struct dir_record *record, struct snapshot *snap, const char *tag,
+		    struct uns_err *err)
 {
 	const struct uns_vfile *file;
 	const struct shown *shown;
@@ -62,13 +60,12 @@ static int read_own(const struct search *s, struct dir_record *record, struct sn
 		return (int)n;
 	uns_text_printf(&s->out->text, "%s/", tag);
 	uns_text_add(&s->out->text, text, (size_t)n);
-	s->out->generation = record->is.generation;
+	s->out->generation = snapshots_generation(&s->u->snapshots, record);
 	return s->out->text.failed ? uns_oom(err) : 1;
 }
 
 /* 1 = the tag's checkpoint can be loaded from the view. */
-static int read_tag(const struct search *s, struct dir_record *record, const char *tag,
-		    struct uns_err *err)
+static int read_tag(const struct search *s, struct dir_record *record, const char *tag, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	enum show_state state;
@@ -113,8 +110,8 @@ static int find(const struct search *s, const char *name, struct uns_err *err)
 	return code;
 }
 
-int run_mark_find(struct unshard *u, const struct uns_view *view, uint64_t parameter, const char *dir,
-		const char *name, struct uns_arena *arena, struct run_mark *out, struct uns_err *err)
+int run_mark_find(struct unshard *u, const struct uns_view *view, uint64_t parameter, const char *dir, const char *name,
+		  struct uns_arena *arena, struct run_mark *out, struct uns_err *err)
 {
 	const struct search s = { u, view, parameter, dir, arena, out };
 

@@ -14,7 +14,7 @@ struct run_mark {
 bool run_mark_is_wanted(const struct uns_view *view, const struct uns_listing *list);
 
 /* 1 = `name` of SOURCE's directory `dir` is such a file, 0 = it is not. */
-int run_mark_find(struct unshard *u, const struct uns_view *view, uint64_t parameter, const char *dir,
-		const char *name, struct uns_arena *arena, struct run_mark *out, struct uns_err *err);
+int run_mark_find(struct unshard *u, const struct uns_view *view, uint64_t parameter, const char *dir, const char *name,
+		  struct uns_arena *arena, struct run_mark *out, struct uns_err *err);
 
 #endif

@@ -40,9 +40,9 @@ static uint64_t generation_of(const struct uns_stat *st)
 	return uns_hash_u64(uns_hash_u64(h, st->id.size), (uint64_t)st->id.ctime_ns);
 }
 
-uint64_t spot_ino_inside(const struct spot *spot, const char *inside)
+uint64_t spot_ino_inside(struct unshard *u, const struct spot *spot, const char *inside)
 {
-	return ino_of(&spot->key, spot->record->is.generation, inside);
+	return ino_of(&spot->key, snapshots_generation(&u->snapshots, spot->record), inside);
 }
 
 /* -- small helpers -- */
@@ -90,8 +90,7 @@ static bool has_dir(const struct shown *shown, const char *inside)
 	size_t n = strlen(inside), i;
 
 	for (i = 0; i < shown->tree.n; i++)
-		if (strncmp(shown->tree.v[i].path, inside, n) == 0 &&
-		    shown->tree.v[i].path[n] == '/')
+		if (strncmp(shown->tree.v[i].path, inside, n) == 0 && shown->tree.v[i].path[n] == '/')
 			return true;
 	return false;
 }
@@ -102,8 +101,7 @@ int spot_load(struct unshard *u, struct spot *spot, struct uns_err *err)
 		return 0;
 	if (!spot->snap)
 		UNS_TRY(snapshot_get(u, spot->record, &spot->snap, err));
-	return show_tree(u, spot->record, spot->snap, spot->key.view, spot->key.parameter,
-			 &spot->shown, err);
+	return show_tree(u, spot->record, spot->snap, spot->key.view, spot->key.parameter, &spot->shown, err);
 }
 
 static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err)
@@ -127,7 +125,7 @@ static int go_inside(struct unshard *u, struct spot *spot, struct uns_err *err)
 	const char *inside = spot->key.inside;
 
 	spot->key.kind = SPOT_SHOWN;
-	spot->ino = spot_ino_inside(spot, *inside || !spot->key.as_file ? inside : "/");
+	spot->ino = spot_ino_inside(u, spot, *inside || !spot->key.as_file ? inside : "/");
 	spot->file = NULL;
 	if (!*inside && !spot->key.as_file)
 		return 0; /* a directory at least; spot_check asks whether it is shown */
@@ -151,13 +149,12 @@ static int go_to_info(struct unshard *u, struct spot *spot, struct uns_err *err)
 	inside = uns_path_join(&spot->arena, INFO_DIR, name);
 	if (!inside)
 		return uns_oom(err);
-	spot->ino = spot_ino_inside(spot, inside);
+	spot->ino = spot_ino_inside(u, spot, inside);
 	if (!*name)
 		return 0;
 	if (!known_name(info_names, name))
 		return absent(err);
-	UNS_TRY(info_text(u, spot->record, spot->key.view, spot->key.parameter, name, &spot->text,
-			  err));
+	UNS_TRY(info_text(u, spot->record, spot->key.view, spot->key.parameter, name, &spot->text, err));
 	return info_access(u, spot->record, &spot->access, err);
 }
 
@@ -170,11 +167,10 @@ static int go_to_record(struct unshard *u, struct spot *spot, struct uns_err *er
 	if (spot->record->is.format)
 		return go_inside(u, spot, err);
 	if (records_in_the_making(&u->records, spot->record))
-		return uns_fail(
-			err, -ENOENT,
-			"%s: something changed less than %lld s ago, and it may become a checkpoint "
-			"(-o settle=)",
-			spot->key.path, (long long)(u->opt.settle_ns / 1000000000));
+		return uns_fail(err, -ENOENT,
+				"%s: something changed less than %lld s ago, and it may become a checkpoint "
+				"(-o settle=)",
+				spot->key.path, (long long)(u->opt.settle_ns / 1000000000));
 	spot->key.kind = SPOT_SOURCE;
 	spot->key.directory = true;
 	spot->ino = ino_of(&spot->key, 0, "");
@@ -268,18 +264,15 @@ static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err
 	spot->key.kind = SPOT_SOURCE;
 	spot->key.directory = false;
 	spot->key.inside = "";
-	spot->ino = ino_of(&spot->key,
-			   spot->stat.kind == UNS_KIND_FILE ? generation_of(&spot->stat) : 0, "");
+	spot->ino = ino_of(&spot->key, spot->stat.kind == UNS_KIND_FILE ? generation_of(&spot->stat) : 0, "");
 	return 0;
 }
 
 /* 1 = `name` of the directory `dir` is a run's mark, and spot->key.path is its path. */
-static int go_to_mark(struct unshard *u, struct spot *spot, const char *dir, const char *name,
-		      struct uns_err *err)
+static int go_to_mark(struct unshard *u, struct spot *spot, const char *dir, const char *name, struct uns_err *err)
 {
 	struct run_mark mark;
-	int found = run_mark_find(u, spot->key.view, spot->key.parameter, dir, name, &spot->arena,
-				&mark, err);
+	int found = run_mark_find(u, spot->key.view, spot->key.parameter, dir, name, &spot->arena, &mark, err);
 
 	if (found <= 0) {
 		uns_text_fini(&mark.text);
@@ -304,8 +297,7 @@ static void go_to_link(struct spot *spot, const char *target)
 }
 
 /* 1 = `name` of the directory `dir` is the made link, and spot->key.path is its path. A name of SOURCE wins. */
-static int go_to_newest(struct unshard *u, struct spot *spot, const char *dir, const char *name,
-			struct uns_err *err)
+static int go_to_newest(struct unshard *u, struct spot *spot, const char *dir, const char *name, struct uns_err *err)
 {
 	const char *target;
 	struct uns_stat st;
@@ -430,8 +422,7 @@ static int enter_info(struct unshard *u, struct spot *spot, const char *name, st
 	spot->key.inside = uns_arena_str(&spot->arena, name);
 	if (!spot->key.inside)
 		return uns_oom(err);
-	return spot->key.kind == SPOT_INFO ? go_to_info(u, spot, err)
-					   : go_to_root_info(u, spot, err);
+	return spot->key.kind == SPOT_INFO ? go_to_info(u, spot, err) : go_to_root_info(u, spot, err);
 }
 
 int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
@@ -509,11 +500,9 @@ static int go_to_key(struct unshard *u, struct spot *spot, struct uns_err *err)
 	if (kind == SPOT_ROOT_INFO)
 		return go_to_root_info(u, spot, err);
 	if (kind == SPOT_SOURCE)
-		return spot->key.directory ? go_to_directory(u, spot, err)
-					   : go_to_entry(u, spot, err);
+		return spot->key.directory ? go_to_directory(u, spot, err) : go_to_entry(u, spot, err);
 	if (kind == SPOT_MARK) {
-		UNS_TRY(found = go_to_mark(u, spot, uns_path_parent(&spot->arena, path),
-					   uns_path_name(path), err));
+		UNS_TRY(found = go_to_mark(u, spot, uns_path_parent(&spot->arena, path), uns_path_name(path), err));
 		return found ? 0 : uns_fail(err, -ESTALE, "%s is not shown any more", path);
 	}
 	if (kind == SPOT_NEWEST) {
@@ -577,8 +566,7 @@ static void stat_shown(struct unshard *u, const struct spot *spot, struct unshar
 	out->stable = *spot->key.inside && !record_unsettled(u, spot->record);
 	if (!spot->file)
 		return;
-	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n
-							    : spot->file - shown->tree.v];
+	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n : spot->file - shown->tree.v];
 	out->kind = UNSHARD_FILE;
 	out->mode = attr->access.mode;
 	out->uid = attr->access.uid;
@@ -621,9 +609,7 @@ static void stat_newest(const struct spot *spot, struct unshard_stat *out)
 
 static void stat_source(const struct uns_stat *st, struct unshard_stat *out)
 {
-	out->kind = st->kind == UNS_KIND_DIR    ? UNSHARD_DIR
-		    : st->kind == UNS_KIND_LINK ? UNSHARD_LINK
-						: UNSHARD_FILE;
+	out->kind = st->kind == UNS_KIND_DIR ? UNSHARD_DIR : st->kind == UNS_KIND_LINK ? UNSHARD_LINK : UNSHARD_FILE;
 	out->mode = st->mode & DIR_MODE;
 	out->uid = st->uid;
 	out->gid = st->gid;
@@ -646,8 +632,7 @@ static void stat_record(const struct uns_stat *st, struct unshard_stat *out)
 	out->nlink = 2;
 }
 
-int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out,
-	      struct uns_err *err)
+int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out, struct uns_err *err)
 {
 	struct uns_stat root;
 

@@ -55,9 +55,8 @@ void spot_fini(struct unshard *u, struct spot *spot);
 /* The view's tree, for a directory of a checkpoint. */
 int spot_load(struct unshard *u, struct spot *spot, struct uns_err *err);
 bool spot_is_dir(const struct spot *spot);
-int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out,
-	      struct uns_err *err);
+int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out, struct uns_err *err);
 /* The inode number of a name in the spot's directory of a checkpoint, without looking further. */
-uint64_t spot_ino_inside(const struct spot *spot, const char *inside);
+uint64_t spot_ino_inside(struct unshard *u, const struct spot *spot, const char *inside);
 
 #endif

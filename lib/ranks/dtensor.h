@@ -36,9 +36,8 @@ struct uns_sharded_tensor {
 /* true when v is a DTensor or ShardedTensor wrapper. */
 bool uns_dtensor_is(const struct uns_value *v);
 
-/* file_rank: from the file's name, used where the pickle does not record a coordinate (the mesh's
- * ranks are then read through `file`); -1 = not known. -ENOTSUP for placements that cannot be read
- * (Partial), with the placement's name. */
+/* file_rank: from the file's name, used where the pickle does not record a coordinate (the mesh's ranks are then read
+ * through `file`); -1 = not known. -ENOTSUP for placements that cannot be read (Partial), with the placement's name. */
 int uns_dtensor_parse(const struct uns_torchfile *file, const struct uns_value *v, int64_t file_rank,
 		      struct uns_arena *arena, struct uns_sharded_tensor *out, struct uns_err *err);
 

@@ -1,5 +1,5 @@
-/* See ranks/extra.h. All ranks step their schedulers together, so equal ones are of one save; random
- * states differ by nature. */
+/* Reads extra_state files: the schedulers, which all ranks step together and which are therefore equal in one save.
+ * Owns the findings about schedulers that differ. Random states differ between ranks, and are not compared. */
 #include "ranks/extra.h"
 
 #include "base/cleanup.h"
@@ -20,8 +20,8 @@ static void extra_fini(struct extra *e)
 	uns_rank_reading_fini(&e->files);
 }
 
-static int compare(struct extra *e, const struct uns_rank_source *source,
-		   const struct uns_value *scheduler, struct uns_err *err)
+static int scheduler_compare(struct extra *e, const struct uns_rank_source *source, const struct uns_value *scheduler,
+			     struct uns_err *err)
 {
 	struct uns_rank_findings *findings = &e->files.merge.findings;
 	bool none = scheduler->kind == UNS_VALUE_NONE;
@@ -29,56 +29,42 @@ static int compare(struct extra *e, const struct uns_rank_source *source,
 	int differ;
 
 	if (none != (e->scheduler->kind == UNS_VALUE_NONE))
-		return uns_rank_findings_add(
-			findings, UNS_FINDING(.id = UNS_FOUND_RANK_SCHEDULER_ONLY_SOME,
-					      .scope = UNS_SCOPE_SHARDED, .file = source->path,
-					      .rank = uns_rank(source->rank),
-					      .expected = uns_str(none ? "one" : "none"),
-					      .found = uns_str(none ? "no" : "a"),
-					      .arg = { { "other_file", uns_str(e->path) } }));
+		return uns_rank_findings_add(findings, UNS_FINDING(.id = UNS_FOUND_RANK_SCHEDULER_ONLY_SOME,
+								   .scope = UNS_SCOPE_SHARDED, .file = source->path,
+								   .rank = uns_rank(source->rank),
+								   .expected = uns_str(none ? "one" : "none"),
+								   .found = uns_str(none ? "no" : "a"),
+								   .arg = { { "other_file", uns_str(e->path) } }));
 	differ = uns_rank_values_differ(e->scheduler, scheduler, &d, err);
 	if (differ <= 0)
 		return differ;
-	return uns_rank_findings_add(findings,
-				     UNS_FINDING(.id = UNS_FOUND_RANK_SCHEDULERS_DIFFER,
-						 .scope = UNS_SCOPE_SHARDED, .file = source->path,
-						 .rank = uns_rank(source->rank),
-						 .expected = uns_str(d.first), .found = uns_str(d.second),
-						 .arg = { { "key", uns_str(d.key) },
-							  { "other_file", uns_str(e->path) } }));
-}
-
-static int keep(struct extra *e, const struct uns_rank_source *source, struct uns_err *err)
-{
-	struct uns_catalog *cat = e->files.cat;
-	const struct uns_named_value v = {
-		.name = SCHEDULER,
-		.root = UNS_RANK_FORM,
-		.value = uns_value_copy(&cat->arena, e->scheduler),
-		.file = source->file,
-	};
-
-	return v.value ? uns_catalog_add_value(cat, &v, err)
-		       : uns_fail(err, -ENOTSUP, "its " SCHEDULER " is nested too deeply");
+	return uns_rank_findings_add(
+		findings,
+		UNS_FINDING(.id = UNS_FOUND_RANK_SCHEDULERS_DIFFER, .scope = UNS_SCOPE_SHARDED, .file = source->path,
+			    .rank = uns_rank(source->rank), .expected = uns_str(d.first), .found = uns_str(d.second),
+			    .arg = { { "key", uns_str(d.key) }, { "other_file", uns_str(e->path) } }));
 }
 
 static int add_extra(void *ctx, struct uns_rank_source *source, struct uns_err *err)
 {
 	struct extra *e = ctx;
+	struct uns_named_value v = { .name = SCHEDULER, .root = UNS_RANK_FORM, .file = source->file };
 	const struct uns_value *scheduler = uns_value_get(source->torch->root, SCHEDULER);
 
 	if (!scheduler)
-		return uns_fail(err, -EBADMSG,
-				"the file has no \"" SCHEDULER "\", which is restored from there");
+		return uns_fail(err, -EBADMSG, "the file has no \"" SCHEDULER "\", which is restored from there");
 	if (e->files.n_read)
-		return compare(e, source, scheduler, err);
+		return scheduler_compare(e, source, scheduler, err);
 	e->scheduler = scheduler;
 	e->path = source->path;
-	return keep(e, source, err);
+	v.value = uns_value_copy(&e->files.cat->arena, scheduler);
+	if (!v.value && !e->files.cat->arena.failed)
+		return uns_fail(err, -ENOTSUP, "its " SCHEDULER " is nested too deeply");
+	return uns_catalog_add_value(e->files.cat, &v, err);
 }
 
-int uns_rank_extra_add(struct uns_catalog *cat, const struct uns_root *root,
-		       const struct uns_rank_file *files, size_t n, struct uns_err *err)
+int uns_rank_extra_add(struct uns_catalog *cat, const struct uns_root *root, const struct uns_rank_file *files,
+		       size_t n, struct uns_err *err)
 {
 	UNS_CLEANUP(extra_fini) struct extra e = { 0 };
 

@@ -9,7 +9,7 @@
 /* What is missing, damaged or of another save than the first rank's becomes a problem with scope
  * SHARDED. The scheduler's state becomes the value "lr_scheduler" of root UNS_RANK_FORM. Every
  * file's data.pkl is read. Fails only when memory is out. */
-int uns_rank_extra_add(struct uns_catalog *cat, const struct uns_root *root,
-		       const struct uns_rank_file *files, size_t n, struct uns_err *err);
+int uns_rank_extra_add(struct uns_catalog *cat, const struct uns_root *root, const struct uns_rank_file *files,
+		       size_t n, struct uns_err *err);
 
 #endif

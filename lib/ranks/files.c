@@ -1,10 +1,10 @@
 /* The reader of per-rank torch.save files: each rank pickled its own state dict, in which a tensor is the rank's shard
- * (a DTensor or ShardedTensor says which rows of the whole it holds) or a plain tensor that every rank has.
+ * (a DTensor or ShardedTensor, which records its rows) or a plain tensor that every rank has.
  *
- * Files are opened one after the other (ranks/reading.c). This file finds the tensors in their dicts and says what
- * they are called; ranks/merge.c puts what all ranks say about a tensor together into one with many pieces, and names
- * both files where they contradict each other. Wrappers are read by ranks/dtensor.c. Optimizers of FSDP1 hold
- * flattened stretches without shapes: ranks/optim.c. */
+ * Files are opened one after the other (ranks/reading.c). This file owns finding the tensors in their dicts, and their
+ * names; ranks/merge.c merges all ranks' views of a tensor into one with many pieces, and reports both files if two
+ * views contradict each other. Wrappers are read by ranks/dtensor.c. Optimizers of FSDP1 hold flattened stretches
+ * without shapes: ranks/optim.c. */
 #include "ranks/files.h"
 
 #include <string.h>
@@ -26,8 +26,7 @@ struct reading {
 	struct uns_rank_reading files;
 	const char *const *keys; /* path of the model's state dict in the file; NULL = the whole file */
 	const struct uns_rank_params *params; /* the parameters that numbers mean; NULL = numbers mean nothing */
-	struct uns_rank_params
-		without_twins;          /* what `params` points to where they are not counted */
+	struct uns_rank_params without_twins;          /* what `params` points to where they are not counted */
 	struct uns_rank_optim optim;    /* numbered states that are parts of flat tensors */
 	const struct uns_value *groups; /* the first file's param groups */
 	const char *first_path;
@@ -47,17 +46,14 @@ static bool is_tensor(const struct uns_value *v)
 /* An object that would be lost if it were a value: modules' own extra state may be anything. */
 static bool is_unknown(const char *name, const struct uns_value *v)
 {
-	return !is_tensor(v) && v->kind == UNS_VALUE_OBJECT && v->cls &&
-	       !uns_str_ends(name, "_extra_state");
+	return !is_tensor(v) && v->kind == UNS_VALUE_OBJECT && v->cls && !uns_str_ends(name, "_extra_state");
 }
 
 /* Kept of the first file only: values are not sharded. */
-static int add_value(struct reading *r, const struct uns_rank_source *source, const char *root,
-		     const char *name, const struct uns_value *v, struct uns_err *err)
+static int add_value(struct reading *r, const struct uns_rank_source *source, const char *root, const char *name,
+		     const struct uns_value *v, struct uns_err *err)
 {
-	struct uns_named_value named = {
-		.name = name, .root = root, .value = v, .file = source->file
-	};
+	struct uns_named_value named = { .name = name, .root = root, .value = v, .file = source->file };
 
 	return r->files.n_read ? 0 : uns_catalog_add_value(r->files.cat, &named, err);
 }
@@ -67,9 +63,7 @@ static int add_value(struct reading *r, const struct uns_rank_source *source, co
 static int add_model_entry(struct reading *r, struct uns_rank_source *source, const char *name,
 			   const struct uns_value *v, struct uns_err *err)
 {
-	struct uns_tensor like = {
-		.name = name, .key = name, .root = MODEL_ROOT, .role = UNS_ROLE_WEIGHT
-	};
+	struct uns_tensor like = { .name = name, .key = name, .root = MODEL_ROOT, .role = UNS_ROLE_WEIGHT };
 
 	if (is_unknown(name, v))
 		return uns_rank_merge_add_unknown(&r->files.merge, source, name, v->cls, err);
@@ -78,28 +72,25 @@ static int add_model_entry(struct reading *r, struct uns_rank_source *source, co
 	return uns_rank_merge_add(&r->files.merge, source, &like, v, err);
 }
 
-static bool is_dtensor(const struct uns_value *v)
-{
-	const struct uns_value *cls = uns_dtensor_is(v) ? uns_value_at(v->object.args, 1) : NULL;
-
-	return cls && uns_str_ends(cls->cls, ".DTensor");
-}
-
-static int keep_form(struct reading *r, const struct uns_rank_source *source,
-		     const struct uns_value *dict, struct uns_err *err)
+/* Keeps what view world-N needs to write such files: the class of the dict, and one DTensor as it was pickled. */
+static int add_form(struct reading *r, const struct uns_rank_source *source, const struct uns_value *dict,
+		    struct uns_err *err)
 {
 	struct uns_value *bare = UNS_NEW(&r->files.cat->arena, struct uns_value);
-	size_t i = 0;
+	const struct uns_value *v;
+	size_t i;
 
-	if (!bare)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(bare, err);
 	bare->kind = UNS_VALUE_DICT;
 	bare->cls = dict->cls;
 	bare->state = dict->state;
-	while (i < dict->n && !is_dtensor(dict->pair[i].value))
-		i++;
-	if (i < dict->n)
-		UNS_TRY(add_value(r, source, UNS_RANK_FORM, "dtensor", dict->pair[i].value, err));
+	for (i = 0; i < dict->n; i++) {
+		v = dict->pair[i].value;
+		if (!uns_dtensor_is(v) || !uns_str_ends(uns_value_at(v->object.args, 1)->cls, ".DTensor"))
+			continue;
+		UNS_TRY(add_value(r, source, UNS_RANK_FORM, "dtensor", v, err));
+		break;
+	}
 	return add_value(r, source, UNS_RANK_FORM, "state_dict", bare, err);
 }
 
@@ -114,57 +105,14 @@ static int add_model(void *ctx, struct uns_rank_source *source, struct uns_err *
 	if (!dict || dict->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -ENOTSUP, "the file holds no state dict");
 	if (!r->files.n_read)
-		UNS_TRY(keep_form(r, source, dict, err));
+		UNS_TRY(add_form(r, source, dict, err));
 	for (i = 0; i < dict->n; i++) {
 		const char *name = uns_value_str(dict->pair[i].key);
 
 		if (!name)
-			return uns_fail(err, -ENOTSUP,
-					"a state dict with a key that is not a name");
+			return uns_fail(err, -ENOTSUP, "a state dict with a key that is not a name");
 		UNS_TRY(add_model_entry(r, source, name, dict->pair[i].value, err));
 	}
-	return 0;
-}
-
-/* -- which parameters numbers mean -- */
-
-struct collecting {
-	struct uns_rank_param *v;
-	size_t n, n_twins;
-};
-
-static int count_param(void *ctx, const struct uns_tensor *t, bool twin)
-{
-	(void)t;
-	(void)twin;
-	++*(size_t *)ctx;
-	return 0;
-}
-
-static int collect_param(void *ctx, const struct uns_tensor *t, bool twin)
-{
-	struct collecting *c = ctx;
-
-	c->v[c->n++] = (struct uns_rank_param){ t->name, t->shape, twin };
-	c->n_twins += twin;
-	return 0;
-}
-
-static int collect_params(struct reading *r, struct uns_rank_params *out, struct uns_err *err)
-{
-	struct collecting c = { 0 };
-	size_t n = 0;
-
-	if (uns_rank_merge_each_param(&r->files.merge, count_param, &n) < 0)
-		return uns_oom(err);
-	c.v = UNS_NEW_N(&r->files.cat->arena, struct uns_rank_param, n);
-	if (!c.v || uns_rank_merge_each_param(&r->files.merge, collect_param, &c) < 0)
-		return uns_oom(err);
-	*out = (struct uns_rank_params){ .v = c.v,
-					 .n = c.n,
-					 .n_twins = c.n_twins,
-					 .mesh_size = r->files.merge.mesh_size,
-					 .n_renamed = uns_rank_merge_renamed(&r->files.merge) };
 	return 0;
 }
 
@@ -175,25 +123,21 @@ static int read_model(struct reading *r, struct uns_catalog *cat, const struct u
 	UNS_TRY(uns_rank_reading_add(&r->files, files, n, add_model, r, err));
 	if (!r->files.n_read || r->files.merge.first || r->files.merge.findings.n)
 		return 0;
-	return uns_catalog_add_finding(cat,
-				       UNS_FINDING(.id = UNS_FOUND_RANK_NO_TENSORS,
-						   .scope = UNS_SCOPE_WEIGHTS,
-						   .file = files[0].path),
-				       err);
+	return UNS_ADD_FINDING(cat, err, RANK_NO_TENSORS, .scope = UNS_SCOPE_WEIGHTS, .file = files[0].path);
 }
 
 int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_root *root,
-				    const struct uns_rank_file *files, size_t n,
-				    struct uns_rank_params *params, struct uns_err *err)
+				    const struct uns_rank_file *files, size_t n, struct uns_rank_params *params,
+				    struct uns_err *err)
 {
 	UNS_CLEANUP(reading_fini) struct reading r = { 0 };
 
 	UNS_TRY(read_model(&r, cat, root, files, n, err));
-	return params ? collect_params(&r, params, err) : 0;
+	return params ? uns_rank_merge_params(&r.files.merge, params, err) : 0;
 }
 
-int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_root *root,
-				   const char *path, const char *const *keys, struct uns_err *err)
+int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+				   const char *const *keys, struct uns_err *err)
 {
 	UNS_CLEANUP(reading_fini) struct reading r = { .keys = keys };
 	const struct uns_rank_file one = { .path = path };
@@ -203,43 +147,23 @@ int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_roo
 	return read_model(&r, cat, root, &one, 1, err);
 }
 
-int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root,
-			     const struct uns_rank_file *files, size_t n, struct uns_err *err)
+int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root, const struct uns_rank_file *files,
+			     size_t n, struct uns_err *err)
 {
 	return uns_rank_files_add_model_params(cat, root, files, n, NULL, err);
 }
 
 /* -- optimizer -- */
 
-/* Whose state it is. */
+/* The parameter that a state belongs to. */
 struct owner {
-	const char *name; /* of the parameter */
-	const char *key;  /* what the file calls it: the name, or a number */
+	const char *name;
+	const char *key;  /* the file's name or number for it */
 	int64_t number;   /* -1 = it has a name */
 };
 
-static size_t plain_dims(const struct uns_rank_source *source, const struct uns_value *v)
-{
-	struct uns_torch_tensor t;
-
-	return !uns_dtensor_is(v) && uns_torch_tensor(source->torch, v, &t, NULL) == 0 ? t.n_dims
-										       : 0;
-}
-
-/* Is it a plain tensor of one dimension? It does not record which range of a parameter it is. */
-static bool is_stretch(const struct uns_rank_source *source, const struct uns_value *v)
-{
-	return plain_dims(source, v) == 1;
-}
-
-static bool has_shape(const struct uns_rank_source *source, const struct uns_value *v)
-{
-	return plain_dims(source, v) > 1;
-}
-
-static int add_state_entry(struct reading *r, struct uns_rank_source *source,
-			   const struct owner *owner, const char *state, const struct uns_value *v,
-			   struct uns_err *err)
+static int add_state_entry(struct reading *r, struct uns_rank_source *source, const struct owner *owner,
+			   const char *state, const struct uns_value *v, struct uns_err *err)
 {
 	struct uns_arena *arena = r->files.n_read ? &r->files.merge.scratch : &r->files.cat->arena;
 	struct uns_tensor like = { .name = owner->name,
@@ -247,47 +171,26 @@ static int add_state_entry(struct reading *r, struct uns_rank_source *source,
 				   .state = state,
 				   .role = uns_role_of_state(state),
 				   .inferred = owner->number >= 0 };
+	struct uns_torch_tensor plain = { 0 };
 
-	like.key = uns_arena_printf(arena, "state.%s.%s", owner->key, state);
-	if (!like.key)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(like.key = uns_arena_printf(arena, "state.%s.%s", owner->key, state), err);
 	if (is_unknown(state, v))
 		return uns_rank_merge_add_unknown(&r->files.merge, source, like.key, v->cls, err);
 	if (!is_tensor(v))
 		return add_value(r, source, OPTIMIZER_ROOT, like.key, v, err);
-	r->optim.has_shapes |= owner->number >= 0 && has_shape(source, v);
-	if (owner->number >= 0 && is_stretch(source, v)) {
+	/* A plain tensor of one dimension does not record which range of a parameter it is. */
+	if (owner->number >= 0 && !uns_dtensor_is(v) && uns_torch_tensor(source->torch, v, &plain, NULL) == 0)
+		r->optim.has_shapes |= plain.n_dims > 1;
+	if (plain.n_dims == 1) {
 		r->files.no_copies = true;
-		return uns_rank_optim_add(&r->optim, source, (size_t)owner->number, state,
-					  like.role, v, err);
+		return uns_rank_optim_add(&r->optim, source, (size_t)owner->number, state, like.role, v, err);
 	}
 	return uns_rank_merge_add(&r->files.merge, source, &like, v, err);
 }
 
-static int add_param_state(struct reading *r, struct uns_rank_source *source,
-			   const struct owner *owner, const struct uns_value *dict,
-			   struct uns_err *err)
-{
-	size_t i;
-
-	if (!dict || dict->kind != UNS_VALUE_DICT)
-		return uns_fail(err, -ENOTSUP, "the optimizer state of %s is not a dict", owner->key);
-	for (i = 0; i < dict->n; i++) {
-		const char *state = uns_value_str(dict->pair[i].key);
-
-		if (!state)
-			return uns_fail(err, -ENOTSUP, "the optimizer state of %s has a key that "
-						       "is not a name",
-					owner->key);
-		UNS_TRY(add_state_entry(r, source, owner, state, dict->pair[i].value, err));
-	}
-	return 0;
-}
-
 /* A number counts the parameters of the one group; which one it means is known only where the group
  * holds them all, or where only their count matters (flat units). */
-static int owner_of(struct reading *r, const struct uns_value *key, struct owner *out,
-		    struct uns_err *err)
+static int owner_of(struct reading *r, const struct uns_value *key, struct owner *out, struct uns_err *err)
 {
 	struct uns_arena *arena = r->files.n_read ? &r->files.merge.scratch : &r->files.cat->arena;
 
@@ -304,9 +207,7 @@ static int owner_of(struct reading *r, const struct uns_value *key, struct owner
 				"the optimizer holds a state of parameter number %lld; expected a "
 				"number below %zu, the number of parameters in its param group",
 				(long long)out->number, r->optim.n_ids);
-	out->key = uns_arena_printf(arena, "%lld", (long long)out->number);
-	if (!out->key)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(out->key = uns_arena_printf(arena, "%lld", (long long)out->number), err);
 	out->name = r->optim.n_ids == r->params->n ? r->params->v[out->number].name : out->key;
 	return 0;
 }
@@ -321,8 +222,7 @@ static int add_group(struct reading *r, const struct uns_value *group, struct un
 		return uns_fail(err, -ENOTSUP, "a param group has no list of parameters");
 	out.hyper = uns_value_new_dict_of(&r->files.cat->arena, group, "params", 0);
 	out.param = UNS_NEW_N(&r->files.cat->arena, const char *, params->n);
-	if (!out.hyper || !out.param)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(out.hyper && out.param, err);
 	for (; out.n_params < params->n; out.n_params++) {
 		UNS_TRY(owner_of(r, params->item[out.n_params], &owner, err));
 		out.param[out.n_params] = owner.name;
@@ -330,92 +230,71 @@ static int add_group(struct reading *r, const struct uns_value *group, struct un
 	return uns_catalog_add_group(r->files.cat, &out, err);
 }
 
-static int compare_group(struct reading *r, const struct uns_rank_source *source, size_t at,
-			 const struct uns_value *group, struct uns_err *err)
+/* Every rank holds the same groups; unshard takes the first file's. */
+static int add_groups(struct reading *r, const struct uns_rank_source *source, const struct uns_value *groups,
+		      struct uns_err *err)
 {
-	const struct uns_value *first = uns_value_at(r->groups, at);
 	struct uns_rank_difference d;
-	int differ = uns_rank_values_differ(first, group, &d, err);
-
-	if (differ <= 0)
-		return differ;
-	return uns_rank_findings_add(&r->files.merge.findings,
-				     UNS_FINDING(.id = UNS_FOUND_RANK_GROUPS_DIFFER,
-						 .scope = UNS_SCOPE_OPTIMIZER, .file = source->path,
-						 .rank = uns_rank(source->rank),
-						 .expected = uns_str(d.first), .found = uns_str(d.second),
-						 .arg = { { "key", uns_str(d.key) },
-							  { "group", uns_num(at) },
-							  { "other_file", uns_str(r->first_path) } }));
-}
-
-/* Every rank holds the same groups; the first file's are taken. */
-static int add_groups(struct reading *r, const struct uns_rank_source *source,
-		      const struct uns_value *groups, struct uns_err *err)
-{
+	int differ;
 	size_t i;
 
 	if (!r->files.n_read) {
 		r->groups = groups;
 		r->first_path = source->path;
-	} else if (groups->n != r->groups->n) {
-		return uns_fail(err, -EBADMSG,
-				"the number of param groups is %u here, but %u in %s", groups->n,
-				r->groups->n, uns_path_name(r->first_path));
-	}
-	for (i = 0; i < groups->n; i++) {
-		if (!r->files.n_read)
+		for (i = 0; i < groups->n; i++)
 			UNS_TRY(add_group(r, groups->item[i], err));
-		else if (compare_group(r, source, i, groups->item[i], err) < 0)
+		return 0;
+	}
+	if (groups->n != r->groups->n)
+		return uns_fail(err, -EBADMSG, "the number of param groups is %u here, but %u in %s", groups->n,
+				r->groups->n, uns_path_name(r->first_path));
+	for (i = 0; i < groups->n; i++) {
+		differ = uns_rank_values_differ(r->groups->item[i], groups->item[i], &d, err);
+		if (differ > 0)
+			differ = uns_rank_findings_add(
+				&r->files.merge.findings,
+				UNS_FINDING(.id = UNS_FOUND_RANK_GROUPS_DIFFER, .scope = UNS_SCOPE_OPTIMIZER,
+					    .file = source->path, .rank = uns_rank(source->rank),
+					    .expected = uns_str(d.first), .found = uns_str(d.second),
+					    .arg = { { "key", uns_str(d.key) },
+						     { "group", uns_num(i) },
+						     { "other_file", uns_str(r->first_path) } }));
+		if (differ < 0)
 			return uns_oom(err);
 	}
 	return 0;
 }
 
 /* Numbers count over all groups in turn. The model's order does not record which parameter is in which group, so
- * only one group is accepted. */
+ * unshard accepts one group only. If the optimizer has as many parameters as the model without second names of tied
+ * weights, numbers leave those out. */
 static int check_numbers(struct reading *r, const struct uns_value *groups, struct uns_err *err)
 {
 	const struct uns_value *params = uns_value_get(uns_value_at(groups, 0), "params");
+	const struct uns_rank_params *all = r->params;
+	struct uns_rank_param *v;
 	int64_t number;
-	size_t i;
+	size_t i, n = 0;
 
-	if (!r->params || !params || params->kind != UNS_VALUE_LIST || !params->n ||
-	    params->item[0]->kind != UNS_VALUE_INT)
+	if (!all || !params || params->kind != UNS_VALUE_LIST || !params->n || params->item[0]->kind != UNS_VALUE_INT)
 		return 0;
 	if (groups->n > 1)
 		return uns_fail(err, -ENOTSUP,
-				"the optimizer numbers its parameters over %u param groups, and no "
-				"file says which parameter is in which group",
+				"the optimizer numbers its parameters over %u param groups, and no file says which "
+				"parameter is in which group",
 				groups->n);
 	for (i = 0; i < params->n; i++)
 		if (!uns_value_int(params->item[i], &number) || number != (int64_t)i)
-			return uns_fail(
-				err, -ENOTSUP,
-				"the optimizer's param group does not number its parameters "
-				"0, 1, 2, ...");
+			return uns_fail(err, -ENOTSUP,
+					"the optimizer's param group does not number its parameters 0, 1, 2, ...");
 	if (r->files.n_read && r->optim.n_ids != params->n)
-		return uns_fail(
-			err, -EBADMSG,
-			"the optimizer's number of parameters is %u here, but %zu in the first "
-			"rank's file",
-			params->n, r->optim.n_ids);
+		return uns_fail(err, -EBADMSG,
+				"the optimizer's number of parameters is %u here, but %zu in the first rank's file",
+				params->n, r->optim.n_ids);
 	r->optim.n_ids = params->n;
-	return 0;
-}
-
-/* torch hands a tied weight out once, under its first name. */
-static int leave_twins_out(struct reading *r, struct uns_err *err)
-{
-	const struct uns_rank_params *all = r->params;
-	struct uns_rank_param *v;
-	size_t i, n = 0;
-
-	if (!all || !all->n_twins || r->optim.n_ids != all->n - all->n_twins)
+	if (!all->n_twins || r->optim.n_ids != all->n - all->n_twins)
 		return 0;
-	v = UNS_NEW_N(&r->files.cat->arena, struct uns_rank_param, all->n);
-	if (!v)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(v = UNS_NEW_N(&r->files.cat->arena, struct uns_rank_param, all->n), err);
 	for (i = 0; i < all->n; i++)
 		if (!all->v[i].twin)
 			v[n++] = all->v[i];
@@ -430,20 +309,29 @@ static int leave_twins_out(struct reading *r, struct uns_err *err)
 static int add_optimizer(void *ctx, struct uns_rank_source *source, struct uns_err *err)
 {
 	struct reading *r = ctx;
-	const struct uns_value *dict = uns_value_get(source->torch->root, "state");
+	const struct uns_value *dict = uns_value_get(source->torch->root, "state"), *states;
 	const struct uns_value *groups = uns_value_get(source->torch->root, "param_groups");
 	struct owner owner;
-	size_t i;
+	const char *state;
+	size_t i, k;
 
 	if (!dict || dict->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -ENOTSUP, "the file holds no optimizer state dict");
 	if (!groups || groups->kind != UNS_VALUE_LIST)
 		return uns_fail(err, -ENOTSUP, "the file's optimizer state dict has no param groups");
 	UNS_TRY(check_numbers(r, groups, err));
-	UNS_TRY(leave_twins_out(r, err));
 	for (i = 0; i < dict->n; i++) {
 		UNS_TRY(owner_of(r, dict->pair[i].key, &owner, err));
-		UNS_TRY(add_param_state(r, source, &owner, dict->pair[i].value, err));
+		states = dict->pair[i].value;
+		if (!states || states->kind != UNS_VALUE_DICT)
+			return uns_fail(err, -ENOTSUP, "the optimizer state of %s is not a dict", owner.key);
+		for (k = 0; k < states->n; k++) {
+			state = uns_value_str(states->pair[k].key);
+			if (!state)
+				return uns_fail(err, -ENOTSUP, "the optimizer state of %s has a key that is not a name",
+						owner.key);
+			UNS_TRY(add_state_entry(r, source, &owner, state, states->pair[k].value, err));
+		}
 	}
 	return add_groups(r, source, groups, err);
 }
@@ -459,17 +347,12 @@ static int check_numbered(struct reading *r, struct uns_err *err)
 	uint32_t i, at;
 
 	if (!r->optim.n_ids || r->optim.is_refused || r->optim.units.v)
-		return 0; /* names; or what is wrong is said; or units, which were compared */
+		return 0; /* it has names; or a finding reports it; or it has units, whose sizes were compared */
 	if (r->optim.n_ids != params->n)
-		return uns_catalog_add_finding(
-			r->files.cat,
-			UNS_FINDING(.id = UNS_FOUND_RANK_NUMBERS_UNLIKE_MODEL,
-				    .scope = UNS_SCOPE_OPTIMIZER, .expected = uns_num(params->n),
-				    .found = uns_num(r->optim.n_ids)),
-			err);
+		return UNS_ADD_FINDING(r->files.cat, err, RANK_NUMBERS_UNLIKE_MODEL, .scope = UNS_SCOPE_OPTIMIZER,
+				       .expected = uns_num(params->n), .found = uns_num(r->optim.n_ids));
 	for (i = 0; i < params->n; i++)
-		if (!uns_map_put_index(&by_name, params->v[i].name, i))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(uns_map_put_index(&by_name, params->v[i].name, i), err);
 	for (i = 0; i < r->files.cat->n_tensors; i++) {
 		const struct uns_tensor *t = &r->files.cat->tensors[i];
 
@@ -477,46 +360,38 @@ static int check_numbered(struct reading *r, struct uns_err *err)
 			continue;
 		at = uns_map_index(&by_name, t->name);
 		if (at == UNS_MAP_NO_INDEX)
-			continue; /* of a file that was given up, which is said */
+			continue; /* it is of a file that could not be read to its end, which a finding reports */
 		p = &params->v[at];
 		if (!uns_shape_equal(&p->shape, &t->shape))
-			return uns_catalog_add_finding(
-				r->files.cat,
-				UNS_FINDING(.id = UNS_FOUND_RANK_NUMBERED_SHAPE,
-					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = t->key,
-					    .found = uns_str(uns_shape_text(&t->shape, a, sizeof(a))),
-					    .expected = uns_str(
-						    uns_shape_text(&p->shape, b, sizeof(b))),
-					    .arg = { { "parameter", uns_str(p->name) } }),
-				err);
+			return UNS_ADD_FINDING(r->files.cat, err, RANK_NUMBERED_SHAPE, .scope = UNS_SCOPE_OPTIMIZER,
+					       .tensor = t->key,
+					       .found = uns_str(uns_shape_text(&t->shape, a, sizeof(a))),
+					       .expected = uns_str(uns_shape_text(&p->shape, b, sizeof(b))),
+					       .arg = { { "parameter", uns_str(p->name) } });
 	}
 	return 0;
 }
 
-/* Numbers mean the model's parameters. If the model is damaged, they mean nothing, and the damage is what is
- * reported. */
-static bool lose_names(const struct uns_catalog *cat)
-{
-	struct uns_finding *f = cat->findings, *end = f + cat->n_findings;
-
-	while (f < end && f->scope != UNS_SCOPE_WEIGHTS)
-		f++;
-	if (f < end)
-		f->scope = UNS_SCOPE_ALL;
-	return f < end;
-}
-
 int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_root *root,
-				    const struct uns_rank_file *files, size_t n,
-				    const struct uns_rank_params *params, struct uns_err *err)
+				    const struct uns_rank_file *files, size_t n, const struct uns_rank_params *params,
+				    struct uns_err *err)
 {
 	UNS_CLEANUP(reading_fini) struct reading r = { .params = params };
+	struct uns_finding *f, *end;
 
 	uns_rank_optim_init(&r.optim, cat, params, n);
 	UNS_TRY(uns_rank_reading_init(&r.files, cat, root, UNS_SCOPE_OPTIMIZER, n, err));
 	UNS_TRY(uns_rank_reading_add(&r.files, files, n, add_optimizer, &r, err));
-	if (r.optim.n_ids && lose_names(cat))
+	/* Numbers mean the model's parameters. If the model is damaged they mean nothing, and the damage is reported.
+	 */
+	f = cat->findings;
+	end = f + cat->n_findings;
+	while (f < end && f->scope != UNS_SCOPE_WEIGHTS)
+		f++;
+	if (r.optim.n_ids && f < end) {
+		f->scope = UNS_SCOPE_ALL;
 		return uns_catalog_assign_groups(cat, err);
+	}
 	UNS_TRY(uns_rank_optim_emit(&r.optim, err));
 	UNS_TRY(check_numbered(&r, err));
 	return uns_catalog_assign_groups(cat, err);

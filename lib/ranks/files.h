@@ -9,17 +9,17 @@
 
 /* Model state dicts {name: tensor}: role WEIGHT. Every file's data.pkl is read now. A tensor whose
  * dtype or global shape differs between ranks is a problem with scope WEIGHTS naming both. */
-int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root,
-			     const struct uns_rank_file *files, size_t n, struct uns_err *err);
+int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root, const struct uns_rank_file *files,
+			     size_t n, struct uns_err *err);
 
 /* The same for one file with the whole model. Its state dict is below these keys (the list ends with NULL). */
-int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_root *root,
-				   const char *path, const char *const *keys, struct uns_err *err);
+int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+				   const char *const *keys, struct uns_err *err);
 
 /* The same, and which of the tensors are parameters. */
 int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_root *root,
-				    const struct uns_rank_file *files, size_t n,
-				    struct uns_rank_params *params, struct uns_err *err);
+				    const struct uns_rank_file *files, size_t n, struct uns_rank_params *params,
+				    struct uns_err *err);
 
 /* Optimizer state dicts {state: {name: {exp_avg: ..}}, param_groups: [..]} keyed by names. Integer
  * keys are a problem with scope OPTIMIZER (-ENOTSUP). */
@@ -31,7 +31,7 @@ int uns_rank_files_add_optimizer(struct uns_catalog *cat, const struct uns_root 
  * this way are marked inferred. FSDP1's flat units are taken apart by params->units; if that is empty, they are
  * a problem with scope OPTIMIZER. */
 int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_root *root,
-				    const struct uns_rank_file *files, size_t n,
-				    const struct uns_rank_params *params, struct uns_err *err);
+				    const struct uns_rank_file *files, size_t n, const struct uns_rank_params *params,
+				    struct uns_err *err);
 
 #endif

@@ -1,9 +1,10 @@
-/* Findings that repeat are counted. Owns which are of one kind; must not know what a tensor is. */
+/* Counts findings that repeat, so that one is reported for a file. Owns which kinds are counted together; does not know
+ * what a tensor is. */
 #include "ranks/findings.h"
 
 #include <string.h>
 
-enum { MAX_TOLD = 8 };
+enum { MAX_REPORTED = 8 };
 
 struct uns_rank_finding {
 	const struct uns_finding *is;
@@ -50,13 +51,13 @@ void uns_rank_findings_fini(struct uns_rank_findings *f)
 	uns_arena_fini(&f->scratch);
 }
 
-static struct uns_rank_finding *find(const struct uns_rank_findings *f, enum uns_finding_id id,
-				     enum uns_scope scope, const char *path)
+static struct uns_rank_finding *findings_find(const struct uns_rank_findings *f, enum uns_finding_id id,
+					      enum uns_scope scope, const char *path)
 {
 	struct uns_rank_finding *one = f->first;
 
-	while (one && (kind_of(one->is->id) != kind_of(id) || one->is->scope != scope ||
-		       strcmp(one->is->file, path) != 0))
+	while (one &&
+	       (kind_of(one->is->id) != kind_of(id) || one->is->scope != scope || strcmp(one->is->file, path) != 0))
 		one = one->next;
 	return one;
 }
@@ -73,10 +74,10 @@ static bool is_of_all(const struct uns_rank_findings *f, const struct uns_findin
 	return one && strcmp(one->is->file, finding->file) != 0;
 }
 
-bool uns_rank_findings_has(const struct uns_rank_findings *f, enum uns_finding_id kind,
-			   enum uns_scope scope, const char *path)
+bool uns_rank_findings_has(const struct uns_rank_findings *f, enum uns_finding_id kind, enum uns_scope scope,
+			   const char *path)
 {
-	return find(f, kind, scope, path) != NULL;
+	return findings_find(f, kind, scope, path) != NULL;
 }
 
 int uns_rank_findings_add(struct uns_rank_findings *f, const struct uns_finding *finding)
@@ -88,7 +89,7 @@ int uns_rank_findings_add(struct uns_rank_findings *f, const struct uns_finding 
 		return -ENOMEM;
 	if (is_of_all(f, kept))
 		return 0;
-	one = find(f, kept->id, kept->scope, kept->file);
+	one = findings_find(f, kept->id, kept->scope, kept->file);
 	if (one) {
 		one->n++;
 		return 0;
@@ -103,34 +104,25 @@ int uns_rank_findings_add(struct uns_rank_findings *f, const struct uns_finding 
 	return 0;
 }
 
-static int emit_one(struct uns_rank_findings *f, const struct uns_rank_finding *one,
-		    struct uns_err *err)
-{
-	struct uns_finding told = *one->is;
-	size_t i = 0;
-
-	while (told.arg[i].name)
-		i++;
-	told.arg[i] = (struct uns_finding_arg){ "more", uns_more(one->n - 1) };
-	return uns_catalog_add_finding(f->cat, &told, err);
-}
-
 int uns_rank_findings_emit(struct uns_rank_findings *f, struct uns_err *err)
 {
 	const struct uns_rank_finding *one = f->first, *rest;
-	size_t n = 0;
+	struct uns_finding reported;
+	size_t i, n = 0;
 
-	for (; one && n < MAX_TOLD; one = one->next, n++)
-		UNS_TRY(emit_one(f, one, err));
+	for (; one && n < MAX_REPORTED; one = one->next, n++) {
+		reported = *one->is;
+		for (i = 0; reported.arg[i].name;)
+			i++;
+		reported.arg[i] = (struct uns_finding_arg){ "more", uns_more(one->n - 1) };
+		UNS_TRY(uns_catalog_add_finding(f->cat, &reported, err));
+	}
 	for (rest = one; rest && rest->is->scope == UNS_SCOPE_SHARDED; rest = rest->next)
 		;
 	if (!one)
 		return 0;
 	/* Findings that are not reported still refuse what they are about. */
 	rest = rest ? rest : one;
-	return uns_catalog_add_finding(f->cat,
-				       UNS_FINDING(.id = UNS_FOUND_RANK_MORE_FILES,
-						   .scope = rest->is->scope, .code = rest->is->code,
-						   .arg = { { "n", uns_num(f->n - n) } }),
-				       err);
+	return UNS_ADD_FINDING(f->cat, err, RANK_MORE_FILES, .scope = rest->is->scope, .code = rest->is->code,
+			       .arg = { { "n", uns_num(f->n - n) } });
 }

@@ -21,8 +21,8 @@ void uns_rank_findings_fini(struct uns_rank_findings *f);
 int uns_rank_findings_add(struct uns_rank_findings *f, const struct uns_finding *finding);
 
 /* Is there one of this kind? */
-bool uns_rank_findings_has(const struct uns_rank_findings *f, enum uns_finding_id kind,
-			   enum uns_scope scope, const char *path);
+bool uns_rank_findings_has(const struct uns_rank_findings *f, enum uns_finding_id kind, enum uns_scope scope,
+			   const char *path);
 
 /* Into the catalog, in order; after the first few only how many more there are. */
 int uns_rank_findings_emit(struct uns_rank_findings *f, struct uns_err *err);

@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "model/catalog.h"
 #include "ranks/findings.h"
+#include "ranks/params.h"
 #include "ranks/view.h"
 
 /* One of the files. */
@@ -29,24 +30,20 @@ struct uns_rank_merge {
 	struct uns_rank_findings findings;
 };
 
-int uns_rank_merge_init(struct uns_rank_merge *m, struct uns_catalog *cat, enum uns_scope scope,
-			size_t n_files, struct uns_err *err);
+int uns_rank_merge_init(struct uns_rank_merge *m, struct uns_catalog *cat, enum uns_scope scope, size_t n_files,
+			struct uns_err *err);
 void uns_rank_merge_fini(struct uns_rank_merge *m);
 
-/* v: a tensor or a wrapper. like: name, key, root, role and state, copied (but for root, a
- * constant); the rest is found out. What is wrong with the tensor becomes a problem; fails only
- * when memory is out. */
-int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
-		       const struct uns_tensor *like, const struct uns_value *v,
-		       struct uns_err *err);
+/* v: a tensor or a wrapper. like: name, key, root, role and state, copied (but for root, a constant); the rest is found
+ * out. What is wrong with the tensor becomes a problem; fails only when memory is out. */
+int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source, const struct uns_tensor *like,
+		       const struct uns_value *v, struct uns_err *err);
 
 /* What should be a tensor, and is an object of class `cls`. */
-int uns_rank_merge_add_unknown(struct uns_rank_merge *m, struct uns_rank_source *source,
-			       const char *key, const char *cls, struct uns_err *err);
+int uns_rank_merge_add_unknown(struct uns_rank_merge *m, struct uns_rank_source *source, const char *key,
+			       const char *cls, struct uns_err *err);
 
-/* Around all the tensors of a file. When it has ended, what it lacks it lacks. source->path is
- * borrowed.
- */
+/* Around all the tensors of a file. When it has ended, what it lacks it lacks. source->path is borrowed. */
 void uns_rank_merge_begin_file(struct uns_rank_merge *m, const struct uns_rank_source *source);
 void uns_rank_merge_end_file(struct uns_rank_merge *m, const struct uns_rank_source *source);
 
@@ -61,12 +58,9 @@ size_t uns_rank_merge_renamed(const struct uns_rank_merge *m);
  * every rank become aliases. */
 int uns_rank_merge_emit(struct uns_rank_merge *m, struct uns_err *err);
 
-/* Once emitted: visit the tensors that FSDP treats as parameters, in order: floating ones that are
- * held as wrappers (all, where none is) and are no second name of another. twin: a matrix whose
- * bytes are an earlier one's on every rank, by recorded CRCs: tied weights that FSDP1 saved twice
- * look so. */
-int uns_rank_merge_each_param(struct uns_rank_merge *m,
-			      int (*visit)(void *ctx, const struct uns_tensor *t, bool twin),
-			      void *ctx);
+/* Lists the tensors that FSDP treats as parameters, in order, after uns_rank_merge_emit: floating ones that are held as
+ * wrappers (all, if none is) and are no second name of another. twin: a matrix with the bytes of an earlier one on
+ * every rank, by recorded CRCs, as FSDP1 saves tied weights twice. */
+int uns_rank_merge_params(struct uns_rank_merge *m, struct uns_rank_params *out, struct uns_err *err);
 
 #endif

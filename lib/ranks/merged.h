@@ -18,7 +18,7 @@ struct uns_merged {
 	bool has_value;
 	double value;  /* of the first plain copy, where it is one number */
 	bool *in_file; /* per file: it holds the tensor */
-	bool told;     /* something is wrong with it, and said */
+	bool told;     /* a finding reports that something is wrong with it */
 	struct uns_rank_part *first, *last;
 	struct uns_merged *next;
 	uint32_t index; /* in the catalog, once there */

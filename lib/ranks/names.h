@@ -23,7 +23,6 @@ struct uns_rank_name {
 bool uns_rank_name_parse(const char *name, struct uns_rank_name *out);
 
 /* Without ".pt", which torch leaves out of the names of a file's records. NULL = out of memory. */
-char *uns_rank_name_stem(struct uns_arena *arena, enum uns_rank_kind kind, uint64_t world,
-			 uint64_t rank);
+char *uns_rank_name_stem(struct uns_arena *arena, enum uns_rank_kind kind, uint64_t world, uint64_t rank);
 
 #endif

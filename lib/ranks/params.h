@@ -22,7 +22,7 @@ struct uns_rank_param {
 	struct uns_shape shape;
 	bool twin; /* its bytes are an earlier one's: tied to it, perhaps, and then not counted */
 };
-/* What facts and options say about FSDP1's flat units. */
+/* Facts and options about FSDP1's flat units. */
 struct uns_rank_unit_options {
 	bool assume;        /* use torch's order of traversal, if exactly one set of wrapped modules fits */
 	const char *map;    /* a unit map that was imported (ranks/units.h); NULL = none */

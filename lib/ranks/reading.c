@@ -1,4 +1,5 @@
-/* See ranks/reading.h. Owns the findings about files; must not know what they should hold. */
+/* Opens the ranks' files. Owns the findings about files that are missing or cannot be read; does not know what the
+ * files should hold. */
 #include "ranks/reading.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 
 enum { MAX_UNREAD = 8 };
 
-/* A file that is there and cannot be read. */
+/* A file that exists and cannot be read. */
 struct uns_rank_unread {
 	const struct uns_rank_file *file;
 	const char *why;
@@ -15,9 +16,8 @@ struct uns_rank_unread {
 	struct uns_rank_unread *next;
 };
 
-int uns_rank_reading_init(struct uns_rank_reading *r, struct uns_catalog *cat,
-			  const struct uns_root *root, enum uns_scope scope, size_t n_files,
-			  struct uns_err *err)
+int uns_rank_reading_init(struct uns_rank_reading *r, struct uns_catalog *cat, const struct uns_root *root,
+			  enum uns_scope scope, size_t n_files, struct uns_err *err)
 {
 	*r = (struct uns_rank_reading){ .cat = cat, .root = root, .keep = &cat->arena };
 	r->unread_tail = &r->unread;
@@ -32,19 +32,6 @@ void uns_rank_reading_fini(struct uns_rank_reading *r)
 
 /* -- one file -- */
 
-static int open_same(struct uns_rank_reading *r, const char *path, uint32_t file, int *fd,
-		     struct uns_err *err)
-{
-	struct uns_stat now;
-
-	UNS_TRY(uns_root_open_file(r->root, path, fd, &now, err));
-	if (!uns_identity_equal(&now.id, &r->cat->files[file].stat.id))
-		return uns_fail(err, -ESTALE, "the file changed while it was being read");
-	if (now.id.size == 0)
-		return uns_fail(err, -EBADMSG, "the file is empty");
-	return 0;
-}
-
 struct one {
 	const struct uns_rank_file *file;
 	size_t index;
@@ -54,17 +41,21 @@ struct one {
 };
 
 /* Values of the first file stay, in the catalog's arena; of the others only numbers are kept. */
-static int read_file(struct uns_rank_reading *r, const struct one *o, struct uns_err *err)
+static int file_read(struct uns_rank_reading *r, const struct one *o, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_open_file open_file = { .name = o->file->path };
 	struct uns_torchfile torch;
-	struct uns_rank_source source = { o->file->path, o->in_catalog, o->file->rank, o->index,
-					  &torch };
+	struct uns_rank_source source = { o->file->path, o->in_catalog, o->file->rank, o->index, &torch };
 	struct uns_reader reader;
+	struct uns_stat now;
 
-	UNS_TRY(open_same(r, o->file->path, o->in_catalog, &fd, err));
+	UNS_TRY(uns_root_open_file(r->root, o->file->path, &fd, &now, err));
+	if (!uns_identity_equal(&now.id, &r->cat->files[o->in_catalog].stat.id))
+		return uns_fail(err, -ESTALE, "the file changed while it was being read");
+	if (now.id.size == 0)
+		return uns_fail(err, -EBADMSG, "the file is empty");
 	open_file.fd = fd;
 	reader = uns_reader_of_file(&open_file, r->cat->files[o->in_catalog].stat.id.size);
 	UNS_TRY(uns_torchfile_open(&reader, r->n_read ? &scratch : r->keep, &torch, err));
@@ -74,70 +65,50 @@ static int read_file(struct uns_rank_reading *r, const struct one *o, struct uns
 	return 0;
 }
 
-/* -- files that are lost -- */
+/* -- files that are missing or unreadable -- */
 
-/* "1", "1, 2", "1 to 5" behind what is there already. */
-static void end_run(struct uns_rank_missing *m)
+/* "1", "1, 2", "1 to 5" behind the runs before. */
+static void missing_end_run(struct uns_rank_missing *m)
 {
 	uns_text_printf(&m->ranks, "%s%d", m->ranks.len ? ", " : "", m->from);
 	if (m->to != m->from)
 		uns_text_printf(&m->ranks, m->to == m->from + 1 ? ", %d" : " to %d", m->to);
 }
 
-static void note_missing(struct uns_rank_missing *m, const struct uns_rank_file *f)
+static void missing_add(struct uns_rank_missing *m, const struct uns_rank_file *f)
 {
 	if (m->n++ == 0) {
 		m->path = f->path;
 		m->first = m->from = f->rank;
 	} else if (f->rank != m->to + 1) {
-		end_run(m);
+		missing_end_run(m);
 		m->from = f->rank;
 	}
 	m->to = f->rank;
 }
 
-static int note_unread(struct uns_rank_reading *r, const struct uns_rank_file *file,
-		       const struct uns_err *why, struct uns_err *err)
-{
-	struct uns_rank_unread *u = UNS_NEW(&r->merge.scratch, struct uns_rank_unread);
-
-	if (!u)
-		return uns_oom(err);
-	u->file = file;
-	u->why = uns_arena_str(&r->merge.scratch, why->text);
-	u->code = why->code;
-	if (!u->why)
-		return uns_oom(err);
-	*r->unread_tail = u;
-	r->unread_tail = &u->next;
-	return 0;
-}
-
 /* One finding: a node's files are missing together. */
-static int tell_missing(struct uns_rank_reading *r, enum uns_scope scope, bool copies,
-			struct uns_err *err)
+static int report_missing(struct uns_rank_reading *r, enum uns_scope scope, bool copies, struct uns_err *err)
 {
 	struct uns_rank_missing *m = &r->missing;
 
 	if (!m->n)
 		return 0;
-	end_run(m);
+	missing_end_run(m);
 	if (m->ranks.failed)
 		return uns_oom(err);
-	return uns_catalog_add_finding(r->cat,
-				       UNS_FINDING(.id = m->n > 1 ? UNS_FOUND_RANK_FILES_MISSING
-								  : UNS_FOUND_RANK_FILE_MISSING,
-						   .scope = scope, .file = m->path,
-						   .rank = uns_rank(m->first),
-						   .arg = { { "more", uns_more(m->n - 1) },
-							    { "ranks", uns_str(m->ranks.p) },
-							    { "copies", uns_more(copies) } }),
-				       err);
+	return uns_catalog_add_finding(
+		r->cat,
+		UNS_FINDING(.id = m->n > 1 ? UNS_FOUND_RANK_FILES_MISSING : UNS_FOUND_RANK_FILE_MISSING, .scope = scope,
+			    .file = m->path, .rank = uns_rank(m->first),
+			    .arg = { { "more", uns_more(m->n - 1) },
+				     { "ranks", uns_str(m->ranks.p) },
+				     { "copies", uns_more(copies) } }),
+		err);
 }
 
-/* A form that is not known is damage where other ranks' files have one that is. */
-static int tell_unread(struct uns_rank_reading *r, enum uns_scope scope, bool copies,
-		       struct uns_err *err)
+/* An unknown form is damage if other ranks' files have a known form. */
+static int report_unread(struct uns_rank_reading *r, enum uns_scope scope, bool copies, struct uns_err *err)
 {
 	const struct uns_rank_unread *u = r->unread;
 	size_t n = 0, more = 0, most = r->unknown ? 1 : MAX_UNREAD;
@@ -151,65 +122,59 @@ static int tell_unread(struct uns_rank_reading *r, enum uns_scope scope, bool co
 							   : UNS_FOUND_RANK_FILE_UNKNOWN,
 				    .scope = scope, .code = code, .file = u->file->path,
 				    .rank = uns_rank(u->file->rank),
-				    .arg = { { "cause", uns_str(u->why) },
-					     { "copies", uns_more(copies) } }),
+				    .arg = { { "cause", uns_str(u->why) }, { "copies", uns_more(copies) } }),
 			err));
 	}
 	for (; u && !r->unknown; u = u->next)
 		more++;
 	if (!more)
 		return 0;
-	return uns_catalog_add_finding(r->cat,
-				       UNS_FINDING(.id = UNS_FOUND_RANK_FILES_UNREADABLE,
-						   .scope = scope, .arg = { { "n", uns_num(more) } }),
-				       err);
-}
-
-/* What is lost with them: nothing that can be put together, where other ranks are replicas. */
-static int tell_lost(struct uns_rank_reading *r, struct uns_err *err)
-{
-	bool copies = !r->unknown && !r->no_copies && uns_rank_merge_is_whole(&r->merge);
-	enum uns_scope scope = copies ? UNS_SCOPE_SHARDED : r->merge.scope;
-
-	UNS_TRY(tell_missing(r, scope, copies, err));
-	return tell_unread(r, scope, copies, err);
+	return UNS_ADD_FINDING(r->cat, err, RANK_FILES_UNREADABLE, .scope = scope, .arg = { { "n", uns_num(more) } });
 }
 
 /* -- all of them -- */
 
-static int add_file(struct uns_rank_reading *r, struct one *o, struct uns_err *err)
+int uns_rank_reading_add(struct uns_rank_reading *r, const struct uns_rank_file *files, size_t n, uns_rank_add *add,
+			 void *ctx, struct uns_err *err)
 {
-	struct uns_err why = { 0 };
+	struct uns_rank_missing *missing = &r->missing;
+	struct one o = { .add = add, .ctx = ctx };
+	struct uns_rank_unread *u;
+	enum uns_scope scope;
+	bool copies;
 	int code;
 
-	UNS_TRY(uns_catalog_add_file(r->cat, r->root, o->file->path, &o->in_catalog, err));
-	if (r->cat->files[o->in_catalog].missing) {
-		note_missing(&r->missing, o->file);
-		return 0;
-	}
-	code = read_file(r, o, &why);
-	if (code == 0) {
-		r->n_read++;
-		return 0;
-	}
-	if (!uns_code_is_finding(code)) {
-		uns_fail_in_file(&why, o->file->path);
-		return uns_fail_copy(err, &why);
-	}
-	r->n_unknown += code == -ENOTSUP;
-	r->unknown = r->n_unknown > 1 && !r->n_read;
-	return note_unread(r, o->file, &why, err);
-}
+	for (; o.index < n && !r->unknown; o.index++) {
+		struct uns_err why = { 0 };
 
-int uns_rank_reading_add(struct uns_rank_reading *r, const struct uns_rank_file *files, size_t n,
-			 uns_rank_add *add, void *ctx, struct uns_err *err)
-{
-	struct one o = { .add = add, .ctx = ctx };
-
-	for (o.index = 0; o.index < n && !r->unknown; o.index++) {
 		o.file = &files[o.index];
-		UNS_TRY(add_file(r, &o, err));
+		UNS_TRY(uns_catalog_add_file(r->cat, r->root, o.file->path, &o.in_catalog, err));
+		if (r->cat->files[o.in_catalog].missing) {
+			missing_add(missing, o.file);
+			continue;
+		}
+		code = file_read(r, &o, &why);
+		if (code == 0) {
+			r->n_read++;
+			continue;
+		}
+		if (!uns_code_is_finding(code)) {
+			uns_fail_in_file(&why, o.file->path);
+			return uns_fail_copy(err, &why);
+		}
+		r->n_unknown += code == -ENOTSUP;
+		r->unknown = r->n_unknown > 1 && !r->n_read;
+		UNS_TRY_ALLOC(u = UNS_NEW(&r->merge.scratch, struct uns_rank_unread), err);
+		UNS_TRY_ALLOC(u->why = uns_arena_str(&r->merge.scratch, why.text), err);
+		u->file = o.file;
+		u->code = code;
+		*r->unread_tail = u;
+		r->unread_tail = &u->next;
 	}
-	UNS_TRY(tell_lost(r, err));
+	/* Of what these files held nothing is lost but the sharded form, if other ranks' files are replicas. */
+	copies = !r->unknown && !r->no_copies && uns_rank_merge_is_whole(&r->merge);
+	scope = copies ? UNS_SCOPE_SHARDED : r->merge.scope;
+	UNS_TRY(report_missing(r, scope, copies, err));
+	UNS_TRY(report_unread(r, scope, copies, err));
 	return uns_rank_merge_emit(&r->merge, err);
 }

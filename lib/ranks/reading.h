@@ -19,8 +19,7 @@ struct uns_rank_reading {
 	struct uns_catalog *cat;
 	const struct uns_root *root;
 	struct uns_rank_merge merge;
-	struct uns_arena
-		*keep; /* where the first file's values stay; by default the catalog's arena */
+	struct uns_arena *keep; /* where the first file's values stay; by default the catalog's arena */
 	size_t n_read; /* files whose content was understood */
 	size_t n_unknown; /* of a form that is not known */
 	bool unknown;     /* they all seem to be: the others are not read */
@@ -30,18 +29,16 @@ struct uns_rank_reading {
 };
 
 /* scope: what is lost with one of the files. */
-int uns_rank_reading_init(struct uns_rank_reading *r, struct uns_catalog *cat,
-			  const struct uns_root *root, enum uns_scope scope, size_t n_files,
-			  struct uns_err *err);
+int uns_rank_reading_init(struct uns_rank_reading *r, struct uns_catalog *cat, const struct uns_root *root,
+			  enum uns_scope scope, size_t n_files, struct uns_err *err);
 void uns_rank_reading_fini(struct uns_rank_reading *r);
 
-/* What is in one file: the value that it holds is source->torch->root, which stays in `keep`
- * while n_read is 0, else only during the call. What it fails with becomes a problem that names the
- * file. */
+/* What is in one file: the value that it holds is source->torch->root, which stays in `keep` while n_read is 0, else
+ * only during the call. What it fails with becomes a problem that names the file. */
 typedef int uns_rank_add(void *ctx, struct uns_rank_source *source, struct uns_err *err);
 
 /* Read them all and hand the tensors to the catalog. Fails only when memory is out. */
-int uns_rank_reading_add(struct uns_rank_reading *r, const struct uns_rank_file *files, size_t n,
-			 uns_rank_add *add, void *ctx, struct uns_err *err);
+int uns_rank_reading_add(struct uns_rank_reading *r, const struct uns_rank_file *files, size_t n, uns_rank_add *add,
+			 void *ctx, struct uns_err *err);
 
 #endif

@@ -15,12 +15,12 @@ const struct uns_value *uns_rank_shard_value(const struct uns_catalog *cat, cons
 
 /* The layout and all it is made of live in the arena; what is only needed on the way does not.
  * -ENOTSUP: something in it cannot be written, with its name. */
-int uns_rank_shard_model(const struct uns_rank_shard *shard, struct uns_arena *arena,
-			 struct uns_layout *out, struct uns_err *err);
-int uns_rank_shard_optim(const struct uns_rank_shard *shard, struct uns_arena *arena,
-			 struct uns_layout *out, struct uns_err *err);
+int uns_rank_shard_model(const struct uns_rank_shard *shard, struct uns_arena *arena, struct uns_layout *out,
+			 struct uns_err *err);
+int uns_rank_shard_optim(const struct uns_rank_shard *shard, struct uns_arena *arena, struct uns_layout *out,
+			 struct uns_err *err);
 /* The scheduler's state and no random states. */
-int uns_rank_shard_extra(const struct uns_rank_shard *shard, struct uns_arena *arena,
-			 struct uns_layout *out, struct uns_err *err);
+int uns_rank_shard_extra(const struct uns_rank_shard *shard, struct uns_arena *arena, struct uns_layout *out,
+			 struct uns_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* See state_dict.h. Owns under which keys scripts and frameworks keep a model. */
+/* Finds the model's state dict in a torch.save file. Owns the keys under which scripts and frameworks save a model. */
 #include "ranks/state_dict.h"
 
 #include <string.h>
@@ -82,8 +82,8 @@ void uns_state_dict_fini(struct uns_state_dict_file *file)
 	uns_arena_fini(&file->arena);
 }
 
-int uns_state_dict_look(const struct uns_root *root, const char *path,
-			struct uns_state_dict_file *out, struct uns_err *err)
+int uns_state_dict_look(const struct uns_root *root, const char *path, struct uns_state_dict_file *out,
+			struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_open_file open_file = { .name = path };
@@ -124,31 +124,21 @@ int uns_state_dict_probe(const struct uns_root *root, const char *path, struct u
 
 /* -- into a catalog -- */
 
-static int64_t step_in(const struct uns_value *root)
-{
-	int64_t step;
-
-	return uns_value_int(uns_value_get(root, "global_step"), &step) && step >= 0 ? step :
-										       UNS_UNKNOWN;
-}
-
-int uns_state_dict_add(struct uns_catalog *cat, const struct uns_root *root,
-		       const struct uns_state_dict_file *file, struct uns_err *err)
+int uns_state_dict_add(struct uns_catalog *cat, const struct uns_root *root, const struct uns_state_dict_file *file,
+		       struct uns_err *err)
 {
 	static const char *const top[] = { NULL };
 	uint32_t unused;
+	int64_t step;
 
 	cat->summary.framework = file->framework;
 	cat->summary.family = UNS_FAMILY_WHOLE;
 	cat->summary.finished = true;
-	cat->summary.step = step_in(file->root);
+	if (uns_value_int(uns_value_get(file->root, "global_step"), &step) && step >= 0)
+		cat->summary.step = step;
 	cat->summary.world_size = UNS_UNKNOWN;
 	if (!file->legacy)
-		return uns_rank_files_add_model_below(cat, root, cat->path,
-						      file->keys ? file->keys : top, err);
+		return uns_rank_files_add_model_below(cat, root, cat->path, file->keys ? file->keys : top, err);
 	UNS_TRY(uns_catalog_add_file(cat, root, cat->path, &unused, err));
-	return uns_catalog_add_finding(cat,
-				       UNS_FINDING(.id = UNS_FOUND_TORCH_FILE_LEGACY,
-						   .scope = UNS_SCOPE_WEIGHTS, .file = cat->path),
-				       err);
+	return UNS_ADD_FINDING(cat, err, TORCH_FILE_LEGACY, .scope = UNS_SCOPE_WEIGHTS, .file = cat->path);
 }

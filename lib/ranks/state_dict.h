@@ -13,15 +13,15 @@ struct uns_state_dict_file {
 };
 
 /* What a file of SOURCE holds. Fails only in passing: what cannot be read has no state dict. */
-int uns_state_dict_look(const struct uns_root *root, const char *path,
-			struct uns_state_dict_file *out, struct uns_err *err);
+int uns_state_dict_look(const struct uns_root *root, const char *path, struct uns_state_dict_file *out,
+			struct uns_err *err);
 void uns_state_dict_fini(struct uns_state_dict_file *file);
 
 /* A format's probe_file: whether there is one, or a file of torch before 1.6 that may hold one. */
 int uns_state_dict_probe(const struct uns_root *root, const char *path, struct uns_err *err);
 
 /* Its weights and facts, for the catalog's path; not sealed. */
-int uns_state_dict_add(struct uns_catalog *cat, const struct uns_root *root,
-		       const struct uns_state_dict_file *file, struct uns_err *err);
+int uns_state_dict_add(struct uns_catalog *cat, const struct uns_root *root, const struct uns_state_dict_file *file,
+		       struct uns_err *err);
 
 #endif

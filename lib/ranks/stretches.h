@@ -34,7 +34,7 @@ struct uns_rank_optim {
 	struct uns_map by_key;
 	struct uns_stretched *first, **tail;
 	bool has_shapes; /* set by the reader: other numbered states have their parameter's shape */
-	bool is_refused; /* by emit */
+	bool is_refused; /* the stretches cannot be used, and a finding has the reason */
 	struct uns_rank_units units; /* of a flat optimizer, once it is known; v NULL = not one */
 };
 

@@ -35,8 +35,7 @@ static int parse_number(struct uns_span text, int64_t *step, struct uns_err *err
 		return uns_fail(err, -EBADMSG, "holds %s... instead of a step's number", shown);
 	for (; p < end; p++) {
 		if (!isdigit(*p))
-			return uns_fail(err, -EBADMSG, "holds \"%s\" instead of a step's number",
-					shown);
+			return uns_fail(err, -EBADMSG, "holds \"%s\" instead of a step's number", shown);
 		n = n * 10 + (*p - '0');
 	}
 	*step = n;
@@ -54,11 +53,9 @@ static int parse_json(struct uns_span text, int64_t *step, struct uns_err *err)
 	return 0;
 }
 
-int uns_rank_tracker_parse(const char *name, struct uns_span text, int64_t *step,
-			   struct uns_err *err)
+int uns_rank_tracker_parse(const char *name, struct uns_span text, int64_t *step, struct uns_err *err)
 {
-	return strcmp(name, VERL) == 0 ? parse_number(text, step, err)
-				       : parse_json(text, step, err);
+	return strcmp(name, VERL) == 0 ? parse_number(text, step, err) : parse_json(text, step, err);
 }
 
 /* The highest step that has a directory; -1 = there is none. *has = that `step` has one. */
@@ -69,8 +66,8 @@ static int64_t newest_step(const struct uns_listing *list, int64_t step, bool *h
 	size_t i;
 
 	for (*has = false, i = 0; i < list->n; i++) {
-		if (list->v[i].kind == UNS_KIND_FILE ||
-		    !uns_str_number(list->v[i].name, "global_step_", "", &n) || n > INT64_MAX)
+		if (list->v[i].kind == UNS_KIND_FILE || !uns_str_number(list->v[i].name, "global_step_", "", &n) ||
+		    n > INT64_MAX)
 			continue;
 		*has |= (int64_t)n == step;
 		newest = (int64_t)n > newest ? (int64_t)n : newest;

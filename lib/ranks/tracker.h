@@ -1,4 +1,4 @@
-/* The file in a run's directory that names the step to go on from, written last of all:
+/* The file in a run's directory that names the step to resume from, written last of all:
  *
  *   latest_checkpointed_iteration.txt   veRL: "12"
  *   checkpoint_tracker.json             EasyR1: {"last_global_step": 12, "best_global_step": ..,
@@ -18,10 +18,9 @@ enum { UNS_TRACKER_MAX_BYTES = 1 << 20 };
 /* Both names; ends with NULL. */
 extern const char *const uns_rank_trackers[];
 
-/* The step, by the rules of the trainer that reads it. -EBADMSG: it would fail on it; the sentence
- * says what it is. */
-int uns_rank_tracker_parse(const char *name, struct uns_span text, int64_t *step,
-			   struct uns_err *err);
+/* The step, by the rules of the trainer that reads it. Fails with -EBADMSG, and the reason, if that trainer would fail.
+ */
+int uns_rank_tracker_parse(const char *name, struct uns_span text, int64_t *step, struct uns_err *err);
 
 /* Is all well with tracker `name` of a directory whose listing is `list`? If not, what is wrong, without file
  * and checkpoint; its texts are in the arena. */

@@ -1,4 +1,5 @@
-/* Units into parameters: offsets in a unit's flat tensor, and which rank holds them. */
+/* Makes states of parameters from states of flat units. Owns the offsets of parameters in a unit, and the ranks that
+ * hold them. */
 #include "ranks/unit_states.h"
 
 #include <stdlib.h>
@@ -9,27 +10,9 @@
 
 /* -- which parameters -- */
 
-static int sizes_of(struct uns_rank_optim *o, struct uns_rank_unit_sizes *out, struct uns_err *err)
+static int refuse_units(const struct uns_rank_optim *o, enum uns_finding_id id, const char *cause, struct uns_err *why)
 {
-	uint64_t *elems = UNS_NEW_N(&o->scratch, uint64_t, o->n_ids);
-	const struct uns_stretched *s;
-	size_t i;
-
-	if (!elems)
-		return uns_oom(err);
-	for (i = 0; i < o->n_ids; i++)
-		elems[i] = UNS_RANK_UNIT_FROZEN;
-	for (s = o->first; s; s = s->next)
-		elems[s->id] = s->by_file[0].elems;
-	*out = (struct uns_rank_unit_sizes){ elems, o->n_ids, o->n_files };
-	return 0;
-}
-
-static int refuse(const struct uns_rank_optim *o, enum uns_finding_id id, const char *cause,
-		  struct uns_err *why)
-{
-	return uns_fail_with(why, UNS_FINDING(.id = id, .scope = UNS_SCOPE_OPTIMIZER,
-					      .checkpoint = o->cat->path,
+	return uns_fail_with(why, UNS_FINDING(.id = id, .scope = UNS_SCOPE_OPTIMIZER, .checkpoint = o->cat->path,
 					      .arg = { { "n", uns_num(o->n_ids) },
 						       { "parameters", uns_num(o->params->n) },
 						       { "cause", uns_str(cause) } }));
@@ -38,32 +21,37 @@ static int refuse(const struct uns_rank_optim *o, enum uns_finding_id id, const 
 int uns_rank_unit_states_find(struct uns_rank_optim *o, struct uns_err *why)
 {
 	const struct uns_rank_unit_options *options = &o->params->units;
-	struct uns_rank_unit_sizes sizes;
+	uint64_t *elems = UNS_NEW_N(&o->scratch, uint64_t, o->n_ids);
+	const struct uns_rank_unit_sizes sizes = { elems, o->n_ids, o->n_files };
+	const struct uns_stretched *s;
 	struct uns_err reason = { 0 };
+	size_t i;
 	int code;
 
-	UNS_TRY(sizes_of(o, &sizes, why));
+	UNS_TRY_ALLOC(elems, why);
+	for (i = 0; i < o->n_ids; i++)
+		elems[i] = UNS_RANK_UNIT_FROZEN;
+	for (s = o->first; s; s = s->next)
+		elems[s->id] = s->by_file[0].elems;
 	if (options->map) {
-		code = uns_rank_units_read(options->map, o->params, &sizes, &o->scratch, &o->units,
-					   &reason);
+		code = uns_rank_units_read(options->map, o->params, &sizes, &o->scratch, &o->units, &reason);
 		if (code < 0)
 			o->units.v = NULL;
 		if (code < 0 && !uns_code_is_finding(code))
 			return uns_fail_copy(why, &reason);
-		return code < 0 ? refuse(o, UNS_FOUND_RANK_UNITS_MAP_DOES_NOT_FIT, reason.text, why)
-				: 0;
+		return code < 0 ? refuse_units(o, UNS_FOUND_RANK_UNITS_MAP_DOES_NOT_FIT, reason.text, why) : 0;
 	}
 	if (options->stale)
-		return refuse(o, UNS_FOUND_RANK_UNITS_MAP_IS_OF_OTHER_FILES, NULL, why);
+		return refuse_units(o, UNS_FOUND_RANK_UNITS_MAP_IS_OF_OTHER_FILES, NULL, why);
 	if (!options->assume)
-		return refuse(o, UNS_FOUND_RANK_UNITS_UNNAMED, NULL, why);
+		return refuse_units(o, UNS_FOUND_RANK_UNITS_UNNAMED, NULL, why);
 	code = uns_rank_units_find(o->params, &sizes, &o->scratch, &o->units, &reason);
 	if (code == 0)
 		return 0;
 	o->units.v = NULL;
 	if (code == -ENOMEM)
 		return uns_oom(why);
-	return refuse(o, UNS_FOUND_RANK_UNITS_NOT_GUESSED, reason.text, why);
+	return refuse_units(o, UNS_FOUND_RANK_UNITS_NOT_GUESSED, reason.text, why);
 }
 
 /* -- states -- */
@@ -107,9 +95,14 @@ static int emit_unit(struct uns_rank_optim *o, const struct uns_stretched *s, st
 
 	for (i = 0; i < unit->n; i++) {
 		const struct uns_rank_param *p = &o->params->v[unit->param[i]];
-		const struct uns_tensor t = { .name = p->name, .key = s->key, .root = "optimizer",
-					      .state = s->state, .role = s->role,
-					      .dtype = s->by_file[0].dtype, .shape = p->shape, UNS_TENSOR_ALONE,
+		const struct uns_tensor t = { .name = p->name,
+					      .key = s->key,
+					      .root = "optimizer",
+					      .state = s->state,
+					      .role = s->role,
+					      .dtype = s->by_file[0].dtype,
+					      .shape = p->shape,
+					      UNS_TENSOR_ALONE,
 					      .inferred = true };
 
 		n = uns_shape_elems(&p->shape);
@@ -120,47 +113,36 @@ static int emit_unit(struct uns_rank_optim *o, const struct uns_stretched *s, st
 	return 0;
 }
 
-/* -- what is not flat: step counters -- */
-
-/* "state.3.step" -> 3 */
-static bool unit_of(const struct uns_rank_optim *o, const struct uns_tensor *t, size_t *out)
-{
-	char *end;
-	unsigned long long n;
-
-	if (!uns_role_is_optimizer(t->role) || !t->inferred || !uns_str_starts(t->key, "state."))
-		return false;
-	n = strtoull(t->key + 6, &end, 10);
-	*out = (size_t)n;
-	return *end == '.' && n < o->n_ids;
-}
-
-static int repeat(struct uns_rank_optim *o, size_t tensor, const char *name, struct uns_err *err)
-{
-	struct uns_tensor t = o->cat->tensors[tensor];
-	struct uns_piece piece;
-	uint32_t unused, i;
-
-	t.name = name;
-	UNS_TRY(uns_catalog_add_tensor(o->cat, &t, &unused, err));
-	for (i = 0; i < t.n_pieces; i++) {
-		piece = o->cat->pieces[t.first_piece + i];
-		UNS_TRY(uns_catalog_add_piece(o->cat, &piece, err));
-	}
-	return 0;
-}
+/* -- step counters, which are not flat -- */
 
 /* Each parameter of the unit took as many steps. */
 static int share_counters(struct uns_rank_optim *o, size_t n_tensors, struct uns_err *err)
 {
-	size_t i, k, id;
+	const struct uns_rank_unit *unit;
+	struct uns_piece piece;
+	struct uns_tensor t;
+	unsigned long long id;
+	uint32_t unused, p;
+	size_t i, k;
+	char *end;
 
 	for (i = 0; i < n_tensors; i++) {
-		if (!unit_of(o, &o->cat->tensors[i], &id) || !o->units.v[id].n)
+		t = o->cat->tensors[i];
+		if (!uns_role_is_optimizer(t.role) || !t.inferred || !uns_str_starts(t.key, "state."))
 			continue;
-		o->cat->tensors[i].name = o->params->v[o->units.v[id].param[0]].name;
-		for (k = 1; k < o->units.v[id].n; k++)
-			UNS_TRY(repeat(o, i, o->params->v[o->units.v[id].param[k]].name, err));
+		id = strtoull(t.key + strlen("state."), &end, 10); /* "state.3.step" -> 3 */
+		if (*end != '.' || id >= o->n_ids || !o->units.v[id].n)
+			continue;
+		unit = &o->units.v[id];
+		o->cat->tensors[i].name = o->params->v[unit->param[0]].name;
+		for (k = 1; k < unit->n; k++) {
+			t.name = o->params->v[unit->param[k]].name;
+			UNS_TRY(uns_catalog_add_tensor(o->cat, &t, &unused, err));
+			for (p = 0; p < t.n_pieces; p++) {
+				piece = o->cat->pieces[t.first_piece + p];
+				UNS_TRY(uns_catalog_add_piece(o->cat, &piece, err));
+			}
+		}
 	}
 	return 0;
 }
@@ -174,8 +156,7 @@ static int name_group(struct uns_rank_optim *o, struct uns_err *err)
 	const char **name = UNS_NEW_N(&o->cat->arena, const char *, o->params->n);
 	size_t i, k, n = 0;
 
-	if (!in || !name)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(in && name, err);
 	for (i = 0; i < o->n_ids; i++)
 		for (k = 0; k < o->units.v[i].n; k++)
 			in[o->units.v[i].param[k]] = true;
@@ -191,24 +172,13 @@ static int name_group(struct uns_rank_optim *o, struct uns_err *err)
 	return 0;
 }
 
-static int tell(struct uns_rank_optim *o, struct uns_err *err)
-{
-	static const char imported[] = "imported: the unit map is the one that was kept from the "
-				       "training (unshard meta import)";
-	static const char assumed[] =
-		"assumed: the order in the flat units is torch's order of traversal (-o "
-		"assume=fsdp-units); only one choice of wrapped modules fits every rank's sizes, "
-		"but parameters of equal shape may still be swapped";
-
-	o->cat->summary.units = o->params->units.map ? imported : assumed;
-	return uns_catalog_add_finding(o->cat,
-				       UNS_FINDING(.id = UNS_FOUND_RANK_UNITS_NAMED,
-						   .arg = { { "cause", uns_str(o->cat->summary.units) } }),
-				       err);
-}
-
 int uns_rank_unit_states_emit(struct uns_rank_optim *o, struct uns_err *err)
 {
+	static const char imported[] =
+		"imported: the unit map is the one that was kept from the training (unshard meta import)";
+	static const char assumed[] = "assumed: the order in the flat units is torch's order of traversal (-o "
+				      "assume=fsdp-units); only one choice of wrapped modules fits every rank's sizes, "
+				      "but parameters of equal shape may still be swapped";
 	size_t n_tensors = o->cat->n_tensors;
 	const struct uns_stretched *s;
 
@@ -216,5 +186,6 @@ int uns_rank_unit_states_emit(struct uns_rank_optim *o, struct uns_err *err)
 		UNS_TRY(emit_unit(o, s, err));
 	UNS_TRY(share_counters(o, n_tensors, err));
 	UNS_TRY(name_group(o, err));
-	return tell(o, err);
+	o->cat->summary.units = o->params->units.map ? imported : assumed;
+	return UNS_ADD_FINDING(o->cat, err, RANK_UNITS_NAMED, .arg = { { "cause", uns_str(o->cat->summary.units) } });
 }

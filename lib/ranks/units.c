@@ -82,14 +82,6 @@ static void tree_fini(struct tree *t)
 	uns_arena_fini(&t->arena);
 }
 
-/* The last of its names is one. */
-static bool is_number(const char *name)
-{
-	const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
-
-	return last[strspn(last, "0123456789")] == '\0';
-}
-
 static uint64_t random_of(uint64_t a, uint64_t b)
 {
 	const uint64_t words[] = { a, b };
@@ -100,8 +92,9 @@ static uint64_t random_of(uint64_t a, uint64_t b)
 static struct module *module_new(struct tree *t, const char *name, struct module *parent)
 {
 	struct module *m = UNS_NEW(&t->arena, struct module);
+	const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
 
-	if (!m || !uns_map_put(&t->by_name, name, m, NULL))
+	if (!uns_map_put(&t->by_name, name, m, NULL))
 		return NULL;
 	m->name = name;
 	m->unit = SIZE_MAX;
@@ -113,7 +106,7 @@ static struct module *module_new(struct tree *t, const char *name, struct module
 	else
 		parent->first = m;
 	parent->last = m;
-	parent->numbered = (parent->numbered || !parent->n_children) && is_number(name);
+	parent->numbered = (parent->numbered || !parent->n_children) && !last[strspn(last, "0123456789")];
 	parent->n_children++;
 	return m;
 }
@@ -128,8 +121,8 @@ static struct module *module_of(struct tree *t, const char *name)
 		struct module *known;
 
 		prefix = uns_arena_strn(&t->arena, name, (size_t)(dot - name));
-		known = prefix ? uns_map_get(&t->by_name, prefix) : NULL;
-		m = known || !prefix ? known : module_new(t, prefix, m);
+		known = uns_map_get(&t->by_name, prefix);
+		m = known ? known : module_new(t, prefix, m);
 		dot++;
 	}
 	return m;
@@ -165,8 +158,8 @@ static bool tree_build(struct tree *t, const struct uns_rank_params *params, boo
 
 /* -- the search -- */
 
-static const struct choice *choice_new(struct search *s, struct module *m, size_t unit,
-				       const struct choice *a, const struct choice *b)
+static const struct choice *choice_new(struct search *s, struct module *m, size_t unit, const struct choice *a,
+				       const struct choice *b)
 {
 	struct choice *c;
 
@@ -185,8 +178,7 @@ static void states_add(struct search *s, struct states *list, struct state x)
 
 	for (i = 0; i < list->n; i++)
 		if (list->v[i].next == x.next && list->v[i].left == x.left) {
-			if (x.ways == MANY || list->v[i].left_sum != x.left_sum ||
-			    list->v[i].units_sum != x.units_sum)
+			if (x.ways == MANY || list->v[i].left_sum != x.left_sum || list->v[i].units_sum != x.units_sum)
 				list->v[i].ways = MANY;
 			return;
 		}
@@ -198,73 +190,60 @@ static void states_add(struct search *s, struct states *list, struct state x)
 	s->too_many |= ++s->n_states > MAX_STATES || list->n > MAX_LIST;
 }
 
-static const struct states *solve(struct search *s, struct module *m, size_t from);
-
-static struct state joined(struct search *s, const struct state *a, const struct state *b)
-{
-	return (struct state){
-		.next = b->next,
-		.left = a->left + b->left,
-		.left_sum = a->left_sum + b->left_sum,
-		.units_sum = a->units_sum + b->units_sum,
-		.ways = a->ways == MANY || b->ways == MANY ? MANY : 1,
-		.wrapped = choice_new(s, NULL, 0, a->wrapped, b->wrapped),
-	};
-}
+static const struct states *states_of(struct search *s, struct module *m, size_t from);
 
 /* What the module's own parameters and its children come to, itself not wrapped. Children are modules
  * of a real model: the depth of their names bounds the recursion (MAX_DEPTH is checked before). */
-static struct states below(struct search *s, struct module *m, size_t from)
+static struct states states_below(struct search *s, struct module *m, size_t from)
 {
 	struct states now = { 0 }, then;
 	const struct states *of_child;
+	const struct state *a, *b;
 	struct module *child;
 	size_t i, k;
 
-	states_add(s, &now, (struct state){ .next = from,
-					    .left = m->own,
-					    .left_sum = m->own_sum,
-					    .ways = 1 });
+	states_add(s, &now, (struct state){ .next = from, .left = m->own, .left_sum = m->own_sum, .ways = 1 });
 	for (child = m->first; child && !s->failed && !s->too_many; child = child->next) {
 		then = (struct states){ 0 };
 		for (i = 0; i < now.n; i++) {
-			of_child = solve(s, child, now.v[i].next);
-			for (k = 0; of_child && k < of_child->n; k++)
-				states_add(s, &then, joined(s, &now.v[i], &of_child->v[k]));
+			of_child = states_of(s, child, now.v[i].next);
+			for (k = 0; of_child && k < of_child->n; k++) {
+				a = &now.v[i];
+				b = &of_child->v[k];
+				states_add(s, &then,
+					   (struct state){
+						   .next = b->next,
+						   .left = a->left + b->left,
+						   .left_sum = a->left_sum + b->left_sum,
+						   .units_sum = a->units_sum + b->units_sum,
+						   .ways = a->ways == MANY || b->ways == MANY ? MANY : 1,
+						   .wrapped = choice_new(s, NULL, 0, a->wrapped, b->wrapped),
+					   });
+			}
 		}
 		now = then;
 	}
 	return now;
 }
 
-/* The same parameters as its only child: wrapping either is one thing. */
-static bool is_shell(const struct module *m)
-{
-	return !m->own && m->n_children == 1;
-}
-
-/* FSDP gathers what it wraps when that is called, and a list is not: it is a unit at most as a whole
- * (torch.nn.Sequential), never around other units. */
-static bool may_be_around(const struct module *m)
-{
-	return m->own || !m->numbered;
-}
-
-static void wrap(struct search *s, struct module *m, size_t from, struct states *out)
+static void states_add_wrapped(struct search *s, struct module *m, size_t from, struct states *out)
 {
 	uint64_t elems = s->sizes->elems[from];
+	/* FSDP gathers the parameters of a wrapped module when the module is called, and a list is not called: it is a
+	 * unit at most as a whole (torch.nn.Sequential), never around other units. */
+	const bool is_list = !m->own && m->numbered;
 	struct states inner;
 	struct state x;
 	size_t i;
 
-	if (is_shell(m) || (elems != UNS_RANK_UNIT_FROZEN &&
-			    m->total / s->ranks + (m->total % s->ranks != 0) < elems))
+	/* A module with the same parameters as its only child: wrapping either is the same. */
+	if ((!m->own && m->n_children == 1) ||
+	    (elems != UNS_RANK_UNIT_FROZEN && m->total / s->ranks + (m->total % s->ranks != 0) < elems))
 		return;
-	inner = below(s, m, from + 1);
+	inner = states_below(s, m, from + 1);
 	for (i = 0; i < inner.n && !s->failed; i++) {
 		x = inner.v[i];
-		if (!x.left || !uns_rank_unit_fits(x.left, elems, s->ranks) ||
-		    (x.left < m->total && !may_be_around(m)))
+		if (!x.left || !uns_rank_unit_fits(x.left, elems, s->ranks) || (x.left < m->total && is_list))
 			continue;
 		x.units_sum += random_of(x.left_sum, from + 1);
 		x.left = x.left_sum = 0;
@@ -273,7 +252,7 @@ static void wrap(struct search *s, struct module *m, size_t from, struct states 
 	}
 }
 
-static const struct states *solve(struct search *s, struct module *m, size_t from)
+static const struct states *states_of(struct search *s, struct module *m, size_t from)
 {
 	struct known *k = m->known;
 
@@ -288,14 +267,12 @@ static const struct states *solve(struct search *s, struct module *m, size_t fro
 	k->from = from;
 	if (m->total / s->ranks + (m->total % s->ranks != 0) < s->least) {
 		/* nothing in it is as large as a unit */
-		states_add(s, &k->states, (struct state){ .next = from,
-							  .left = m->total,
-							  .left_sum = m->total_sum,
-							  .ways = 1 });
+		states_add(s, &k->states,
+			   (struct state){ .next = from, .left = m->total, .left_sum = m->total_sum, .ways = 1 });
 	} else {
-		k->states = below(s, m, from);
+		k->states = states_below(s, m, from);
 		if (from < s->sizes->n)
-			wrap(s, m, from, &k->states);
+			states_add_wrapped(s, m, from, &k->states);
 	}
 	k->next = m->known;
 	m->known = k;
@@ -309,14 +286,14 @@ struct answer {
 	struct uns_rank_units units;
 };
 
-static void mark(const struct choice *c)
+static void mark_wrapped(const struct choice *c)
 {
 	if (!c)
 		return;
 	if (c->module)
 		c->module->unit = c->unit;
-	mark(c->a);
-	mark(c->b);
+	mark_wrapped(c->a);
+	mark_wrapped(c->b);
 }
 
 static const struct module *wrapper_of(const struct module *m)
@@ -326,8 +303,7 @@ static const struct module *wrapper_of(const struct module *m)
 	return m;
 }
 
-static int take(const struct tree *t, size_t n_units, struct uns_arena *arena,
-		struct uns_rank_units *out)
+static int units_of_tree(const struct tree *t, size_t n_units, struct uns_arena *arena, struct uns_rank_units *out)
 {
 	struct uns_rank_unit *v = UNS_NEW_N(arena, struct uns_rank_unit, n_units);
 	size_t **param = UNS_NEW_N(arena, size_t *, n_units), i, unit;
@@ -356,9 +332,8 @@ static void search_fini(struct search *s)
 	uns_arena_fini(&s->arena);
 }
 
-static int try_one(const struct uns_rank_params *params, bool with_twins,
-		   const struct uns_rank_unit_sizes *sizes, size_t ranks, struct uns_arena *arena,
-		   struct answer *answer, struct uns_err *why)
+static int try_ranks(const struct uns_rank_params *params, bool with_twins, const struct uns_rank_unit_sizes *sizes,
+		     size_t ranks, struct uns_arena *arena, struct answer *answer, struct uns_err *why)
 {
 	UNS_CLEANUP(search_fini)
 	struct search s = { .sizes = sizes, .ranks = ranks, .least = UINT64_MAX };
@@ -371,23 +346,20 @@ static int try_one(const struct uns_rank_params *params, bool with_twins,
 			s.least = 0;
 		else if (sizes->elems[i] < s.least)
 			s.least = sizes->elems[i];
-	if (!tree_build(&t, params, with_twins))
-		return uns_oom(why);
-	all = solve(&s, t.root, 0);
+	UNS_TRY_ALLOC(tree_build(&t, params, with_twins), why);
+	all = states_of(&s, t.root, 0);
 	if (s.too_many)
-		return uns_fail(why, -ENOTSUP, "the model's modules can be wrapped in more ways "
-					       "than unshard tries");
-	if (!all)
-		return uns_oom(why);
+		return uns_fail(why, -ENOTSUP, "the model's modules can be wrapped in more ways than unshard tries");
+	UNS_TRY_ALLOC(all, why);
 	for (i = 0; i < all->n; i++) {
 		if (all->v[i].next != sizes->n || all->v[i].left)
 			continue;
 		answer->ways += all->v[i].ways;
 		if (answer->ways > 1)
 			continue;
-		mark(all->v[i].wrapped);
+		mark_wrapped(all->v[i].wrapped);
 		answer->units.shard_ranks = ranks;
-		if (take(&t, sizes->n, arena, &answer->units) < 0)
+		if (units_of_tree(&t, sizes->n, arena, &answer->units) < 0)
 			return uns_oom(why);
 	}
 	return s.failed ? uns_oom(why) : 0;
@@ -403,15 +375,14 @@ static int check_names(const struct uns_rank_params *params, struct uns_err *why
 		for (p = params->v[i].name, depth = 0; (p = strchr(p, '.')); p++)
 			depth++;
 		if (depth > MAX_DEPTH)
-			return uns_fail(why, -ENOTSUP, "%s is nested in more than %d modules",
-					params->v[i].name, MAX_DEPTH);
+			return uns_fail(why, -ENOTSUP, "%s is nested in more than %d modules", params->v[i].name,
+					MAX_DEPTH);
 	}
 	return 0;
 }
 
-int uns_rank_units_find(const struct uns_rank_params *params,
-			const struct uns_rank_unit_sizes *sizes, struct uns_arena *arena,
-			struct uns_rank_units *out, struct uns_err *why)
+int uns_rank_units_find(const struct uns_rank_params *params, const struct uns_rank_unit_sizes *sizes,
+			struct uns_arena *arena, struct uns_rank_units *out, struct uns_err *why)
 {
 	struct answer answer = { 0 };
 	size_t ranks;
@@ -421,12 +392,11 @@ int uns_rank_units_find(const struct uns_rank_params *params,
 	for (ranks = sizes->n_ranks; ranks > 0; ranks--)
 		for (twins = 0; twins < (params->n_twins ? 2 : 1); twins++)
 			if (sizes->n_ranks % ranks == 0)
-				UNS_TRY(try_one(params, twins, sizes, ranks, arena, &answer, why));
+				UNS_TRY(try_ranks(params, twins, sizes, ranks, arena, &answer, why));
 	*out = answer.units;
 	if (answer.ways == 1)
 		return 0;
 	return uns_fail(why, -ENOTSUP,
-			answer.ways ? "several ways to wrap the model's modules give units of these "
-				      "sizes"
+			answer.ways ? "several ways to wrap the model's modules give units of these sizes"
 				    : "no way to wrap the model's modules gives units of these sizes");
 }

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "ranks/params.h"
 
-/* What the optimizer's files say. */
+/* Sizes in the optimizer's files. */
 struct uns_rank_unit_sizes {
 	const uint64_t *elems; /* of each unit on one rank; UNS_RANK_UNIT_FROZEN = it has no state */
 	size_t n;
@@ -32,21 +32,18 @@ struct uns_rank_units {
 	size_t shard_ranks; /* into how many shares a unit is cut: the number of ranks, with HSDP fewer */
 };
 
-/* The wrapped modules that torch's order of traversal and all sizes allow. Sizes do not
- * distinguish parameters of equal shape inside a unit: they get the model's order. Fails with -ENOTSUP if no set
- * of modules fits, or more than one. */
-int uns_rank_units_find(const struct uns_rank_params *params,
-			const struct uns_rank_unit_sizes *sizes, struct uns_arena *arena,
-			struct uns_rank_units *out, struct uns_err *why);
+/* The wrapped modules that torch's order of traversal and all sizes allow. Sizes do not distinguish parameters of equal
+ * shape inside a unit: they get the model's order. Fails with -ENOTSUP if no set of modules fits, or more than one. */
+int uns_rank_units_find(const struct uns_rank_params *params, const struct uns_rank_unit_sizes *sizes,
+			struct uns_arena *arena, struct uns_rank_units *out, struct uns_err *why);
 
-/* As a unit map says, a JSON text that was written in the training:
+/* Reads the units from a unit map, a JSON text that was written in the training:
  *
  *   {"units": [{"name": "", "params": [{"name": "embed.weight", "shape": [13, 10]}, ...]}, ...]}
  *
  * in the optimizer's order. -EBADMSG: it does not fit the model's names and shapes or the sizes. */
-int uns_rank_units_read(const char *map, const struct uns_rank_params *params,
-			const struct uns_rank_unit_sizes *sizes, struct uns_arena *arena,
-			struct uns_rank_units *out, struct uns_err *why);
+int uns_rank_units_read(const char *map, const struct uns_rank_params *params, const struct uns_rank_unit_sizes *sizes,
+			struct uns_arena *arena, struct uns_rank_units *out, struct uns_err *why);
 
 /* Do n elements make a share of `elems` for each of `ranks`? */
 bool uns_rank_unit_fits(uint64_t n, uint64_t elems, size_t ranks);

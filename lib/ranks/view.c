@@ -1,4 +1,5 @@
-/* See ranks/view.h. Knows boxes and strides; must not know other ranks. */
+/* Makes one rank's view of a tensor. Owns the way from a local tensor to boxes and strides; does not know other ranks.
+ */
 #include "ranks/view.h"
 
 #include <string.h>
@@ -45,15 +46,13 @@ static uint64_t reach_bytes(const struct uns_torch_tensor *local, const uint64_t
 /* Add the box [lo, lo + len) of the full tensor, which starts `skip` elements into dimension `dim`
  * of the local tensor. */
 static int add_box(const struct viewing *at, const struct uns_torch_tensor *local, const uint64_t *lo,
-		   const uint64_t *len, size_t dim, uint64_t skip, struct uns_rank_view *out,
-		   struct uns_err *err)
+		   const uint64_t *len, size_t dim, uint64_t skip, struct uns_rank_view *out, struct uns_err *err)
 {
 	struct uns_rank_part *part = UNS_NEW(at->scratch, struct uns_rank_part);
 	struct uns_box *box = UNS_NEW(at->scratch, struct uns_box);
 	uint64_t *strides, first = local->first_elem;
 
-	if (!part || !box)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(part && box, err);
 	if (skip)
 		first += skip * local->stride_elems[dim];
 	part->piece = (struct uns_piece){
@@ -71,9 +70,7 @@ static int add_box(const struct viewing *at, const struct uns_torch_tensor *loca
 		memcpy(box->len, len, local->n_dims * sizeof(*len));
 	}
 	if (!uns_strides_are_c_order(local->stride_elems, len, local->n_dims)) {
-		strides = UNS_NEW_N(&at->cat->arena, uint64_t, local->n_dims);
-		if (!strides)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(strides = UNS_NEW_N(&at->cat->arena, uint64_t, local->n_dims), err);
 		memcpy(strides, local->stride_elems, local->n_dims * sizeof(*strides));
 		part->piece.stride_elems = strides;
 	}
@@ -85,65 +82,34 @@ static int add_box(const struct viewing *at, const struct uns_torch_tensor *loca
 	return 0;
 }
 
-/* Extents of the local tensor as the boxes want them. */
-static struct uns_shape expected_local(const struct uns_local_shard *shard, size_t n_dims)
-{
-	struct uns_shape shape = shape_of(shard->len[0], n_dims);
-	size_t k;
-
-	for (k = 1; k < shard->n_boxes; k++)
-		shape.dim[shard->split_dim] += shard->len[k][shard->split_dim];
-	return shape;
-}
-
 static int check_local(const struct uns_local_shard *shard, const struct uns_torch_tensor *local,
 		       const struct uns_sharded_tensor *whole, struct uns_err *err)
 {
-	struct uns_shape want = expected_local(shard, whole->n_dims);
-	struct uns_shape found = shape_of(local->dims, local->n_dims);
+	struct uns_shape want = shape_of(shard->len[0], whole->n_dims), found = shape_of(local->dims, local->n_dims);
 	char a[128], b[128];
-
-	if (local->dtype != whole->dtype)
-		return uns_fail_with(
-			err, UNS_FINDING(.id = UNS_FOUND_RANK_TENSOR_MISTYPED,
-					 .found = uns_str(uns_dtype_info(local->dtype)->torch),
-					 .expected = uns_str(uns_dtype_info(whole->dtype)->torch)));
-	if (uns_shape_equal(&want, &found) ||
-	    (!has_elements(want.dim, want.n) && !has_elements(found.dim, found.n)))
-		return 0;
-	return uns_fail_with(
-		err, UNS_FINDING(.id = UNS_FOUND_RANK_PART_SHAPE,
-				 .found = uns_str(uns_shape_text(&found, a, sizeof(a))),
-				 .expected = uns_str(uns_shape_text(&want, b, sizeof(b)))));
-}
-
-static int view_shard(const struct viewing *at, const struct uns_local_shard *shard,
-		      const struct uns_sharded_tensor *whole, struct uns_rank_view *out,
-		      struct uns_err *err)
-{
-	struct uns_torch_tensor local;
-	uint64_t skip = 0;
 	size_t k;
 
-	UNS_TRY(uns_torch_tensor(at->source->torch, shard->tensor, &local, err));
-	UNS_TRY(check_local(shard, &local, whole, err));
-	for (k = 0; k < shard->n_boxes; k++) {
-		if (has_elements(shard->len[k], whole->n_dims))
-			UNS_TRY(add_box(at, &local, shard->lo[k], shard->len[k], shard->split_dim,
-					skip, out, err));
-		skip += shard->len[k][shard->split_dim];
-	}
-	return 0;
+	for (k = 1; k < shard->n_boxes; k++)
+		want.dim[shard->split_dim] += shard->len[k][shard->split_dim];
+	if (local->dtype != whole->dtype)
+		return UNS_FAIL_WITH(err, RANK_TENSOR_MISTYPED, .found = uns_str(uns_dtype_info(local->dtype)->torch),
+				     .expected = uns_str(uns_dtype_info(whole->dtype)->torch));
+	if (uns_shape_equal(&want, &found) || (!has_elements(want.dim, want.n) && !has_elements(found.dim, found.n)))
+		return 0;
+	return UNS_FAIL_WITH(err, RANK_PART_SHAPE, .found = uns_str(uns_shape_text(&found, a, sizeof(a))),
+			     .expected = uns_str(uns_shape_text(&want, b, sizeof(b))));
 }
 
-static int view_sharded(const struct viewing *at, const struct uns_value *v,
-			struct uns_rank_view *out, struct uns_err *err)
+static int view_sharded(const struct viewing *at, const struct uns_value *v, struct uns_rank_view *out,
+			struct uns_err *err)
 {
 	struct uns_sharded_tensor whole;
-	size_t i;
+	const struct uns_local_shard *shard;
+	struct uns_torch_tensor local;
+	uint64_t skip;
+	size_t i, k;
 
-	UNS_TRY(uns_dtensor_parse(at->source->torch, v, at->source->rank, at->scratch, &whole,
-				  err));
+	UNS_TRY(uns_dtensor_parse(at->source->torch, v, at->source->rank, at->scratch, &whole, err));
 	out->sharded = true;
 	out->tensor.dtype = whole.dtype;
 	out->tensor.shape = shape_of(whole.dims, whole.n_dims);
@@ -151,14 +117,23 @@ static int view_sharded(const struct viewing *at, const struct uns_value *v,
 	out->n_mesh = whole.n_mesh;
 	memcpy(out->mesh, whole.mesh, sizeof(out->mesh));
 	UNS_TRY(uns_shape_check(&out->tensor.shape, whole.dtype, err));
-	for (i = 0; i < whole.n_shards; i++)
-		UNS_TRY(view_shard(at, &whole.shard[i], &whole, out, err));
+	for (i = 0; i < whole.n_shards; i++) {
+		shard = &whole.shard[i];
+		UNS_TRY(uns_torch_tensor(at->source->torch, shard->tensor, &local, err));
+		UNS_TRY(check_local(shard, &local, &whole, err));
+		for (skip = 0, k = 0; k < shard->n_boxes; k++) {
+			if (has_elements(shard->len[k], whole.n_dims))
+				UNS_TRY(add_box(at, &local, shard->lo[k], shard->len[k], shard->split_dim, skip, out,
+						err));
+			skip += shard->len[k][shard->split_dim];
+		}
+	}
 	return 0;
 }
 
 /* A counter of optimizer steps, mostly. */
-static int read_number(const struct viewing *at, const struct uns_torch_tensor *local,
-		       struct uns_rank_view *out, struct uns_err *err)
+static int read_number(const struct viewing *at, const struct uns_torch_tensor *local, struct uns_rank_view *out,
+		       struct uns_err *err)
 {
 	unsigned size = uns_dtype_size(local->dtype);
 	uint8_t bytes[16];
@@ -166,8 +141,7 @@ static int read_number(const struct viewing *at, const struct uns_torch_tensor *
 
 	if (local->n_dims || (local->dtype != UNS_F32 && local->dtype != UNS_I64))
 		return 0;
-	UNS_TRY(uns_reader_pread(at->source->torch->r, bytes, size,
-				 local->data_bytes + local->first_elem * size, err));
+	UNS_TRY(uns_reader_pread(at->source->torch->r, bytes, size, local->data_bytes + local->first_elem * size, err));
 	memcpy(&f, bytes, sizeof(f));
 	out->value = local->dtype == UNS_F32 ? (double)f : (double)(int64_t)uns_le(bytes, size);
 	out->has_value = true;
@@ -192,9 +166,8 @@ static int view_plain(const struct viewing *at, const struct uns_value *v, struc
 	return add_box(at, &local, zeros, local.dims, 0, 0, out, err);
 }
 
-int uns_rank_view_open(struct uns_catalog *cat, struct uns_arena *scratch,
-		       const struct uns_rank_source *source, const struct uns_value *v,
-		       struct uns_rank_view *out, struct uns_err *err)
+int uns_rank_view_open(struct uns_catalog *cat, struct uns_arena *scratch, const struct uns_rank_source *source,
+		       const struct uns_value *v, struct uns_rank_view *out, struct uns_err *err)
 {
 	const struct viewing at = { cat, scratch, source };
 	const struct uns_rank_part *part;

@@ -34,8 +34,7 @@ struct uns_rank_view {
 
 /* v: a tensor or a wrapper. Parts live in `scratch`, strides in the catalog's arena. Reads local
  * headers, and a single number. -EBADMSG, -ENOTSUP without file and tensor. */
-int uns_rank_view_open(struct uns_catalog *cat, struct uns_arena *scratch,
-		       const struct uns_rank_source *source, const struct uns_value *v,
-		       struct uns_rank_view *out, struct uns_err *err);
+int uns_rank_view_open(struct uns_catalog *cat, struct uns_arena *scratch, const struct uns_rank_source *source,
+		       const struct uns_value *v, struct uns_rank_view *out, struct uns_err *err);
 
 #endif

@@ -19,7 +19,7 @@ struct uns_world_rng {
 	bool hide, keep;
 };
 
-int uns_world_ranks_add(const struct uns_catalog *cat, uint64_t world, struct uns_world_rng rng,
-			struct uns_vtree *out, struct uns_err *err);
+int uns_world_ranks_add(const struct uns_catalog *cat, uint64_t world, struct uns_world_rng rng, struct uns_vtree *out,
+			struct uns_err *err);
 
 #endif

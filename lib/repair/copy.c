@@ -1,5 +1,4 @@
-/* Writing what was planned: every other file as it is, by the file system's own means where it has
- * any. */
+/* Writing what was planned: every other file as it is, by the file system's own means where it has any. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -19,7 +18,7 @@ struct copying {
 	struct repair_watch *watch;
 };
 
-static int step(void *ctx, uint64_t n_bytes, struct uns_err *err)
+static int copied_step(void *ctx, uint64_t n_bytes, struct uns_err *err)
 {
 	struct repair_watch *w = ((struct copying *)ctx)->watch;
 
@@ -31,10 +30,10 @@ static int step(void *ctx, uint64_t n_bytes, struct uns_err *err)
 
 /* -- one file -- */
 
-static int copy_whole(struct copying *c, const char *path, const char *out, int to,
-		      struct uns_stat *st, struct uns_err *err)
+static int copy_whole(struct copying *c, const char *path, const char *out, int to, struct uns_stat *st,
+		      struct uns_err *err)
 {
-	const struct uns_copied told = { step, c };
+	const struct uns_copied told = { copied_step, c };
 	UNS_CLEANUP(uns_close_p) int from = -1;
 	struct uns_identity after;
 
@@ -46,10 +45,10 @@ static int copy_whole(struct copying *c, const char *path, const char *out, int 
 	return 0;
 }
 
-static int fill(struct copying *c, const char *path, const struct repair_file *plan,
-		const char *out, int to, struct uns_err *err)
+static int file_fill(struct copying *c, const char *path, const struct repair_file *plan, const char *out, int to,
+		     struct uns_err *err)
 {
-	struct uns_stat st = { .mode = 0644 };
+	struct uns_stat st;
 	struct timespec times[2];
 
 	if (plan && plan->text)
@@ -57,59 +56,68 @@ static int fill(struct copying *c, const char *path, const struct repair_file *p
 	if (plan)
 		return repair_torch_write(c->r, plan->torch, to, out, err);
 	UNS_TRY(copy_whole(c, path, out, to, &st, err));
-	times[0] = times[1] = (struct timespec){ .tv_sec = st.id.mtime_ns / 1000000000,
-						 .tv_nsec = st.id.mtime_ns % 1000000000 };
-	if (fchmod(to, st.mode | S_IWUSR) < 0 || futimens(to, times) < 0)
+	times[0] = times[1] =
+		(struct timespec){ .tv_sec = st.id.mtime_ns / 1000000000, .tv_nsec = st.id.mtime_ns % 1000000000 };
+	if (futimens(to, times) < 0)
 		return uns_fail_errno(out, err);
 	return 0;
 }
 
-static int write_file(struct copying *c, const char *path, const char *to,
-		      const struct repair_file *plan, struct uns_err *err)
+/* A file, or directory, has the mode of what it is a copy of, less the umask; one that is new has the usual mode. */
+static int mode_of(const struct copying *c, const char *path, mode_t usual, mode_t *out, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_close_p) int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	struct uns_stat st = { .mode = usual };
+	int code = uns_root_stat(c->r->u->root, path, true, &st, err);
 
-	if (fd < 0)
-		return uns_fail_errno(to, err);
-	UNS_TRY(fill(c, path, plan, to, fd, err));
-	return fsync(fd) < 0 ? uns_fail_errno(to, err) : 0;
+	*out = st.mode;
+	return code == -ENOENT ? 0 : code;
 }
 
-static int write_link(struct copying *c, const char *path, const char *to, struct uns_err *err)
+static int write_file(struct copying *c, const char *path, const char *to, const struct repair_file *plan,
+		      struct uns_err *err)
 {
-	const char *target;
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+	mode_t mode;
 
-	UNS_TRY(uns_root_readlink(c->r->u->root, path, &c->r->arena, &target, err));
-	return symlink(target, to) < 0 ? uns_fail_errno(to, err) : 0;
+	UNS_TRY(mode_of(c, path, 0644, &mode, err));
+	fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode | S_IWUSR);
+	if (fd < 0)
+		return uns_fail_errno(to, err);
+	UNS_TRY(file_fill(c, path, plan, to, fd, err));
+	return fsync(fd) < 0 ? uns_fail_errno(to, err) : 0;
 }
 
 /* -- directories -- */
 
-static int copy_dir(struct copying *c, const char *path, const char *to, int depth,
-		    struct uns_err *err);
+static int copy_dir(struct copying *c, const char *path, const char *to, int depth, struct uns_err *err);
 
-static int copy_entry(struct copying *c, const char *path, const char *to, enum uns_kind kind,
-		      int depth, struct uns_err *err)
+static int copy_entry(struct copying *c, const char *path, const char *to, enum uns_kind kind, int depth,
+		      struct uns_err *err)
 {
 	const struct repair_file *plan = repair_file_of(c->r, path);
+	mode_t mode;
+	const char *target;
 
 	if (plan && plan->drop)
 		return 0;
 	if (kind == UNS_KIND_DIR) {
-		if (mkdir(to, 0755) < 0)
+		UNS_TRY(mode_of(c, path, 0755, &mode, err));
+		if (mkdir(to, mode | S_IRWXU) < 0)
 			return uns_fail_errno(to, err);
 		return copy_dir(c, path, to, depth + 1, err);
 	}
 	if (plan || kind == UNS_KIND_FILE)
 		return write_file(c, path, to, plan, err);
-	if (kind == UNS_KIND_LINK)
-		return write_link(c, path, to, err);
+	if (kind == UNS_KIND_LINK) {
+		UNS_TRY(uns_root_readlink(c->r->u->root, path, &c->r->arena, &target, err));
+		return symlink(target, to) < 0 ? uns_fail_errno(to, err) : 0;
+	}
 	return uns_fail(err, -ENOTSUP, "%s is neither a file, a directory nor a link", path);
 }
 
 /* Files that are made and have no old form. */
-static int write_new(struct copying *c, const char *path, const struct uns_listing *list,
-		     const char *to, struct uns_err *err)
+static int write_new(struct copying *c, const char *path, const struct uns_listing *list, const char *to,
+		     struct uns_err *err)
 {
 	const char *name, *key;
 	char out[PATH_MAX];
@@ -131,8 +139,7 @@ static int write_new(struct copying *c, const char *path, const struct uns_listi
 	return 0;
 }
 
-static int copy_dir(struct copying *c, const char *path, const char *to, int depth,
-		    struct uns_err *err)
+static int copy_dir(struct copying *c, const char *path, const char *to, int depth, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_listing list;
@@ -145,17 +152,16 @@ static int copy_dir(struct copying *c, const char *path, const char *to, int dep
 	for (i = 0; i < list.n; i++) {
 		child = uns_path_join(&arena, path, list.v[i].name);
 		out = uns_arena_printf(&arena, "%s/%s", to, list.v[i].name);
-		if (!child || !out)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(child && out, err);
 		UNS_TRY(copy_entry(c, child, out, list.v[i].kind, depth, err));
 	}
 	UNS_TRY(write_new(c, path, &list, to, err));
 	return uns_sync_dir(to, err);
 }
 
-static int add_sizes(struct repair *r, const char *path, int depth, uint64_t *bytes,
-		     struct uns_err *err)
+static int add_sizes(struct repair *r, const char *path, int depth, uint64_t *bytes, struct uns_err *err)
 {
+	const struct walk others = { .u = r->u, .ctx = r, .unreadable = repair_visit_unreadable };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { 0 };
 	struct uns_listing list;
@@ -164,11 +170,9 @@ static int add_sizes(struct repair *r, const char *path, int depth, uint64_t *by
 	size_t i;
 
 	if (uns_root_list(r->u->root, path, &arena, &list, &why) < 0)
-		return repair_pass_over(r, path, &why, err);
+		return depth ? walk_past(&others, path, &why, err) : uns_fail_copy(err, &why);
 	for (i = 0; i < list.n && depth < MAX_DEPTH; i++) {
-		child = uns_path_join(&arena, path, list.v[i].name);
-		if (!child)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(child = uns_path_join(&arena, path, list.v[i].name), err);
 		if (repair_file_of(r, child))
 			continue;
 		if (list.v[i].kind == UNS_KIND_DIR)

@@ -20,9 +20,9 @@ enum { MAX_LEAF_NODES = 4096, BLOCK_ELEMS = 32 << 10 };
 struct rewrite {
 	struct repair_set *set;
 	struct repair_rank *f;
-	enum uns_dtype *site;      /* what each site of the pickle is to name; NONE = nobody says */
+	enum uns_dtype *site;      /* what each site of the pickle is to name; NONE = not determined */
 	size_t *by_value;          /* sites sorted by their value's address */
-	enum uns_dtype *from, *to; /* of storages; NONE = nobody says */
+	enum uns_dtype *from, *to; /* of storages; NONE = not determined */
 	size_t n_storages;
 	const struct repair_leaf *first_changed;
 	size_t n_changed;                /* leaves */
@@ -55,49 +55,33 @@ static int by_address(const void *a, const void *b, void *trace)
 	return (x > y) - (x < y);
 }
 
-/* The site that pushed a value; NULL = it came about otherwise. */
-static enum uns_dtype *site_of(const struct rewrite *w, const struct uns_value *v)
+/* This name of a floating type belongs to a tensor that is to be of its target's. */
+static int require_name(struct rewrite *w, const struct repair_leaf *leaf, const struct uns_value *v)
 {
 	const struct uns_pickle_trace *trace = &w->f->trace;
-	const size_t *site = w->by_value;
+	enum uns_dtype target = leaf->votes->target, t, *site;
+	bool storage;
 	size_t i;
 
-	UNS_SEARCH(i, trace->n, (uintptr_t)trace->v[site[i]].value < (uintptr_t)v);
-	return i < trace->n && trace->v[site[i]].value == v ? &w->site[site[i]] : NULL;
-}
-
-static bool is_right(const struct repair_leaf *leaf)
-{
-	return leaf->dtype == leaf->votes->target && leaf->declared == leaf->votes->target;
-}
-
-/* This name of a floating type belongs to a tensor that is to be of its target's. */
-static int require_name(struct rewrite *w, const struct repair_leaf *leaf,
-			const struct uns_value *v)
-{
-	enum uns_dtype target = leaf->votes->target, t, *site = site_of(w, v);
-	bool storage;
-
 	t = dtype_of_name(v->cls, &storage);
-	if (t == UNS_DTYPE_NONE || !uns_dtype_info(t)->is_float || !site)
-		return 0;
-	if (t != target && is_right(leaf))
+	UNS_SEARCH(i, trace->n, (uintptr_t)trace->v[w->by_value[i]].value < (uintptr_t)v);
+	if (t == UNS_DTYPE_NONE || !uns_dtype_info(t)->is_float || i == trace->n || trace->v[w->by_value[i]].value != v)
+		return 0; /* no floating type, or no site of the pickle pushed it */
+	site = &w->site[w->by_value[i]];
+	if (t != target && leaf->dtype == target && leaf->declared == target)
 		return 0; /* an attribute that speaks of something else */
 	if (*site != UNS_DTYPE_NONE && *site != target)
-		return repair_set_refuse(
-			w->set, "%s: %s shares its description with a tensor of another dtype",
-			w->f->path, leaf->votes->name);
+		return repair_set_refuse(w->set, "%s: %s shares its description with a tensor of another dtype",
+					 w->f->path, leaf->votes->name);
 	if (t != target && (!uns_dtype_info(target)->storage || !uns_dtype_info(t)->storage))
-		return repair_set_refuse(
-			w->set, "%s: %s would have to become %s, a dtype that has no storage "
-				"class of its own",
-			w->f->path, leaf->votes->name, uns_dtype_info(target)->torch);
+		return repair_set_refuse(w->set,
+					 "%s: %s would have to become %s, a dtype that has no storage class of its own",
+					 w->f->path, leaf->votes->name, uns_dtype_info(target)->torch);
 	*site = target;
 	return 0;
 }
 
-static int require_names(struct rewrite *w, const struct repair_leaf *leaf,
-			 const struct uns_value *v)
+static int require_names(struct rewrite *w, const struct repair_leaf *leaf, const struct uns_value *v)
 {
 	size_t i, n = 0;
 
@@ -118,17 +102,7 @@ static int require_names(struct rewrite *w, const struct repair_leaf *leaf,
 
 /* -- storages -- */
 
-static size_t count_storages(const struct uns_zip *zip)
-{
-	size_t i, n = 0, prefix = strlen(zip->prefix);
-
-	for (i = 0; i < zip->n; i++)
-		n += uns_str_starts(zip->v[i].name + prefix, "data/");
-	return n;
-}
-
-static int require_storage(struct rewrite *w, const struct repair_leaf *leaf,
-			   const struct uns_value *local)
+static int require_storage(struct rewrite *w, const struct repair_leaf *leaf, const struct uns_value *local)
 {
 	enum uns_dtype target = leaf->votes->target;
 	struct uns_torch_tensor t;
@@ -137,13 +111,11 @@ static int require_storage(struct rewrite *w, const struct repair_leaf *leaf,
 	if (uns_torch_tensor(&w->f->torch, local, &t, NULL) < 0)
 		return 0;
 	if (!uns_str_number(t.key, "", "", &key) || key >= w->n_storages)
-		return repair_set_refuse(
-			w->set, "%s: its storages are not numbered as torch.save numbers them",
-			w->f->path);
+		return repair_set_refuse(w->set, "%s: its storages are not numbered as torch.save numbers them",
+					 w->f->path);
 	if (w->to[key] != UNS_DTYPE_NONE && (w->to[key] != target || w->from[key] != t.dtype))
-		return repair_set_refuse(w->set,
-					 "%s: %s shares its storage with a tensor of another dtype",
-					 w->f->path, leaf->votes->name);
+		return repair_set_refuse(w->set, "%s: %s shares its storage with a tensor of another dtype", w->f->path,
+					 leaf->votes->name);
 	w->from[key] = t.dtype;
 	w->to[key] = target;
 	return 0;
@@ -157,9 +129,8 @@ static int require_leaf(struct rewrite *w, const struct repair_leaf *leaf)
 	size_t i;
 
 	if (!uns_cast_exists(leaf->dtype, target))
-		return repair_set_refuse(w->set, "%s: %s is %s, which cannot become %s", w->f->path,
-					 leaf->votes->name, uns_dtype_info(leaf->dtype)->torch,
-					 uns_dtype_info(target)->torch);
+		return repair_set_refuse(w->set, "%s: %s is %s, which cannot become %s", w->f->path, leaf->votes->name,
+					 uns_dtype_info(leaf->dtype)->torch, uns_dtype_info(target)->torch);
 	if (leaf->dtype != target) {
 		w->n_converted += leaf->n_elems;
 		if (!w->n_changed++)
@@ -170,8 +141,8 @@ static int require_leaf(struct rewrite *w, const struct repair_leaf *leaf)
 	if (!uns_dtype_info(target)->is_float)
 		return 0;
 	if (!uns_value_fits(leaf->value, MAX_LEAF_NODES, REPAIR_MAX_DEPTH))
-		return repair_set_refuse(w->set, "%s: the description of %s is too long",
-					 w->f->path, leaf->votes->name);
+		return repair_set_refuse(w->set, "%s: the description of %s is too long", w->f->path,
+					 leaf->votes->name);
 	return require_names(w, leaf, leaf->value);
 }
 
@@ -188,9 +159,11 @@ static enum uns_dtype *new_dtypes(struct uns_arena *arena, size_t n)
 static int rewrite_find(struct rewrite *w)
 {
 	struct uns_arena *arena = &w->set->arena;
-	size_t i, n = w->f->trace.n;
+	const struct uns_zip *zip = &w->f->torch.zip;
+	size_t i, n = w->f->trace.n, prefix = strlen(zip->prefix);
 
-	w->n_storages = count_storages(&w->f->torch.zip);
+	for (i = 0; i < zip->n; i++)
+		w->n_storages += uns_str_starts(zip->v[i].name + prefix, "data/");
 	w->site = new_dtypes(arena, n);
 	w->from = new_dtypes(arena, w->n_storages);
 	w->to = new_dtypes(arena, w->n_storages);
@@ -223,8 +196,7 @@ static int name_sites(const struct rewrite *w, const char **to)
 		if (want == UNS_DTYPE_NONE || is == want)
 			continue;
 		to[i] = uns_arena_printf(&w->set->arena, "torch.%s",
-					 storage ? uns_dtype_info(want)->storage
-						 : uns_dtype_info(want)->torch);
+					 storage ? uns_dtype_info(want)->storage : uns_dtype_info(want)->torch);
 		if (!to[i])
 			return -ENOMEM;
 		n++;
@@ -232,8 +204,7 @@ static int name_sites(const struct rewrite *w, const char **to)
 	return n;
 }
 
-static int find_storage(const struct rewrite *w, size_t i, struct repair_storage *out,
-			struct uns_err *err)
+static int find_storage(const struct rewrite *w, size_t i, struct repair_storage *out, struct uns_err *err)
 {
 	const struct uns_zip_record *rec;
 	char name[40];
@@ -242,9 +213,7 @@ static int find_storage(const struct rewrite *w, size_t i, struct repair_storage
 	rec = uns_zip_find(&w->f->torch.zip, name);
 	if (!rec)
 		return uns_fail(err, -ENOTSUP, "the record %s is missing", name);
-	*out = (struct repair_storage){ .len_bytes = rec->size_bytes,
-					.from = UNS_U8,
-					.to = UNS_U8 };
+	*out = (struct repair_storage){ .len_bytes = rec->size_bytes, .from = UNS_U8, .to = UNS_U8 };
 	if (w->to[i] != UNS_DTYPE_NONE && w->from[i] != w->to[i]) {
 		out->from = w->from[i];
 		out->to = w->to[i];
@@ -278,15 +247,12 @@ static int count_rounded(struct rewrite *w, const struct repair_storage *s, stru
 
 	if (s->from == s->to)
 		return 0;
-	buf = malloc((size_t)BLOCK_ELEMS * 8 * 3);
-	if (!buf)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(buf = malloc((size_t)BLOCK_ELEMS * 8 * 3), err);
 	there = buf + (size_t)BLOCK_ELEMS * 8;
 	back = there + (size_t)BLOCK_ELEMS * 8;
 	for (at = 0; at < elems; at += n) {
 		n = (size_t)uns_u64_min(BLOCK_ELEMS, elems - at);
-		UNS_TRY(uns_reader_pread(&w->f->reader, buf, n * from, s->at_bytes + at * from,
-					 err));
+		UNS_TRY(uns_reader_pread(&w->f->reader, buf, n * from, s->at_bytes + at * from, err));
 		uns_cast(s->from, buf, s->to, there, n);
 		uns_cast(s->to, there, s->from, back, n);
 		w->n_rounded += count_unlike(s->from, buf, back, n);
@@ -301,8 +267,7 @@ static const char *stem_of(struct uns_arena *arena, const struct uns_zip *zip)
 	return n ? uns_arena_strn(arena, zip->prefix, n - 1) : uns_arena_str(arena, "archive");
 }
 
-static int plan_torch(struct rewrite *w, const char *const *to, struct repair_torch **out,
-		      struct uns_err *err)
+static int plan_torch(struct rewrite *w, const char *const *to, struct repair_torch **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text pickle = UNS_TEXT_INIT;
 	struct uns_arena *arena = &w->set->r->arena;
@@ -310,22 +275,18 @@ static int plan_torch(struct rewrite *w, const char *const *to, struct repair_to
 	char *bytes;
 	size_t i;
 
-	if (!t)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(t, err);
 	t->path = w->f->path;
 	t->stem = stem_of(arena, &w->f->torch.zip);
 	t->n = w->n_storages;
 	t->storage = UNS_NEW_N(arena, struct repair_storage, t->n);
-	if (!t->stem || !t->storage)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(t->stem && t->storage, err);
 	for (i = 0; i < t->n; i++) {
 		UNS_TRY(find_storage(w, i, &t->storage[i], err));
 		UNS_TRY(count_rounded(w, &t->storage[i], err));
 	}
 	UNS_TRY(uns_pickle_rename(w->f->pickle, &w->f->trace, to, &pickle, err));
-	bytes = uns_arena_strn(arena, pickle.p, pickle.len);
-	if (!bytes)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(bytes = uns_arena_strn(arena, pickle.p, pickle.len), err);
 	t->pickle = uns_span_of(bytes, pickle.len);
 	*out = t;
 	return 0;
@@ -337,18 +298,16 @@ static int add_change(const struct rewrite *w)
 	const struct repair_leaf *leaf = w->first_changed;
 
 	if (!leaf)
-		return repair_change(
-			w->set->r, w->f->path, UNSHARD_CHANGE_DTYPE,
-			"the description of its tensors names the dtype that their data have");
+		return repair_change(w->set->r, w->f->path, UNSHARD_CHANGE_DTYPE,
+				     "the description of its tensors names the dtype that their data have");
 	if (w->n_rounded)
-		snprintf(rounded, sizeof(rounded), "%" PRIu64 " of %" PRIu64 " values were rounded",
-			 w->n_rounded, w->n_converted);
+		snprintf(rounded, sizeof(rounded), "%" PRIu64 " of %" PRIu64 " values were rounded", w->n_rounded,
+			 w->n_converted);
 	if (w->n_changed > 1)
 		snprintf(more, sizeof(more), " and %zu more", w->n_changed - 1);
 	return repair_change(w->set->r, w->f->path, UNSHARD_CHANGE_DTYPE,
-			     "%s%s from %s to %s, the dtype of most elements: %s", leaf->votes->name,
-			     more, uns_dtype_info(leaf->dtype)->torch,
-			     uns_dtype_info(leaf->votes->target)->torch, rounded);
+			     "%s%s from %s to %s, the dtype of most elements: %s", leaf->votes->name, more,
+			     uns_dtype_info(leaf->dtype)->torch, uns_dtype_info(leaf->votes->target)->torch, rounded);
 }
 
 /* *changed = there was something to do. */
@@ -380,8 +339,7 @@ static int plan_set(struct repair_set *set, bool *changed, struct uns_err *err)
 	struct rewrite *w = UNS_NEW_N(&set->arena, struct rewrite, set->n);
 	size_t i;
 
-	if (!w)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(w, err);
 	for (i = 0; i < set->n && !set->refused; i++) {
 		w[i] = (struct rewrite){ .set = set, .f = &set->rank[i] };
 		if (rewrite_find(&w[i]) < 0)
@@ -392,8 +350,7 @@ static int plan_set(struct repair_set *set, bool *changed, struct uns_err *err)
 	return 0;
 }
 
-/* "model_world_size_2_rank_*.pt": the name without its first rank number; false = a file of no
- * rank. */
+/* "model_world_size_2_rank_*.pt": the name without its first rank number; false = a file of no rank. */
 static bool set_of(const char *path, char *out, size_t size)
 {
 	const char *rank = strstr(uns_path_name(path), "rank");
@@ -410,7 +367,7 @@ static bool set_of(const char *path, char *out, size_t size)
 }
 
 /* The files of the first one's set, which are then done. */
-static int collect(struct repair_set *set, const char **path, size_t n)
+static int set_collect(struct repair_set *set, const char **path, size_t n)
 {
 	char mine[4096], other[4096];
 	size_t i;
@@ -434,7 +391,7 @@ static int repair_one_set(struct repair *r, struct repair_checkpoint *checkpoint
 {
 	UNS_CLEANUP(repair_set_fini) struct repair_set set = { .r = r, .checkpoint = checkpoint->path };
 	struct uns_err why = { 0 };
-	int code = collect(&set, path, n);
+	int code = set_collect(&set, path, n);
 
 	if (code == 0)
 		code = repair_set_read(&set, &why);
@@ -452,8 +409,7 @@ int repair_dtypes(struct repair *r, struct repair_checkpoint *checkpoint, const 
 	const struct uns_file *file;
 	size_t i, n = 0;
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	for (i = 0; i < cat->n_companions; i++) {
 		file = &cat->files[cat->companions[i].file];
 		if (!cat->companions[i].shard || file->missing || file->root != r->u->root ||

@@ -2,7 +2,6 @@
  * moments of a parameter count as one. */
 #include "repair/leaves.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,8 +30,7 @@ static int open_file(struct repair_set *set, struct repair_rank *f, struct uns_e
 	UNS_TRY(uns_root_open_file(set->r->u->root, f->path, &f->fd, &st, err));
 	f->open = (struct uns_open_file){ f->fd, f->path };
 	f->reader = uns_reader_of_file(&f->open, st.id.size);
-	UNS_TRY(uns_torchfile_open_traced(&f->reader, &set->arena, &f->torch, &f->pickle, &f->trace,
-					  err));
+	UNS_TRY(uns_torchfile_open_traced(&f->reader, &set->arena, &f->torch, &f->pickle, &f->trace, err));
 	if (f->torch.big_endian)
 		return uns_fail(err, -ENOTSUP, "its tensors are big-endian");
 	if (!uns_value_fits(f->torch.root, MAX_NODES, REPAIR_MAX_DEPTH))
@@ -42,25 +40,10 @@ static int open_file(struct repair_set *set, struct repair_rank *f, struct uns_e
 
 /* -- leaves -- */
 
-static struct repair_votes *votes_get(struct repair_set *set, const char *name)
+static int add_local(struct repair_set *set, struct repair_rank *f, struct repair_leaf *leaf, const struct uns_value *v)
 {
-	struct repair_votes *v = uns_map_get(&set->votes, name);
-
-	if (v)
-		return v;
-	v = UNS_NEW(&set->arena, struct repair_votes);
-	if (!v || !(v->name = uns_arena_str(&set->arena, name)) ||
-	    !uns_map_put(&set->votes, v->name, v, NULL))
-		return NULL;
-	v->target = UNS_DTYPE_NONE;
-	return v;
-}
-
-static int add_local(struct repair_set *set, struct repair_rank *f, struct repair_leaf *leaf,
-		     const struct uns_value *v)
-{
-	const struct uns_value **grown = uns_arena_grow(&set->arena, leaf->local, leaf->n_local,
-							leaf->n_local + 1, sizeof(*grown));
+	const struct uns_value **grown =
+		uns_arena_grow(&set->arena, leaf->local, leaf->n_local, leaf->n_local + 1, sizeof(*grown));
 	struct uns_torch_tensor t;
 	uint64_t n = 1;
 	size_t d;
@@ -93,12 +76,9 @@ static int add_locals(struct repair_set *set, struct repair_rank *f, struct repa
 	return 0;
 }
 
-static int add_leaf(struct repair_set *set, struct repair_rank *f, const struct uns_value *v,
-		    const char *name)
+static int add_leaf(struct repair_set *set, struct repair_rank *f, const struct uns_value *v, const char *name)
 {
-	struct repair_leaf leaf = { .value = v,
-				    .dtype = UNS_DTYPE_NONE,
-				    .declared = UNS_DTYPE_NONE };
+	struct repair_leaf leaf = { .value = v, .dtype = UNS_DTYPE_NONE, .declared = UNS_DTYPE_NONE };
 
 	UNS_TRY(add_locals(set, f, &leaf));
 	if (leaf.dtype == UNS_DTYPE_NONE)
@@ -107,29 +87,21 @@ static int add_leaf(struct repair_set *set, struct repair_rank *f, const struct 
 		leaf.declared = leaf.dtype;
 	if (!UNS_ARENA_ROOM(&set->arena, f->leaf, f->n_leaves, f->cap_leaves))
 		return -ENOMEM;
-	leaf.votes = votes_get(set, name);
-	if (!leaf.votes)
-		return -ENOMEM;
+	leaf.votes = uns_map_get(&set->votes, name);
+	if (!leaf.votes) {
+		leaf.votes = UNS_NEW(&set->arena, struct repair_votes);
+		if (!leaf.votes || !(leaf.votes->name = uns_arena_str(&set->arena, name)) ||
+		    !uns_map_put(&set->votes, leaf.votes->name, leaf.votes, NULL))
+			return -ENOMEM;
+		leaf.votes->target = UNS_DTYPE_NONE;
+	}
 	leaf.votes->elems[leaf.dtype] += leaf.n_elems;
 	leaf.votes->seen[leaf.dtype] = true;
 	f->leaf[f->n_leaves++] = leaf;
 	return 0;
 }
 
-static char *child_name(struct uns_arena *arena, const char *name, const struct uns_value *key,
-			size_t i)
-{
-	const char *text = uns_value_str(key);
-	int64_t number = (int64_t)i;
-
-	if (text)
-		return uns_arena_printf(arena, "%s%s%s", name, *name ? "." : "", text);
-	uns_value_int(key, &number);
-	return uns_arena_printf(arena, "%s%s%" PRId64, name, *name ? "." : "", number);
-}
-
-static int add_leaves(struct repair_set *set, struct repair_rank *f, const struct uns_value *v,
-		      const char *name)
+static int add_leaves(struct repair_set *set, struct repair_rank *f, const struct uns_value *v, const char *name)
 {
 	const bool dict = v->kind == UNS_VALUE_DICT;
 	const bool seq = v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE;
@@ -139,7 +111,7 @@ static int add_leaves(struct repair_set *set, struct repair_rank *f, const struc
 	if (uns_torch_is_tensor(v) || uns_dtensor_is(v))
 		return add_leaf(set, f, v, name);
 	for (i = 0; i < n; i++) {
-		child = child_name(&set->arena, name, dict ? v->pair[i].key : NULL, i);
+		child = uns_value_child_name(&set->arena, name, dict ? v->pair[i].key : NULL, i);
 		if (!child)
 			return -ENOMEM;
 		UNS_TRY(add_leaves(set, f, dict ? v->pair[i].value : v->item[i], child));
@@ -150,7 +122,7 @@ static int add_leaves(struct repair_set *set, struct repair_rank *f, const struc
 /* -- the majority -- */
 
 /* The type of more than half of the elements; or the only one. */
-static enum uns_dtype majority(const uint64_t *elems, const bool *seen)
+static enum uns_dtype votes_majority(const uint64_t *elems, const bool *seen)
 {
 	enum uns_dtype best = UNS_DTYPE_NONE;
 	uint64_t sum = 0;
@@ -162,9 +134,7 @@ static enum uns_dtype majority(const uint64_t *elems, const bool *seen)
 		if (seen[t] && (best == UNS_DTYPE_NONE || elems[t] > elems[best]))
 			best = (enum uns_dtype)t;
 	}
-	return n == 1 || (best != UNS_DTYPE_NONE && elems[best] > sum - elems[best])
-		       ? best
-		       : UNS_DTYPE_NONE;
+	return n == 1 || (best != UNS_DTYPE_NONE && elems[best] > sum - elems[best]) ? best : UNS_DTYPE_NONE;
 }
 
 static struct repair_votes *twin_of(struct repair_set *set, const struct repair_votes *v)
@@ -179,7 +149,7 @@ static struct repair_votes *twin_of(struct repair_set *set, const struct repair_
 }
 
 /* Adam keeps both moments in one type. */
-static void agree(struct repair_votes *a, struct repair_votes *b)
+static void votes_agree(struct repair_votes *a, struct repair_votes *b)
 {
 	struct repair_votes both = *a;
 	size_t t;
@@ -190,10 +160,10 @@ static void agree(struct repair_votes *a, struct repair_votes *b)
 		both.elems[t] += b->elems[t];
 		both.seen[t] |= b->seen[t];
 	}
-	a->target = b->target = majority(both.elems, both.seen);
+	a->target = b->target = votes_majority(both.elems, both.seen);
 }
 
-static int decide(struct repair_set *set)
+static int votes_decide(struct repair_set *set)
 {
 	struct repair_votes *v, *twin;
 	size_t at = 0;
@@ -201,21 +171,20 @@ static int decide(struct repair_set *set)
 
 	while (uns_map_next(&set->votes, &at, NULL, &value)) {
 		v = value;
-		v->target = majority(v->elems, v->seen);
+		v->target = votes_majority(v->elems, v->seen);
 	}
 	for (at = 0; uns_map_next(&set->votes, &at, NULL, &value);) {
 		twin = twin_of(set, value);
 		if (twin)
-			agree(value, twin);
+			votes_agree(value, twin);
 	}
 	for (at = 0; uns_map_next(&set->votes, &at, NULL, &value);) {
 		v = value;
 		if (v->target == UNS_DTYPE_NONE)
-			UNS_TRY(repair_set_refuse(
-				set,
-				"%s: no dtype of %s holds more than half of its elements, so no "
-				"dtype can be chosen",
-				set->checkpoint, v->name));
+			UNS_TRY(repair_set_refuse(set,
+						  "%s: no dtype of %s holds more than half of its elements, so no "
+						  "dtype can be chosen",
+						  set->checkpoint, v->name));
 	}
 	return 0;
 }
@@ -229,5 +198,5 @@ int repair_set_read(struct repair_set *set, struct uns_err *err)
 		if (add_leaves(set, f, f->torch.root, "") < 0)
 			return uns_oom(err);
 	}
-	return decide(set) < 0 ? uns_oom(err) : 0;
+	return votes_decide(set) < 0 ? uns_oom(err) : 0;
 }

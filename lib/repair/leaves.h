@@ -54,7 +54,6 @@ struct repair_set {
 int repair_set_read(struct repair_set *set, struct uns_err *err);
 void repair_set_fini(struct repair_set *set);
 /* As repair_refuse; nothing of this set is rewritten. */
-#define repair_set_refuse(set, ...) \
-	((set)->refused = true, repair_refuse((set)->r, __VA_ARGS__))
+#define repair_set_refuse(set, ...) ((set)->refused = true, repair_refuse((set)->r, __VA_ARGS__))
 
 #endif

@@ -18,8 +18,6 @@
 #include "out/disk.h"
 #include "out/target.h"
 
-enum { MAX_WALK_DEPTH = 64 };
-
 static void repair_fini(struct repair *r)
 {
 	uns_map_fini(&r->by_path);
@@ -28,62 +26,23 @@ static void repair_fini(struct repair *r)
 
 /* -- what is there, and what is wrong with it -- */
 
-static int add_checkpoint(struct repair *r, const struct dir_record *record)
+static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err *err)
 {
+	struct repair *r = ctx;
+
 	if (!UNS_ARENA_ROOM(&r->arena, r->checkpoint, r->n_checkpoints, r->cap_checkpoints))
-		return -ENOMEM;
-	r->checkpoint[r->n_checkpoints] =
-		(struct repair_checkpoint){ .path = uns_arena_str(&r->arena, record->path),
-				       .family = record->is.format->family };
-	return r->checkpoint[r->n_checkpoints++].path ? 0 : -ENOMEM;
-}
-
-static int find_checkpoints(struct repair *r, const char *path, int depth, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_err why = { 0 };
-	struct uns_listing list;
-	struct dir_record *record;
-	const char *child;
-	bool found;
-	size_t i;
-	int code;
-
-	if (record_get(r->u, path, &record, &why) < 0)
-		return repair_pass_over(r, path, &why, err);
-	found = record->is.format;
-	code = found ? add_checkpoint(r, record) : 0;
-	record_put(r->u, record);
-	if (found)
-		return code < 0 ? uns_oom(err) : 0;
-	if (uns_root_list(r->u->root, path, &arena, &list, &why) < 0)
-		return repair_pass_over(r, path, &why, err);
-	for (i = 0; i < list.n && depth < MAX_WALK_DEPTH; i++) {
-		child = uns_path_join(&arena, path, list.v[i].name);
-		if (!child)
-			return uns_oom(err);
-		if (session_walks_into(r->u, child, list.v[i].kind))
-			UNS_TRY(find_checkpoints(r, child, depth + 1, err));
-	}
-	return 0;
+		return uns_oom(err);
+	r->checkpoint[r->n_checkpoints++] = (struct repair_checkpoint){ .path = uns_arena_str(&r->arena, record->path),
+									.family = record->is.format->family };
+	return uns_arena_check(&r->arena, err);
 }
 
 struct problems {
 	struct repair *r;
-	bool of_copy;      /* which has no plan: the first problem says that it is not sound */
+	bool of_copy;      /* which has no plan: the first problem shows that it is not sound */
 	const char *first; /* of those that are of no checkpoint in the plan: nothing is done about them */
 	const struct repair_watch *watch;
 };
-
-static int note_stale(struct repair *r, const char *path, const char *problem)
-{
-	struct repair_stale stale = { uns_arena_str(&r->arena, path), problem };
-
-	if (!stale.path || !UNS_ARENA_ROOM(&r->arena, r->stale, r->n_stale, r->cap_stale))
-		return -ENOMEM;
-	r->stale[r->n_stale++] = stale;
-	return 0;
-}
 
 static int note_problem(void *ctx, const struct unshard_finding *f)
 {
@@ -91,6 +50,7 @@ static int note_problem(void *ctx, const struct unshard_finding *f)
 	struct repair *r = problems->r;
 	struct repair_checkpoint *p = r->checkpoint, *end = p + r->n_checkpoints;
 	bool saving = strcmp(f->check, "saving") == 0; /* there is no sound copy of it yet */
+	struct repair_stale stale;
 	const char *text;
 
 	if (f->severity != UNSHARD_PROBLEM && !saving)
@@ -98,8 +58,13 @@ static int note_problem(void *ctx, const struct unshard_finding *f)
 	text = uns_arena_str(&r->arena, f->text);
 	if (!text)
 		return -ENOMEM;
-	if (!problems->of_copy && f->file && strcmp(f->check, "tracker") == 0)
-		return note_stale(r, f->file, text);
+	if (!problems->of_copy && f->file && strcmp(f->check, "tracker") == 0) {
+		stale = (struct repair_stale){ uns_arena_str(&r->arena, f->file), text };
+		if (!stale.path || !UNS_ARENA_ROOM(&r->arena, r->stale, r->n_stale, r->cap_stale))
+			return -ENOMEM;
+		r->stale[r->n_stale++] = stale;
+		return 0;
+	}
 	for (; !problems->of_copy && !saving && p < end; p++) {
 		if (strcmp(p->path, f->path) != 0)
 			continue;
@@ -114,7 +79,7 @@ static int note_problem(void *ctx, const struct unshard_finding *f)
 }
 
 /* Reading is no progress of the writing: only whether to give up is asked. */
-static int asked(void *ctx, const struct unshard_progress *progress)
+static int checking_asked(void *ctx, const struct unshard_progress *progress)
 {
 	const struct repair_watch *w = ((struct problems *)ctx)->watch;
 
@@ -124,11 +89,11 @@ static int asked(void *ctx, const struct unshard_progress *progress)
 	return 0;
 }
 
-static int check(struct unshard *u, const char *path, bool deep, struct problems *problems,
-		 struct uns_err *err)
+static int check_directory(struct unshard *u, const char *path, bool deep, struct problems *problems,
+			   struct uns_err *err)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = problems,
-					     .progress = asked, .finding = note_problem };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = problems, .progress = checking_asked,
+					     .finding = note_problem };
 	struct unshard_error why = { 0 };
 	int code = unshard_check(u, path, deep ? UNSHARD_DEEP : 0, &calls, NULL, &why);
 
@@ -166,9 +131,7 @@ static int plan_checkpoint(struct repair *r, struct repair_checkpoint *p, struct
 	UNS_TRY(record_get(r->u, p->path, &record, err));
 	code = snapshot_get(r->u, record, &snap, &why);
 	if (code == 0) {
-		code = find_tracker(r, p, &snap->cat->summary) < 0
-			       ? uns_oom(err)
-			       : repair_dtypes(r, p, snap->cat, err);
+		code = find_tracker(r, p, &snap->cat->summary) < 0 ? uns_oom(err) : repair_dtypes(r, p, snap->cat, err);
 	} else if (code != -ENOMEM) {
 		code = 0; /* what cannot be opened at all is not repaired */
 	}
@@ -177,9 +140,8 @@ static int plan_checkpoint(struct repair *r, struct repair_checkpoint *p, struct
 	return code;
 }
 
-/* Every problem must be one that something is done about; whether that helps is found out by
- * checking the copy. */
-static int gate(const struct repair *r, const char *left, struct uns_err *err)
+/* Every problem must be one that something is done about; whether that helps is found out by checking the copy. */
+static int prove_repairable(const struct repair *r, const char *left, struct uns_err *err)
 {
 	size_t i;
 
@@ -190,52 +152,43 @@ static int gate(const struct repair *r, const char *left, struct uns_err *err)
 		if (r->checkpoint[i].problem && !r->checkpoint[i].changed && !r->checkpoint[i].dropped)
 			left = r->checkpoint[i].problem;
 	if (left)
-		return uns_fail(err, -ENODATA, "no sound copy can be made: %s%s%s", left,
-				r->refusal ? "; " : "", r->refusal ? r->refusal : "");
+		return uns_fail(err, -ENODATA, "no sound copy can be made: %s%s%s", left, r->refusal ? "; " : "",
+				r->refusal ? r->refusal : "");
 	if (!repair_is_needed(r) && r->refusal)
 		return uns_fail(err, -ENODATA, "no sound copy can be made: %s", r->refusal);
 	return 0;
 }
 
-static int plan(struct repair *r, bool deep, const struct repair_watch *watch, struct uns_err *err)
+static int repair_plan(struct repair *r, bool deep, const struct repair_watch *watch, struct uns_err *err)
 {
+	struct walk walk = {
+		.u = r->u, .ctx = r, .checkpoint = visit_checkpoint, .unreadable = repair_visit_unreadable
+	};
 	struct problems problems = { .r = r, .watch = watch };
 	size_t i;
 
-	UNS_TRY(find_checkpoints(r, r->path, 0, err));
+	UNS_TRY(walk_checkpoints(&walk, r->path, err));
 	if (!r->n_checkpoints)
 		return uns_fail(err, -ENODATA, "there is no checkpoint below %s",
 				*r->path ? r->path : uns_root_path(r->u->root));
-	UNS_TRY(check(r->u, r->path, deep, &problems, err));
+	UNS_TRY(check_directory(r->u, r->path, deep, &problems, err));
 	for (i = 0; i < r->n_checkpoints; i++)
 		UNS_TRY(plan_checkpoint(r, &r->checkpoint[i], err));
 	UNS_TRY(repair_trackers(r, err));
-	return gate(r, problems.first, err);
+	return prove_repairable(r, problems.first, err);
 }
 
 /* -- writing -- */
 
-/* OUT does not exist yet, or is empty; its directory is there and not in what is repaired. */
-static int find_target(struct repair *r, const char *out, struct uns_target *t, struct uns_err *err)
-{
-	char source[PATH_MAX];
-
-	if (snprintf(source, sizeof(source), "%s%s%s", r->u->real_root, *r->path ? "/" : "",
-		     r->path) >= (int)sizeof(source))
-		return uns_fail(err, -ENAMETOOLONG, "%s: the path is too long", out);
-	return uns_target_find(t, out, ".partial-XXXXXX", source, err);
-}
-
-/* As anybody would check it: by a session of its own. */
-static int check_copy(struct repair *r, const struct uns_target *t, bool deep,
-		      const struct repair_watch *watch, struct uns_err *err)
+/* Checks the copy by a session of its own, as `unshard check` would. */
+static int check_copy(struct repair *r, const struct uns_target *t, bool deep, const struct repair_watch *watch,
+		      struct uns_err *err)
 {
 	const struct unshard_options options = { UNSHARD_OPTIONS_INIT,
 						 .no_settling = true,
 						 .no_store = true,
 						 .weight_root = r->u->opt.format.weight_roots,
-						 .n_weight_root =
-							 r->u->opt.format.n_weight_roots,
+						 .n_weight_root = r->u->opt.format.n_weight_roots,
 						 .log = r->u->log.sink,
 						 .log_ctx = r->u->log.ctx,
 						 .log_level = (enum unshard_log_level)r->u->log.max_level };
@@ -246,20 +199,11 @@ static int check_copy(struct repair *r, const struct uns_target *t, bool deep,
 
 	if (code < 0)
 		return uns_fail(err, code, "%s", why.text);
-	code = check(u, uns_path_name(t->partial), deep, &problems, err);
+	code = check_directory(u, uns_path_name(t->partial), deep, &problems, err);
 	unshard_close(u);
 	if (code == 0 && problems.first)
-		return uns_fail(err, -EBADMSG, "the copy was not sound either and was removed: %s",
-				problems.first);
+		return uns_fail(err, -EBADMSG, "the copy was not sound either and was removed: %s", problems.first);
 	return code;
-}
-
-static int write_copy(struct repair *r, const struct uns_target *t, bool deep,
-		      struct repair_watch *watch, struct uns_err *err)
-{
-	UNS_TRY(repair_copy(r, t->partial, watch, err));
-	UNS_TRY(check_copy(r, t, deep, watch, err));
-	return uns_target_finish(t, err);
 }
 
 enum { ABANDONED_S = 60 }; /* a copy that was begun, and is not locked yet, is younger */
@@ -300,33 +244,41 @@ static void remove_abandoned(const struct uns_target *t)
 		closedir(parent);
 }
 
-static int make(struct repair *r, const char *out, bool deep, struct repair_watch *watch,
-		struct uns_err *err)
+static int repair_make(struct repair *r, const char *out, bool deep, struct repair_watch *watch, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int lock = -1;
 	struct uns_target t;
+	struct uns_stat top;
 	int code;
 
-	UNS_TRY(find_target(r, out, &t, err));
-	UNS_TRY(plan(r, deep, watch, err));
+	UNS_TRY(uns_target_find(&t, out, ".partial-XXXXXX", r->u->real_root, r->path, err));
+	UNS_TRY(repair_plan(r, deep, watch, err));
 	if (!repair_is_needed(r))
 		return 0;
 	UNS_TRY(repair_measure(r, r->path, &watch->total_bytes, err));
 	remove_abandoned(&t);
 	if (!mkdtemp(t.partial))
 		return uns_fail(err, -errno, "%s: %s", t.partial, strerror(errno));
-	/* Held while this process lives: nobody takes it for abandoned. */
+	/* Held while this process lives: another repair does not take it for abandoned. */
 	lock = open(t.partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (lock >= 0)
 		flock(lock, LOCK_SH);
-	code = write_copy(r, &t, deep, watch, err);
+	code = caller_writes(watch->caller, t.partial, err);
+	if (code == 0)
+		code = repair_copy(r, t.partial, watch, err);
+	if (code == 0)
+		code = check_copy(r, &t, deep, watch, err);
+	if (code == 0)
+		code = uns_root_stat(r->u->root, r->path, true, &top, err);
+	if (code == 0)
+		code = uns_target_finish(&t, top.mode, err);
 	if (code < 0)
 		uns_remove_tree(t.partial);
 	return code;
 }
 
-/* `code`: how the repair ended. What could not be read is told even where there is no copy. */
-static int hand_over(const struct repair *r, const struct caller *caller, int code)
+/* `code`: how the repair ended. What could not be read is reported even if there is no copy. */
+static int changes_hand_over(const struct repair *r, const struct caller *caller, int code)
 {
 	bool answered = code == 0 || code == -ENODATA || code == -EBADMSG;
 	int told = 0;
@@ -338,8 +290,8 @@ static int hand_over(const struct repair *r, const struct caller *caller, int co
 	return told ? told : code < 0 ? code : (int)r->n_unread;
 }
 
-int unshard_repair(unshard *u, const char *path, const char *out, unsigned flags,
-		   const struct unshard_calls *calls, struct unshard_error *error)
+int unshard_repair(unshard *u, const char *path, const char *out, unsigned flags, const struct unshard_calls *calls,
+		   struct unshard_error *error)
 {
 	UNS_CLEANUP(repair_fini) struct repair r = { .u = u, .path = path };
 	struct caller caller;
@@ -351,6 +303,6 @@ int unshard_repair(unshard *u, const char *path, const char *out, unsigned flags
 		code = caller_init(&caller, calls, &err);
 	if (code < 0)
 		return give_error(error, &err, code);
-	code = hand_over(&r, &caller, make(&r, out, flags & UNSHARD_DEEP, &watch, &err));
+	code = changes_hand_over(&r, &caller, repair_make(&r, out, flags & UNSHARD_DEEP, &watch, &err));
 	return give_error(error, &err, caller_fini(&caller, code));
 }

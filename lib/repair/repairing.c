@@ -1,4 +1,4 @@
-/* What a repair plans: changes to tell of, files that are not copied as they are, and why something was not derived. */
+/* What a repair plans: changes to report, files that are not copied as they are, and why something was not derived. */
 #include "repair/repairing.h"
 
 #include <stdarg.h>
@@ -7,8 +7,7 @@
 
 #include "base/array.h"
 
-int repair_change(struct repair *r, const char *path, enum unshard_change_kind kind,
-		  const char *fmt, ...)
+int repair_change(struct repair *r, const char *path, enum unshard_change_kind kind, const char *fmt, ...)
 {
 	char text[2048];
 	va_list ap;
@@ -18,8 +17,8 @@ int repair_change(struct repair *r, const char *path, enum unshard_change_kind k
 	va_end(ap);
 	if (!UNS_ARENA_ROOM(&r->arena, r->change, r->n_changes, r->cap_changes))
 		return -ENOMEM;
-	r->change[r->n_changes] = (struct unshard_change){ sizeof(struct unshard_change), path, kind,
-							   uns_arena_str(&r->arena, text) };
+	r->change[r->n_changes] =
+		(struct unshard_change){ sizeof(struct unshard_change), path, kind, uns_arena_str(&r->arena, text) };
 	return r->change[r->n_changes++].text ? 0 : -ENOMEM;
 }
 
@@ -64,27 +63,10 @@ int repair_leave_out(struct repair *r, const char *path, const char *why)
 	return repair_change(r, file.path, UNSHARD_CHANGE_UNREADABLE, "left out: %s", why);
 }
 
-int repair_pass_over(struct repair *r, const char *path, const struct uns_err *why,
-		     struct uns_err *err)
+int repair_visit_unreadable(void *ctx, const char *path, const struct uns_err *why, struct uns_err *err)
 {
 	char text[UNS_ERR_TEXT + 64];
 
-	switch (why->code) {
-	case -ENOENT:
-	case -ENOTDIR:
-		if (strcmp(path, r->path) != 0)
-			return 0; /* it has gone meanwhile */
-		break;
-	case -ENOMEM:
-	case -EINTR:
-	case -EMFILE:
-	case -ENFILE:
-		break;
-	default:
-		if (strcmp(path, r->path) == 0)
-			break;
-		snprintf(text, sizeof(text), "it cannot be read: %s", why->text);
-		return repair_leave_out(r, path, text) < 0 ? uns_oom(err) : 0;
-	}
-	return uns_fail_copy(err, why);
+	snprintf(text, sizeof(text), "it cannot be read: %s", why->text);
+	return repair_leave_out(ctx, path, text) < 0 ? uns_oom(err) : 0;
 }

@@ -3,8 +3,7 @@
 #ifndef UNS_REPAIR_REPAIRING_H
 #define UNS_REPAIR_REPAIRING_H
 
-#include "api/caller.h"
-#include "session/session.h"
+#include "session/walk.h"
 
 /* A torch file again, with storages of another type. */
 struct repair_torch {
@@ -14,7 +13,7 @@ struct repair_torch {
 	struct repair_storage {
 		uint64_t at_bytes, len_bytes; /* in the file */
 		enum uns_dtype from, to;      /* U8 = as it is */
-	} * storage;                          /* data/0, data/1, .. */
+	} *storage;     /* data/0, data/1, .. */
 	size_t n;
 };
 
@@ -59,17 +58,14 @@ struct repair {
 };
 
 __attribute__((format(printf, 4, 5))) int repair_change(struct repair *r, const char *path,
-							enum unshard_change_kind kind,
-							const char *fmt, ...);
-/* Remember why nothing was derived, where that says more than the problem itself. */
+							enum unshard_change_kind kind, const char *fmt, ...);
+/* Remembers why nothing was derived, if the reason is more exact than the problem. */
 __attribute__((format(printf, 2, 3))) int repair_refuse(struct repair *r, const char *fmt, ...);
 int repair_plan_file(struct repair *r, const struct repair_file *file);
 /* Directory `path` is left out of the copy; `why` is a sentence. */
 int repair_leave_out(struct repair *r, const char *path, const char *why);
-/* Directory `path` cannot be listed because of `why`: it is left out of the copy, and that is one of the
- * changes. Fails where that is no fault of this directory, or where it is the one to be repaired. */
-int repair_pass_over(struct repair *r, const char *path, const struct uns_err *why,
-		     struct uns_err *err);
+/* A directory that cannot be read (session/walk.h) is left out of the copy, which is one of the changes. */
+int repair_visit_unreadable(void *repair, const char *path, const struct uns_err *why, struct uns_err *err);
 /* Something is planned that is worth a copy. */
 static inline bool repair_is_needed(const struct repair *r)
 {

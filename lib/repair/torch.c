@@ -34,7 +34,8 @@ static int add_storage(struct rewriting *w, uint32_t file, size_t i, const struc
 				      .root = "",
 				      .role = UNS_ROLE_OTHER,
 				      .dtype = s->from,
-				      .shape = { .n = 1, .dim = { elems } }, UNS_TENSOR_ALONE };
+				      .shape = { .n = 1, .dim = { elems } },
+				      UNS_TENSOR_ALONE };
 	const struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
 					 .range = { 0, elems },
 					 .file = file,
@@ -43,14 +44,12 @@ static int add_storage(struct rewriting *w, uint32_t file, size_t i, const struc
 					 .offset_bytes = s->at_bytes,
 					 .length_bytes = s->len_bytes };
 
-	if (!name)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(name, err);
 	UNS_TRY(uns_catalog_add_tensor(w->cat, &t, &file, err));
 	return elems ? uns_catalog_add_piece(w->cat, &piece, err) : 0;
 }
 
-static int open_storages(struct repair *r, const struct repair_torch *torch, struct rewriting *w,
-			 struct uns_err *err)
+static int open_storages(struct repair *r, const struct repair_torch *torch, struct rewriting *w, struct uns_err *err)
 {
 	uint32_t file;
 	size_t i;
@@ -72,11 +71,9 @@ static int lay_out(const struct repair_torch *torch, struct rewriting *w, struct
 	};
 	size_t i;
 
-	if (!leaf)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(leaf, err);
 	for (i = 0; i < torch->n; i++) {
-		leaf[i] = (struct uns_torch_leaf){ .out = torch->storage[i].to,
-						   .shape = w->cat->tensors[i].shape };
+		leaf[i] = (struct uns_torch_leaf){ .out = torch->storage[i].to, .shape = w->cat->tensors[i].shape };
 		if (torch->storage[i].len_bytes)
 			leaf[i].tensor = &w->cat->tensors[i];
 		else
@@ -86,16 +83,14 @@ static int lay_out(const struct repair_torch *torch, struct rewriting *w, struct
 	return uns_backing_crcs_find(w->backing, &w->layout, NULL, err);
 }
 
-int repair_torch_write(struct repair *r, const struct repair_torch *torch, int fd, const char *out,
-		       struct uns_err *err)
+int repair_torch_write(struct repair *r, const struct repair_torch *torch, int fd, const char *out, struct uns_err *err)
 {
 	UNS_CLEANUP(rewriting_fini) struct rewriting w = { 0 };
 	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(WRITE_BYTES);
 	uint64_t at;
 	ssize_t n;
 
-	if (!buf)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(buf, err);
 	UNS_TRY(open_storages(r, torch, &w, err));
 	UNS_TRY(lay_out(torch, &w, err));
 	for (at = 0; at < w.layout.size_bytes; at += (uint64_t)n) {

@@ -4,10 +4,9 @@
  *   RUN/checkpoint_tracker.json            {"last_global_step": 10}  EasyR1    the same
  *   RUN/latest                             "global_step10"           DeepSpeed RUN/global_step10
  *
- * Which of them a checkpoint's run keeps, and where, is a fact of the checkpoint: where it has none, none is made.
- * One that names a sound checkpoint stays, even where there is a later one: that may be on purpose.
- * Source: verl 0.9.1, EasyR1 b44b311, deepspeed 0.19.8 (which want what is written here and no
- * more). */
+ * Which of them a checkpoint's run keeps, and where, is a fact of the checkpoint: where it has none, none is made. One
+ * that names a sound checkpoint stays, even where there is a later one: that may be on purpose. Source: verl 0.9.1,
+ * EasyR1 b44b311, deepspeed 0.19.8 (which want what is written here and no more). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -94,8 +93,7 @@ static int add_save_of(struct run *run, const char *path, bool sound, bool unrea
 }
 
 /* A trainer's directory with its tags in it is one checkpoint, and its own run. */
-static int add_tags(struct repair *r, struct run *run, const struct repair_checkpoint *p,
-		    struct uns_err *err)
+static int add_tags(struct repair *r, struct run *run, const struct repair_checkpoint *p, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { 0 };
@@ -107,16 +105,14 @@ static int add_tags(struct repair *r, struct run *run, const struct repair_check
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);
 	for (i = 0; i < list.n; i++)
-		if (list.v[i].kind == UNS_KIND_DIR &&
-		    uns_str_number(list.v[i].name, "global_step", "", &n))
+		if (list.v[i].kind == UNS_KIND_DIR && uns_str_number(list.v[i].name, "global_step", "", &n))
 			UNS_TRY(add_save(run, list.v[i].name, is_sound(p), false));
 	return 0;
 }
 
 static int find_saves(struct repair *r, struct run *run, struct uns_err *err)
 {
-	const enum uns_family family = run->tracker == UNS_TRACKER_DEEPSPEED ? UNS_FAMILY_ZERO
-									     : UNS_FAMILY_RANKS;
+	const enum uns_family family = run->tracker == UNS_TRACKER_DEEPSPEED ? UNS_FAMILY_ZERO : UNS_FAMILY_RANKS;
 	const struct repair_checkpoint *p = r->checkpoint, *end = p + r->n_checkpoints;
 	size_t i;
 
@@ -130,7 +126,7 @@ static int find_saves(struct repair *r, struct run *run, struct uns_err *err)
 	return 0;
 }
 
-/* -- what the tracker says -- */
+/* -- what the tracker names -- */
 
 static const char *step_name(struct run *run, int64_t step)
 {
@@ -138,7 +134,7 @@ static const char *step_name(struct run *run, int64_t step)
 }
 
 /* The save that it names; NULL = none that can be read. */
-static const char *named(struct run *run, struct uns_span text)
+static const char *save_named(struct run *run, struct uns_span text)
 {
 	size_t n = uns_span_left(&text);
 	int64_t step;
@@ -165,7 +161,7 @@ static const struct save *last_sound(const struct run *run)
 	return last;
 }
 
-/* DeepSpeed's tags may be called anything; only numbers say which one is the last. */
+/* DeepSpeed's tags may be called anything; only numbers show which one is the last. */
 static bool is_ordered(const struct run *run)
 {
 	size_t i, n_sound = 0, n_numbers = 0;
@@ -193,8 +189,7 @@ static const char *easyr1_text(struct run *run, struct uns_span old, const char 
 		return uns_arena_printf(run->arena, "{\n  \"last_global_step\": %s\n}", number);
 	cJSON_DeleteItemFromObjectCaseSensitive(json, "last_global_step");
 	cJSON_DeleteItemFromObjectCaseSensitive(json, "last_actor_path");
-	best = uns_json_int(json, "best_global_step", &step) ? save_find(run, step_name(run, step))
-							     : NULL;
+	best = uns_json_int(json, "best_global_step", &step) ? save_find(run, step_name(run, step)) : NULL;
 	if (!best || !best->sound) {
 		cJSON_DeleteItemFromObjectCaseSensitive(json, "best_global_step");
 		cJSON_DeleteItemFromObjectCaseSensitive(json, "best_val_reward_score");
@@ -242,40 +237,34 @@ static int drop_unsound(struct repair *r, const struct run *run)
 	return 0;
 }
 
-static int rebuild(struct repair *r, struct run *run, const char *path, struct uns_span old,
-		   const char *said)
+static int tracker_rebuild(struct repair *r, struct run *run, const char *path, struct uns_span old, const char *said)
 {
 	const struct save *last = last_sound(run), *before = save_find(run, said);
 	struct repair_file file = { .path = path };
 
 	if (!last)
-		return repair_refuse(r, "no checkpoint of %s is sound",
-				     *run->path ? run->path : ".");
+		return repair_refuse(r, "no checkpoint of %s is sound", *run->path ? run->path : ".");
 	if (!is_ordered(run))
-		return repair_refuse(r,
-				     "the names of the tags in %s do not show which tag is the last",
+		return repair_refuse(r, "the names of the tags in %s do not show which tag is the last",
 				     *run->path ? run->path : ".");
 	file.text = text_of(run, old, last);
 	if (!file.text)
 		return -ENOMEM;
 	UNS_TRY(repair_plan_file(r, &file));
 	if (said)
-		UNS_TRY(repair_change(r, path, UNSHARD_CHANGE_TRACKER, "names %s now; before, %s, %s",
-				      last->name, said,
-				      !before		? "which does not exist"
+		UNS_TRY(repair_change(r, path, UNSHARD_CHANGE_TRACKER, "names %s now; before, %s, %s", last->name, said,
+				      !before          ? "which does not exist"
 				      : before->unread ? "which cannot be read"
 						       : "which is not sound"));
 	else
-		UNS_TRY(repair_change(r, path, UNSHARD_CHANGE_TRACKER,
-				      "new: it names %s, the last sound checkpoint",
+		UNS_TRY(repair_change(r, path, UNSHARD_CHANGE_TRACKER, "new: it names %s, the last sound checkpoint",
 				      last->name));
 	return drop_unsound(r, run);
 }
 
 /* of_unread: only if the tracker names what cannot be read. That alone is no reason for a copy; a copy that
  * is made anyway has another tracker. */
-static int look_at_tracker(struct repair *r, struct run *run, const char *path, bool of_unread,
-			   struct uns_err *err)
+static int look_at_tracker(struct repair *r, struct run *run, const char *path, bool of_unread, struct uns_err *err)
 {
 	const char *said = NULL;
 	struct uns_span text = uns_span_of("", 0);
@@ -284,15 +273,14 @@ static int look_at_tracker(struct repair *r, struct run *run, const char *path, 
 	int code;
 
 	UNS_TRY(find_saves(r, run, err));
-	code = uns_root_read_file(r->u->root, path, UNS_TRACKER_MAX_BYTES, &r->arena, &text, NULL,
-				  &why);
+	code = uns_root_read_file(r->u->root, path, UNS_TRACKER_MAX_BYTES, &r->arena, &text, NULL, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why)); /* then it is there: no reason for another */
 	if (code == 0)
-		said = named(run, text);
+		said = save_named(run, text);
 	save = save_find(run, said);
 	if (!run->n || (save && save->sound) || (save && save->unread) != of_unread)
 		return 0;
-	return rebuild(r, run, path, text, said);
+	return tracker_rebuild(r, run, path, text, said);
 }
 
 static int look_at_trackers(struct repair *r, bool of_unread, struct uns_err *err)

@@ -1,6 +1,5 @@
-/* veRL and EasyR1 save one set of files for each number of ranks, and never delete those of another one
- * that were there: which one is current is said by fsdp_config.json, or by being the only one that
- * is whole. */
+/* veRL and EasyR1 save one set of files for each number of ranks, and never delete those of another one that were
+ * there: the current one is named by fsdp_config.json, or is the only one that is whole. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -43,19 +42,6 @@ static struct world *world_get(struct worlds *w, int64_t size)
 	return &w->v[w->n++];
 }
 
-static void count(const struct uns_listing *list, struct worlds *out)
-{
-	struct uns_rank_name name;
-	struct world *world;
-	size_t i;
-
-	for (i = 0; i < list->n; i++) {
-		world = is_rank_file(&list->v[i], &name) ? world_get(out, name.world) : NULL;
-		if (world)
-			world->n[name.kind]++;
-	}
-}
-
 static bool is_whole(const struct world *w)
 {
 	size_t size = (size_t)w->size, n_optim = w->n[UNS_RANK_OPTIM];
@@ -63,7 +49,7 @@ static bool is_whole(const struct world *w)
 	return w->n[UNS_RANK_MODEL] == size && (!n_optim || n_optim == size);
 }
 
-/* The number of ranks that fsdp_config.json says; 0 = there is none that does. */
+/* The number of ranks in fsdp_config.json; 0 = it has none, or there is no such file. */
 static int find_configured(struct repair *r, const char *dir, int64_t *world, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
@@ -73,8 +59,7 @@ static int find_configured(struct repair *r, const char *dir, int64_t *world, st
 	int code;
 
 	*world = 0;
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	code = uns_root_read_file(r->u->root, path, MAX_JSON, &r->arena, &text, NULL, &why);
 	if (code == 0)
 		code = uns_json_parse(text, &json, &why);
@@ -85,8 +70,8 @@ static int find_configured(struct repair *r, const char *dir, int64_t *world, st
 	return 0;
 }
 
-/* The one that is current; NULL = nothing says so. */
-static const struct world *choose(const struct worlds *w, int64_t said, const char **why)
+/* The one that is current; NULL = not known. */
+static const struct world *world_choose(const struct worlds *w, int64_t said, const char **why)
 {
 	const struct world *whole = NULL;
 	size_t i, n = 0;
@@ -120,8 +105,8 @@ static int drop_others(struct repair *r, struct repair_checkpoint *checkpoint, c
 			return -ENOMEM;
 		UNS_TRY(repair_plan_file(r, &file));
 		UNS_TRY(repair_change(r, file.path, UNSHARD_CHANGE_STALE,
-				      "left out: it belongs to a save on %" PRId64
-				      " ranks, and the save on %" PRId64 " is current (%s)",
+				      "left out: it belongs to a save on %" PRId64 " ranks, and the save on %" PRId64
+				      " is current (%s)",
 				      name.world, kept->size, why));
 	}
 	checkpoint->changed = true;
@@ -133,6 +118,9 @@ int repair_worlds(struct repair *r, struct repair_checkpoint *checkpoint, struct
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const struct world *kept;
 	struct worlds worlds = { 0 };
+	struct uns_rank_name name;
+	struct world *world;
+	size_t i;
 	struct uns_listing list;
 	int64_t configured;
 	const char *why;
@@ -141,18 +129,21 @@ int repair_worlds(struct repair *r, struct repair_checkpoint *checkpoint, struct
 	if (checkpoint->family != UNS_FAMILY_RANKS)
 		return 0;
 	UNS_TRY(uns_root_list(r->u->root, checkpoint->path, &arena, &list, err));
-	count(&list, &worlds);
+	for (i = 0; i < list.n; i++) {
+		world = is_rank_file(&list.v[i], &name) ? world_get(&worlds, name.world) : NULL;
+		if (world)
+			world->n[name.kind]++;
+	}
 	if (worlds.n < 2)
 		return 0;
 	UNS_TRY(find_configured(r, checkpoint->path, &configured, err));
-	kept = worlds.too_many ? NULL : choose(&worlds, configured, &why);
+	kept = worlds.too_many ? NULL : world_choose(&worlds, configured, &why);
 	if (kept)
 		code = drop_others(r, checkpoint, &list, kept, why);
 	else
 		code = repair_refuse(r,
-				     "%s holds files of saves on %zu different numbers of ranks, and "
-				     "neither fsdp_config.json nor their completeness says which save is "
-				     "current",
+				     "%s holds files of saves on %zu different numbers of ranks, and neither "
+				     "fsdp_config.json nor their completeness says which save is current",
 				     checkpoint->path, worlds.n);
 	return code < 0 ? uns_oom(err) : 0;
 }

@@ -103,17 +103,15 @@ bool records_changed_lately(const struct record_table *t, int64_t newest_ns)
 
 /* What was made of a checkpoint while it was young is not kept: a write may have been going on that had
  * changed its times before, and does not change them again. */
-static bool has_settled(const struct record_table *t, const struct dir_record *record,
-			const struct examined *f)
+static bool has_settled(const struct record_table *t, const struct dir_record *record, const struct examined *f)
 {
 	return record->young && !records_changed_lately(t, f->newest_ns);
 }
 
-static bool same_as_known(const struct record_table *t, const struct dir_record *record,
-			 const struct examined *f)
+static bool same_as_known(const struct record_table *t, const struct dir_record *record, const struct examined *f)
 {
-	return record->known && record->is.format == f->format && !has_settled(t, record, f) &&
-	       (f->still_plain || record->is.begun == f->begun) && record->is.generation == f->generation &&
+	return record->known && record->is.format == f->format && !record->stale && !has_settled(t, record, f) &&
+	       (f->same || (!f->format && record->is.begun == f->begun)) &&
 	       uns_identity_equal(&record->is.stat.id, &f->stat.id) && record->is.stat.mode == f->stat.mode;
 }
 
@@ -122,22 +120,20 @@ static bool same_as_known(const struct record_table *t, const struct dir_record 
 static void record_update(const struct record_table *t, struct dir_record *record, struct examined *f,
 			  struct uns_capture **capture)
 {
-	struct examined was = record->is;
+	struct uns_inputs *was = record->is.inputs;
 
 	__atomic_store_n(&record->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
 	if (!record->known) {
 		record->young = f->format && records_changed_lately(t, f->newest_ns);
 		record->is = *f;
-		f->watched = was.watched;
+		f->inputs = NULL;
 		record->known = true;
 	} else {
 		record->is.at_ns = f->at_ns;
 		record->is.facts = f->facts;
-		record->is.state_id = f->state_id;
-		record->is.state_whole = f->state_whole;
-		if (!f->still_plain) {
-			record->is.watched = f->watched;
-			f->watched = was.watched;
+		if (!f->format) {
+			record->is.inputs = f->inputs;
+			f->inputs = was;
 		}
 	}
 	if (!record->capture_taken) {
@@ -152,7 +148,7 @@ static void record_update(const struct record_table *t, struct dir_record *recor
 /* A record is constant once known, but for when it was looked at and what was concluded from it: where
  * what was examined differs, `fresh` replaces it. Returns the one that it is now. */
 static struct dir_record *record_renew(struct record_table *t, struct dir_record *record, struct dir_record **fresh,
-				 struct dir_record **old)
+				       struct dir_record **old)
 {
 	struct dir_record *now = record;
 
@@ -188,8 +184,7 @@ static int conclude(struct record_table *t, struct dir_record *record, int code,
 {
 	struct dir_record *fresh = NULL, *now = NULL, *old = NULL;
 
-	if (code == 0 && record->known && !same_as_known(t, record, f) &&
-	    !(fresh = record_new(record->path)))
+	if (code == 0 && record->known && !same_as_known(t, record, f) && !(fresh = record_new(record->path)))
 		code = uns_oom(err);
 	pthread_mutex_lock(t->lock);
 	record->busy = false;
@@ -215,17 +210,30 @@ static int conclude(struct record_table *t, struct dir_record *record, int code,
 	return code;
 }
 
-static struct examiner examiner_of(const struct record_table *t, const struct dir_record *record)
+/* What the record is at this moment, for an examination without the lock; ends with examined_fini. Lock held. */
+static struct examined copy_known(const struct dir_record *record)
 {
-	return (struct examiner){ .root = t->root, .hidden = t->hidden, .lists = t->lists,
-				  .store = t->store, .path = record->path, .before = record->known ? &record->is : NULL };
+	struct examined copy = record->is;
+
+	uns_inputs_ref(copy.inputs);
+	return copy;
 }
 
-static int find_record(struct record_table *t, const char *path, struct dir_record **out,
-		      struct uns_err *err)
+static struct examiner examiner_of(const struct record_table *t, const struct dir_record *record,
+				   const struct examined *before)
+{
+	return (struct examiner){ .root = t->root,
+				  .hidden = t->hidden,
+				  .lists = t->lists,
+				  .store = t->store,
+				  .path = record->path,
+				  .before = record->known ? before : NULL };
+}
+
+static int find_record(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err)
 {
 	struct uns_capture *capture = NULL;
-	struct examined found;
+	struct examined found, before = { 0 };
 	struct dir_record *record;
 	struct examiner x;
 	bool fresh;
@@ -233,14 +241,17 @@ static int find_record(struct record_table *t, const char *path, struct dir_reco
 
 	pthread_mutex_lock(t->lock);
 	record = record_acquire(t, path, &fresh);
+	if (record && !fresh)
+		before = copy_known(record);
 	pthread_mutex_unlock(t->lock);
 	if (!record)
 		return uns_oom(err);
 	*out = record;
 	if (fresh)
 		return 0;
-	x = examiner_of(t, record);
+	x = examiner_of(t, record, &before);
 	code = examine(&x, &found, &capture, err);
+	examined_fini(&before);
 	return conclude(t, record, code, &found, capture, out, err);
 }
 
@@ -282,9 +293,10 @@ void records_put(struct record_table *t, struct dir_record *record)
 		unref(t, record, 1);
 }
 
-void records_suspect(struct record_table *t, struct dir_record *record)
+void records_suspect(struct record_table *t, struct dir_record *record, bool stale)
 {
 	pthread_mutex_lock(t->lock);
+	record->stale |= stale;
 	record->checked_ns = uns_now_ns() - t->recheck_ns;
 	pthread_mutex_unlock(t->lock);
 }
@@ -321,7 +333,7 @@ bool records_outdated(struct record_table *t, const char *path, int64_t ctime_ns
 		outdated = uns_root_stat(t->root, path, true, &now, NULL) < 0 ||
 			   !uns_identity_equal(&record->is.stat.id, &now.id);
 	if (outdated)
-		records_suspect(t, record);
+		records_suspect(t, record, false);
 	unref(t, record, 1);
 	return outdated;
 }
@@ -338,39 +350,62 @@ void records_fini(struct record_table *t)
 	uns_map_fini(&t->map);
 }
 
-/* `was`: a copy, because another thread may be examining the record. */
-static int capture_again(struct record_table *t, const struct dir_record *was, struct uns_capture **out,
-			 struct uns_err *err)
+static int capture_again(struct record_table *t, const struct dir_record *record, const struct examined *was,
+			 struct uns_capture **out, struct uns_err *err)
 {
-	struct examiner x = examiner_of(t, was);
+	struct examiner x = examiner_of(t, record, was);
 	struct examined now;
 
 	UNS_TRY(examine(&x, &now, out, err));
 	examined_fini(&now);
-	if (now.format == was->is.format && now.generation == was->is.generation)
+	if (now.format == was->format && now.same)
 		return 0;
 	uns_capture_free(*out);
 	*out = NULL;
-	return uns_fail(err, -ESTALE, "%s has changed", was->path);
+	return uns_fail(err, -ESTALE, "%s has changed", record->path);
 }
 
-int records_capture(struct record_table *t, struct dir_record *record, struct uns_capture **out,
-		   struct uns_err *err)
+int records_capture(struct record_table *t, struct dir_record *record, struct uns_capture **out, struct uns_err *err)
 {
-	struct dir_record was;
-	int code;
+	struct examined was;
+	int code = 0;
 
 	pthread_mutex_lock(t->lock);
-	was = *record;
+	was = copy_known(record);
 	*out = UNS_TAKE(record->capture);
 	record->capture_taken = true;
 	pthread_mutex_unlock(t->lock);
-	if (*out)
-		return 0;
-	code = capture_again(t, &was, out, err);
+	if (!*out)
+		code = capture_again(t, record, &was, out, err);
+	examined_fini(&was);
 	if (code < 0)
-		records_suspect(t, record);
+		records_suspect(t, record, false);
 	return code;
+}
+
+uint64_t records_generation(struct record_table *t, struct dir_record *record, bool *opened)
+{
+	uint64_t generation;
+
+	pthread_mutex_lock(t->lock);
+	generation = record->is.generation;
+	*opened = record->opened;
+	pthread_mutex_unlock(t->lock);
+	return generation;
+}
+
+int records_opened(struct dir_record *record, struct uns_inputs **inputs, struct uns_err *err)
+{
+	const uint64_t generation = examined_generation(&record->is, *inputs);
+	struct uns_inputs *was = record->is.inputs;
+
+	if (record->opened && generation != record->is.generation)
+		return uns_fail(err, -ESTALE, "%s has changed", record->path);
+	record->is.inputs = *inputs;
+	*inputs = was;
+	record->is.generation = generation;
+	record->opened = true;
+	return 0;
 }
 
 /* -- questions -- */

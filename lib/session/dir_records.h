@@ -23,39 +23,41 @@ struct verdict {
 struct dir_record {
 	char *path; /* below SOURCE */
 
-	/* Constant once known, but for what is for the next examination and belongs to who examines: a directory that
-	 * has changed gets a new record. */
+	/* Constant once known: a directory that has changed gets a new record. But `at_ns` and `facts` are of the last
+	 * examination, and what a checkpoint was made of, is.inputs and is.generation, is complete only once it was
+	 * opened. These four are guarded by the table's lock. */
 	bool known;
 	struct examined is;
+	bool opened;
 	bool young; /* a checkpoint that was unsettled when it became known */
 
 	int64_t newest_ns; /* atomic: is.newest_ns of the last examination */
 
 	/* Guarded by the table's lock. */
 	unsigned refs;
-	bool busy;         /* being examined */
-	bool replaced;     /* the table has another, or none, for this path */
+	bool busy; /* being examined */
+	bool stale; /* what was made of it is not to be used any more */
+	bool replaced; /* the table has another, or none, for this path */
 	int64_t itself_ns; /* monotonic: when its name was seen to be a directory, not a link to one */
 	int64_t checked_ns; /* monotonic */
-	struct uns_capture
-		*capture; /* what was seen when it was examined, until it is opened; or NULL */
+	struct uns_capture *capture; /* what was seen when it was examined, until it is opened; or NULL */
 	bool capture_taken;
 
 	/* The same lock; of snapshots.c and shows.c. */
-	bool building;         /* its snapshot is being built */
+	bool building; /* its snapshot is being built */
 	struct snapshot *snap; /* NULL = none in memory */
 	struct verdict *verdict;
 	struct uns_finding *open_why; /* what keeps its files from being opened at all, or NULL */
 	bool finished, overwritten, weights_overwritten; /* of the summary */
 	int64_t step, world_size;
-	bool told;         /* that it is damaged, in the log */
+	bool told; /* that it is damaged, in the log */
 	bool assumed_told; /* what is assumed about its training, in the log */
 };
 
 /* The store has facts about it, or about its run. */
 static inline bool record_has_facts(const struct dir_record *record)
 {
-	return record->is.generation != record->is.source_generation;
+	return record->is.facts_digest != 0;
 }
 
 struct record_table {
@@ -83,19 +85,26 @@ void records_put(struct record_table *t, struct dir_record *record); /* NULL is 
  * it takes a look to tell. */
 struct dir_record *records_known(struct record_table *t, const char *path);
 void records_seen_itself(struct record_table *t, struct dir_record *record);
-/* Look again at the next request: its files turned out to have changed. */
-void records_suspect(struct record_table *t, struct dir_record *record);
-/* A file of a plain directory changed at `ctime_ns`. If the directory was examined before that, it may be a checkpoint by
- * now: it is looked at again at the next request, and this is true. Costs a stat of the directory if the file changed
- * after the directory did. */
+/* Look again at the next request, because something could not be read. `stale`: what was made of its files is no longer
+ * true, even if nothing else shows that they changed. */
+void records_suspect(struct record_table *t, struct dir_record *record, bool stale);
+/* A file of a plain directory changed at `ctime_ns`. If the directory was examined before that, it may be a checkpoint
+ * by now: it is looked at again at the next request, and this is true. Costs a stat of the directory if the file
+ * changed after the directory did. */
 bool records_outdated(struct record_table *t, const char *path, int64_t ctime_ns);
 /* Forget all; no other reference may be held. */
 void records_fini(struct record_table *t);
 
 /* What the record's generation was made of: as it was seen when it was examined, or, for whoever opens it
  * again, looked at once more: -ESTALE when it has changed by now. */
-int records_capture(struct record_table *t, struct dir_record *record, struct uns_capture **out,
-		   struct uns_err *err);
+int records_capture(struct record_table *t, struct dir_record *record, struct uns_capture **out, struct uns_err *err);
+
+/* Its generation; *opened: it is complete. */
+uint64_t records_generation(struct record_table *t, struct dir_record *record, bool *opened);
+/* The checkpoint was opened, for which all of *inputs was looked at. They become the record's; in their place are those
+ * that it had, which the caller gives back without the lock. Lock held. -ESTALE: it is not what it was when it was
+ * opened first. */
+int records_opened(struct dir_record *record, struct uns_inputs **inputs, struct uns_err *err);
 
 /* Something may still be writing: changed less than settle ago. */
 bool records_unsettled(const struct record_table *t, const struct dir_record *record);

@@ -1,7 +1,6 @@
 #include "session/reads.h"
 
-ssize_t session_read(const struct read_from *from, void *buf, size_t len, uint64_t off,
-		     struct uns_err *err)
+ssize_t session_read(const struct read_from *from, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	struct unshard *u = from->u;
 	ssize_t got = uns_read_by(from->way, from->backing, from->layout, buf, len, off, err);
@@ -14,6 +13,6 @@ ssize_t session_read(const struct read_from *from, void *buf, size_t len, uint64
 	__atomic_add_fetch(&u->n_errors, 1, __ATOMIC_RELAXED);
 	errors_add(&u->errors, &u->log, err, from->name);
 	if (from->record)
-		records_suspect(&u->records, from->record);
+		records_suspect(&u->records, from->record, got == -ESTALE);
 	return got;
 }

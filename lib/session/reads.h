@@ -16,7 +16,6 @@ struct read_from {
 
 /* uns_read, counted. A failure is logged and listed (.unshard/errors.log), and its checkpoint is looked at
  * again before it is shown again. */
-ssize_t session_read(const struct read_from *from, void *buf, size_t len, uint64_t off,
-		     struct uns_err *err);
+ssize_t session_read(const struct read_from *from, void *buf, size_t len, uint64_t off, struct uns_err *err);
 
 #endif

@@ -9,22 +9,18 @@
 const struct uns_finding *reason_of_failure(const struct dir_record *record, const struct uns_err *why,
 					    struct uns_arena *arena)
 {
-	struct uns_finding f =
-		uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, why, UNS_SCOPE_ALL);
+	struct uns_finding f = uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, why, UNS_SCOPE_ALL);
 
 	if (!f.checkpoint)
 		f.checkpoint = record->path;
 	return uns_finding_copy(arena, &f);
 }
 
-const struct uns_finding *reason_of_directory(const char *path, const struct unshard *u,
-					      const struct uns_err *why, struct uns_arena *arena)
+const struct uns_finding *reason_of_directory(const char *path, const struct unshard *u, const struct uns_err *why,
+					      struct uns_arena *arena)
 {
-	if (why->code == -ENOMEM || why->code == -EINTR)
-		return NULL;
-	return uns_finding_copy(arena, UNS_FINDING(.id = UNS_FOUND_UNREADABLE_DIRECTORY,
-						   .scope = UNS_SCOPE_ALL, .code = why->code,
-						   .checkpoint = path,
+	return uns_finding_copy(arena, UNS_FINDING(.id = UNS_FOUND_UNREADABLE_DIRECTORY, .scope = UNS_SCOPE_ALL,
+						   .code = why->code, .checkpoint = path,
 						   .file = *path ? path : uns_root_path(u->root),
 						   .arg = { { "cause", uns_str(why->text) } }));
 }
@@ -32,8 +28,7 @@ const struct uns_finding *reason_of_directory(const char *path, const struct uns
 /* An optimizer that is sound but written in a form that says too little is no damage. */
 static bool is_serious(const struct uns_finding *f)
 {
-	return f->scope != UNS_SCOPE_NOTE &&
-	       !(f->scope == UNS_SCOPE_OPTIMIZER && f->code == -ENOTSUP);
+	return f->scope != UNS_SCOPE_NOTE && !(f->scope == UNS_SCOPE_OPTIMIZER && f->code == -ENOTSUP);
 }
 
 static int add(struct reasons *r, const struct uns_finding *f, const char *view, bool serious)
@@ -59,12 +54,11 @@ static struct reason *find(const struct reasons *r, const struct uns_finding *f)
 }
 
 /* What only this view found out; the same thing once for all views. */
-static int add_of_view(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-		       const struct uns_view *view, const char *parameter, struct reasons *r)
+static int add_of_view(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		       const char *parameter, struct reasons *r)
 {
 	struct uns_err why = { .keep = &r->arena };
-	const char *name = uns_arena_printf(&r->arena, "%s%s%s", view->name, *parameter ? "-" : "",
-					    parameter);
+	const char *name = uns_arena_printf(&r->arena, "%s%s%s", view->name, *parameter ? "-" : "", parameter);
 	const struct uns_finding *f;
 	struct reason *known;
 	struct uns_finding own;

@@ -25,9 +25,8 @@ void reasons_fini(struct reasons *reasons);
  * arena; NULL = out of memory. */
 const struct uns_finding *reason_of_failure(const struct dir_record *record, const struct uns_err *why,
 					    struct uns_arena *arena);
-/* A directory that cannot be listed or looked at: who goes through many names it and goes on. In the arena.
- * NULL = out of memory, or all must end: `why` is no fault of the directory. */
-const struct uns_finding *reason_of_directory(const char *path, const struct unshard *u,
-					      const struct uns_err *why, struct uns_arena *arena);
+/* A directory that a walk visits as unreadable (walk.h), as a finding in the arena. NULL = out of memory. */
+const struct uns_finding *reason_of_directory(const char *path, const struct unshard *u, const struct uns_err *why,
+					      struct uns_arena *arena);
 
 #endif

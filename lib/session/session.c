@@ -74,12 +74,9 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 	TAILQ_INIT(&u->snapshots.by_use);
 }
 
-static int session_open(struct unshard *u, const char *source, const struct unshard_options *o,
-			struct uns_err *err)
+static int session_open(struct unshard *u, const char *source, const struct unshard_options *o, struct uns_err *err)
 {
-	struct uns_root_options root = { .follow = o->follow,
-					 .n_follow = o->n_follow,
-					 .above = RUN_ABOVE };
+	struct uns_root_options root = { .follow = o->follow, .n_follow = o->n_follow, .above = RUN_ABOVE };
 
 	UNS_TRY(uns_root_open(source, &root, &u->root, err));
 	UNS_TRY(choose_real_root(u, source, err));
@@ -91,8 +88,7 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 }
 
 /* Bytes kept free for flags to come count as a field that is not known. */
-static int take_options(struct unshard_options *own, const struct unshard_options *options,
-			struct uns_err *err)
+static int take_options(struct unshard_options *own, const struct unshard_options *options, struct uns_err *err)
 {
 	static const bool zero[sizeof(own->reserved)];
 
@@ -102,8 +98,7 @@ static int take_options(struct unshard_options *own, const struct unshard_option
 	return 0;
 }
 
-int unshard_open(const char *source, const struct unshard_options *options, unshard **out,
-		 struct unshard_error *error)
+int unshard_open(const char *source, const struct unshard_options *options, unshard **out, struct unshard_error *error)
 {
 	struct unshard_options own = CALLER_OWN(struct unshard_options);
 	struct uns_err err = { 0 };

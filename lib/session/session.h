@@ -41,8 +41,7 @@ struct unshard {
 
 /* -- the parts, for those who have a session -- */
 
-static inline int record_get(struct unshard *u, const char *path, struct dir_record **out,
-			    struct uns_err *err)
+static inline int record_get(struct unshard *u, const char *path, struct dir_record **out, struct uns_err *err)
 {
 	return records_get(&u->records, path, out, err);
 }
@@ -91,8 +90,7 @@ static inline bool record_weights_change(struct unshard *u, const struct dir_rec
 	return change && record_unsettled(u, record);
 }
 
-static inline int snapshot_get(struct unshard *u, struct dir_record *record, struct snapshot **out,
-			       struct uns_err *err)
+static inline int snapshot_get(struct unshard *u, struct dir_record *record, struct snapshot **out, struct uns_err *err)
 {
 	return snapshots_get(&u->snapshots, record, out, err);
 }

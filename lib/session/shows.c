@@ -29,8 +29,8 @@ static const struct verdict *verdict_find(const struct dir_record *record, const
 	return v;
 }
 
-static int verdict_add(struct dir_record *record, const struct uns_view *view, uint64_t parameter,
-		       int code, const struct uns_finding *why)
+static int verdict_add(struct dir_record *record, const struct uns_view *view, uint64_t parameter, int code,
+		       const struct uns_finding *why)
 {
 	struct verdict *v = calloc(1, sizeof(*v));
 
@@ -47,8 +47,8 @@ static int verdict_add(struct dir_record *record, const struct uns_view *view, u
 }
 
 /* The recorded answer as a code and its reason; false when nothing is recorded. Lock taken here. */
-static bool verdict_known(struct unshard *u, struct dir_record *record, const struct uns_view *view,
-			  uint64_t parameter, int *code, struct uns_err *why)
+static bool verdict_known(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+			  int *code, struct uns_err *why)
 {
 	const struct uns_finding *f;
 	const struct verdict *v;
@@ -73,11 +73,10 @@ static int verdict_find_out(struct unshard *u, struct dir_record *record, const 
 	int code, added = 0;
 
 	UNS_TRY(snapshot_get(u, record, &snap, why));
-	code = record->is.stat.kind == UNS_KIND_FILE && !view->opens_files ?
-		       uns_catalog_fail(snap->cat, UNS_FINDING(.id = UNS_FOUND_FILE_IS_SHOWN), &own) :
-		       view->supports(snap->cat, parameter, &own);
-	f = uns_finding_quoting(UNS_FOUND_VIEW_NOT_POSSIBLE, &own,
-				own.finding ? own.finding->scope : UNS_SCOPE_NOTE);
+	code = record->is.stat.kind == UNS_KIND_FILE && !view->opens_files
+		       ? uns_catalog_fail(snap->cat, UNS_FINDING(.id = UNS_FOUND_FILE_IS_SHOWN), &own)
+		       : view->supports(snap->cat, parameter, &own);
+	f = uns_finding_quoting(UNS_FOUND_VIEW_NOT_POSSIBLE, &own, own.finding ? own.finding->scope : UNS_SCOPE_NOTE);
 	if (!f.checkpoint)
 		f.checkpoint = record->path;
 	pthread_mutex_lock(&u->lock);
@@ -135,8 +134,8 @@ static int still_saving(const struct unshard *u, const struct dir_record *record
 	return uns_fail_with(why, &f) == -ENOMEM ? -ENOMEM : 0;
 }
 
-int show_state_of(struct unshard *u, struct dir_record *record, const struct uns_view *view,
-		  uint64_t parameter, enum show_state *out, struct uns_err *why)
+int show_state_of(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+		  enum show_state *out, struct uns_err *why)
 {
 	bool saving;
 	int code;
@@ -146,8 +145,8 @@ int show_state_of(struct unshard *u, struct dir_record *record, const struct uns
 	saving = record_saving(u, record);
 	if (code == -ENOTSUP)
 		*out = SHOW_NONE;
-	else if (saving && (may_be_unfinished(code) ||
-			   (code == 0 && (view->needs_finished || record_weights_change(u, record)))))
+	else if (saving &&
+		 (may_be_unfinished(code) || (code == 0 && (view->needs_finished || record_weights_change(u, record)))))
 		*out = SHOW_SAVING;
 	else if (code < 0 && !uns_code_is_finding(code))
 		return code;
@@ -166,8 +165,7 @@ static int problem_tree(struct shown *shown, const struct dir_record *record, co
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	size_t from;
 
-	uns_text_printf(&text, "unshard cannot show %s here.",
-			*record->path ? record->path : "this checkpoint");
+	uns_text_printf(&text, "unshard cannot show %s here.", *record->path ? record->path : "this checkpoint");
 	uns_text_end_line(&text, 0);
 	uns_text_str(&text, "\n");
 	from = text.len;
@@ -176,7 +174,9 @@ static int problem_tree(struct shown *shown, const struct dir_record *record, co
 	else
 		uns_text_str(&text, why->text);
 	uns_text_end_line(&text, from);
-	uns_text_str(&text, "\nRun `unshard show CHECKPOINT` with the checkpoint's path in the source to see what is available.\n");
+	uns_text_str(
+		&text,
+		"\nRun `unshard show CHECKPOINT` with the checkpoint's path in the source to see what is available.\n");
 	if (text.failed)
 		return uns_oom(err);
 	return uns_vtree_add_text(&shown->tree, SHOW_PROBLEM_FILE, text.p, text.len,
@@ -189,8 +189,7 @@ static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *
 
 	if (!snapshots_learn(&u->snapshots, &snap->ties_learned))
 		return 0;
-	code = snap->beside.config_info.ties_embeddings ?
-		       ties_prove(snap->cat, snap->backing, &snap->ties, err) : 0;
+	code = snap->beside.config_info.ties_embeddings ? ties_prove(snap->cat, snap->backing, &snap->ties, err) : 0;
 	if (code < 0) {
 		uns_arena_fini(&snap->ties.arena);
 		snap->ties = (struct ties){ 0 };
@@ -207,8 +206,7 @@ static void log_assumed(struct unshard *u, struct dir_record *record, const char
 		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", record->path, assumed);
 }
 
-static int learn_training(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-			  struct uns_err *err)
+static int learn_training(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct uns_err *err)
 {
 	const struct training_input in = { .root = u->root,
 					   .path = record->path,
@@ -233,8 +231,8 @@ static int learn_training(struct unshard *u, struct dir_record *record, struct s
 }
 
 /* What the companions' choice and the proof of ties told, in that order. */
-static int gather_notes(const struct snapshot *snap, struct uns_arena *arena,
-			struct uns_view_input *in, struct uns_err *err)
+static int gather_notes(const struct snapshot *snap, struct uns_arena *arena, struct uns_view_input *in,
+			struct uns_err *err)
 {
 	const struct uns_findings *first = &snap->beside.notes, *then = &snap->ties.notes;
 	struct uns_finding *note = UNS_NEW_N(arena, struct uns_finding, first->n + then->n);
@@ -269,8 +267,8 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 	};
 }
 
-static int add_training(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-			struct uns_view_input *in, struct uns_err *err)
+static int add_training(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct uns_view_input *in,
+			struct uns_err *err)
 {
 	UNS_TRY(learn_training(u, record, snap, err));
 	in->training = &snap->training.training;
@@ -279,8 +277,8 @@ static int add_training(struct unshard *u, struct dir_record *record, struct sna
 }
 
 /* Only what the view asks for is found out: another may be at the rest, and take long. */
-static int view_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-		     struct shown *shown, struct uns_err *err)
+static int view_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct shown *shown,
+		     struct uns_err *err)
 {
 	struct uns_view_input in = show_input(u, snap);
 
@@ -292,13 +290,14 @@ static int view_tree(struct unshard *u, struct dir_record *record, struct snapsh
 	}
 	if (shown->view->needs_training)
 		UNS_TRY(add_training(u, record, snap, &in, err));
-	return shown->view->tree(&in, shown->parameter, &shown->tree, err);
+	UNS_TRY(shown->view->tree(&in, shown->parameter, &shown->tree, err));
+	return uns_arena_check(&shown->tree.arena, err);
 }
 
 /* What a view finds out only while it makes its tree (a fact about the training that nobody knows) is
  * told in the same way as damage; what may pass (memory, a source that changes) fails the request. */
-static int tree_or_problem(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-			   struct shown *shown, struct uns_err *err)
+static int tree_or_problem(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct shown *shown,
+			   struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { .keep = &arena };
@@ -311,8 +310,8 @@ static int tree_or_problem(struct unshard *u, struct dir_record *record, struct 
 	return code < 0 ? uns_fail_copy(err, &why) : 0;
 }
 
-static int shown_build(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-		       struct shown *shown, struct uns_err *err)
+static int shown_build(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct shown *shown,
+		       struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { .keep = &arena };
@@ -341,8 +340,7 @@ static int shown_build(struct unshard *u, struct dir_record *record, struct snap
 }
 
 /* Lock held. */
-static struct shown *shown_find(const struct snapshot *snap, const struct uns_view *view,
-				uint64_t parameter)
+static struct shown *shown_find(const struct snapshot *snap, const struct uns_view *view, uint64_t parameter)
 {
 	struct shown *s = snap->shown;
 
@@ -352,15 +350,13 @@ static struct shown *shown_find(const struct snapshot *snap, const struct uns_vi
 }
 
 /* Lock held. */
-static struct shown *shown_begin(struct snapshot *snap, const struct uns_view *view,
-				 uint64_t parameter)
+static struct shown *shown_begin(struct snapshot *snap, const struct uns_view *view, uint64_t parameter)
 {
 	struct shown *shown = calloc(1, sizeof(*shown));
 
 	if (!shown)
 		return NULL;
-	*shown = (struct shown){ .next = snap->shown, .view = view, .parameter = parameter,
-				 .making = true };
+	*shown = (struct shown){ .next = snap->shown, .view = view, .parameter = parameter, .making = true };
 	snap->shown = shown;
 	return shown;
 }
@@ -385,8 +381,8 @@ static void shown_end(struct unshard *u, struct snapshot *snap, struct shown *sh
 		shown_free(shown);
 }
 
-int show_notes(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-	       const struct uns_view *view, struct uns_vtree *out, struct uns_err *err)
+int show_notes(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+	       struct uns_vtree *out, struct uns_err *err)
 {
 	struct uns_view_input in = show_input(u, snap);
 
@@ -419,9 +415,8 @@ int show_state_told(struct unshard *u, struct dir_record *record, struct snapsho
 	return 0;
 }
 
-int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
-	      struct uns_err *err)
+int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+	      uint64_t parameter, const struct shown **out, struct uns_err *err)
 {
 	struct shown *shown;
 	bool mine = false;
@@ -445,9 +440,8 @@ int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *sna
 	return code;
 }
 
-int show_served(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-		const struct uns_view *view, uint64_t parameter, const struct shown **out,
-		struct uns_err *err)
+int show_served(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		uint64_t parameter, const struct shown **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { .keep = &arena };
@@ -458,8 +452,9 @@ int show_served(struct unshard *u, struct dir_record *record, struct snapshot *s
 		return uns_fail(err, why.code, "%s", why.text);
 	UNS_TRY(show_tree(u, record, snap, view, parameter, out, err));
 	if (uns_vtree_find(&(*out)->tree, SHOW_PROBLEM_FILE))
-		return uns_fail(err, -EBADMSG, "%s: the view %s cannot show this checkpoint: %s "
-					       "in the view has the reason",
+		return uns_fail(err, -EBADMSG,
+				"%s: the view %s cannot show this checkpoint: %s "
+				"in the view has the reason",
 				record->path, view->name, SHOW_PROBLEM_FILE);
 	return 0;
 }

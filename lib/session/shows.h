@@ -11,8 +11,8 @@ enum show_state { SHOW_OK, SHOW_SAVING, SHOW_DAMAGED, SHOW_NONE };
 
 const char *show_state_text(enum show_state state);
 /* Whether and how the view shows this checkpoint. `why` receives the sentence unless SHOW_OK. */
-int show_state_of(struct unshard *u, struct dir_record *record, const struct uns_view *view,
-		  uint64_t parameter, enum show_state *out, struct uns_err *why);
+int show_state_of(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+		  enum show_state *out, struct uns_err *why);
 /* The same for who tells what is wrong: a view may find out only while it looks at what it would say of itself
  * that files do not fit together. */
 int show_state_told(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
@@ -23,19 +23,17 @@ struct uns_finding show_saving(const struct unshard *u, const struct dir_record 
 void show_handed_over(struct unshard *u, struct dir_record *record);
 /* The view's tree; belongs to the snapshot. A damaged checkpoint's tree is its UNSHARD_PROBLEM.txt. One
  * that exists is found without waiting for another that is being made. */
-int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
-	      struct uns_err *err);
+int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+	      uint64_t parameter, const struct shown **out, struct uns_err *err);
 /* The same of a view that can show the checkpoint. Else fails with why it cannot: -ENOTSUP, -ENODATA,
  * -EBADMSG. */
-int show_served(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-		const struct uns_view *view, uint64_t parameter, const struct shown **out,
-		struct uns_err *err);
+int show_served(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		uint64_t parameter, const struct shown **out, struct uns_err *err);
 /* What views are made from, as far as it is known with the snapshot. */
 struct uns_view_input show_input(const struct unshard *u, const struct snapshot *snap);
 /* What a view has to say about a checkpoint that it can show, found out without making its tree: into
  * out->note. */
-int show_notes(struct unshard *u, struct dir_record *record, struct snapshot *snap,
-	       const struct uns_view *view, struct uns_vtree *out, struct uns_err *err);
+int show_notes(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+	       struct uns_vtree *out, struct uns_err *err);
 
 #endif

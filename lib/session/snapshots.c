@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "facts/siblings.h"
 #include "facts/stored_units.h"
 
 void shown_free(struct shown *shown)
@@ -109,7 +110,8 @@ static void evict_whole(struct snapshot_cache *c, int64_t before_ns, struct dead
 {
 	struct snapshot *snap, *newer;
 
-	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > goal_bytes(c) && snap->used_ns < before_ns; snap = newer) {
+	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > goal_bytes(c) && snap->used_ns < before_ns;
+	     snap = newer) {
 		newer = TAILQ_NEXT(snap, by_use);
 		if (snap->refs || !newer)
 			continue;
@@ -198,8 +200,7 @@ bool snapshots_learn(struct snapshot_cache *c, struct learned *learned)
 	return mine;
 }
 
-void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct learned *learned,
-		       bool known)
+void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct learned *learned, bool known)
 {
 	pthread_mutex_lock(c->lock);
 	learned->busy = false;
@@ -211,21 +212,21 @@ void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct l
 
 /* -- building -- */
 
-int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_record *record,
-			   struct uns_capture *capture, const struct uns_format_options *options,
-			   struct uns_catalog *cat, struct uns_err *err)
+int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
+			   const struct uns_format_options *options, struct uns_catalog *cat, struct uns_err *err)
 {
 	struct uns_directory dir = { .root = c->root, .path = record->path, .capture = capture };
 
 	cat->capture = capture;
 	if (record->is.stat.kind == UNS_KIND_DIR)
 		UNS_TRY(uns_capture_list(capture, record->path, &dir.list, err));
-	return record->is.format->open(&dir, options, cat, err);
+	UNS_TRY(record->is.format->open(&dir, options, cat, err));
+	return uns_arena_check(&cat->arena, err);
 }
 
 /* The format's options with what the store says for this checkpoint; texts live in the arena. */
-static int options_for(const struct snapshot_cache *c, const struct dir_record *record,
-		       struct uns_arena *arena, struct uns_format_options *out, struct uns_err *err)
+static int options_for(const struct snapshot_cache *c, const struct dir_record *record, struct uns_arena *arena,
+		       struct uns_format_options *out, struct uns_err *err)
 {
 	struct uns_store_fact *v = NULL;
 	size_t n = 0;
@@ -233,17 +234,14 @@ static int options_for(const struct snapshot_cache *c, const struct dir_record *
 	*out = *c->format;
 	if (!record->is.format->wants_units)
 		return 0;
-	UNS_TRY(store_facts_known(c->store, record->path, record_has_facts(record), arena, &v, &n,
-				  err));
-	out->fsdp_units =
-		stored_units_find(v, n, record->is.own_generation, &out->fsdp_units_stale);
+	UNS_TRY(store_facts_known(c->store, record->path, record_has_facts(record), arena, &v, &n, err));
+	out->fsdp_units = stored_units_find(v, n, record->is.own_generation, &out->fsdp_units_stale);
 	return 0;
 }
 
 /* From the store, else from the checkpoint's own metadata. */
-static int find_catalog(const struct snapshot_cache *c, const struct dir_record *record,
-			const struct memo_subject *of, struct uns_capture *capture,
-			struct snapshot *snap, struct uns_err *err)
+static int find_catalog(const struct snapshot_cache *c, const struct dir_record *record, const struct memo_subject *of,
+			struct uns_capture *capture, struct snapshot *snap, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_format_options options;
@@ -259,13 +257,11 @@ static int find_catalog(const struct snapshot_cache *c, const struct dir_record 
 	return 0;
 }
 
-static void load_crcs(const struct snapshot_cache *c, const struct memo_subject *of,
-		      struct snapshot *snap)
+static void load_crcs(const struct snapshot_cache *c, struct snapshot *snap)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_span bytes;
 
-	snap->crc_key = memo_crc_key(c->memo, of);
 	if (memo_load_crcs(c->memo, snap->crc_key, &arena, &bytes) == 0)
 		uns_backing_crc_import(snap->backing, bytes);
 	snap->crcs_kept = uns_backing_crc_changes(snap->backing);
@@ -276,34 +272,34 @@ void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap)
 	UNS_CLEANUP(uns_text_fini) struct uns_text bytes = UNS_TEXT_INIT;
 	uint64_t changes = uns_backing_crc_changes(snap->backing);
 
-	if (!snap->lasting ||
-	    __atomic_exchange_n(&snap->crcs_kept, changes, __ATOMIC_RELAXED) == changes)
+	if (!snap->lasting || __atomic_exchange_n(&snap->crcs_kept, changes, __ATOMIC_RELAXED) == changes)
 		return;
 	uns_backing_crc_export(snap->backing, &bytes);
 	memo_save_crcs(c->memo, snap->crc_key, &bytes);
 }
 
-static int fill(const struct snapshot_cache *c, const struct dir_record *record,
-		struct uns_capture *capture, struct snapshot *snap, struct uns_err *err)
+static int fill(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
+		struct snapshot *snap, struct uns_err *err)
 {
-	const struct companions_input beside = { c->root, record->path, c->models, c->store,
-						 record_has_facts(record), c->strip };
+	const struct companions_input beside = { c->root, record->path, c->models, c->store, record_has_facts(record),
+						 c->strip };
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
-	const struct memo_subject of = { record->path, record->is.format->name,
-					 record->is.format->wants_units ? record->is.generation
-								    : record->is.source_generation,
-					 record->is.source_generation };
+	const struct memo_subject of = { record->path, record->is.format->name, record->is.own_generation,
+					 record->is.format->wants_units ? record->is.facts_digest : 0 };
 
 	UNS_TRY(find_catalog(c, record, &of, capture, snap, err));
+	snap->crc_key = memo_crc_key(c->memo, &of, snap->cat); /* of the checkpoint's files, without borrowed ones */
 	UNS_TRY(companions_choose(&beside, snap->cat, &snap->beside, err));
+	if (snap->cat->summary.resumed_by & UNS_BY_TRAINER)
+		UNS_TRY(siblings_look(c->root, capture, record->path, err));
 	snap->cat->capture = NULL;
 	UNS_TRY(uns_backing_new(c->engine, snap->cat, &snap->backing, err));
-	load_crcs(c, &of, snap);
+	load_crcs(c, snap);
 	return 0;
 }
 
-static int snapshot_build(const struct snapshot_cache *c, const struct dir_record *record,
-			  struct uns_capture *capture, struct snapshot **out, struct uns_err *err)
+static int snapshot_build(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
+			  struct snapshot **out, struct uns_err *err)
 {
 	struct snapshot *snap = calloc(1, sizeof(*snap));
 	int code;
@@ -320,9 +316,15 @@ static int snapshot_build(const struct snapshot_cache *c, const struct dir_recor
 
 /* Lock held. The record may have been replaced while the snapshot was built: then the snapshot belongs
  * to its caller alone. */
-static void publish(struct snapshot_cache *c, struct dir_record *record, struct snapshot *snap,
-		    struct dead *dead)
+static int publish(struct snapshot_cache *c, struct dir_record *record, struct snapshot *snap,
+		   struct uns_inputs **inputs, struct dead *dead, struct uns_err *err)
 {
+	int code = record->replaced ? 0 : records_opened(record, inputs, err);
+
+	if (code < 0) {
+		TAILQ_INSERT_TAIL(&dead->snapshots, snap, by_use);
+		return code;
+	}
 	snap->refs = 1;
 	if (!record->replaced && !record->snap) {
 		snap->record = record;
@@ -336,13 +338,17 @@ static void publish(struct snapshot_cache *c, struct dir_record *record, struct 
 		snapshots_account(c, snap);
 	}
 	evict(c, dead);
+	return 0;
 }
 
 /* Lock held. Returns what is to be freed. */
-static struct uns_finding *remember_failure(struct dir_record *record, const struct uns_finding *f)
+static struct uns_finding *remember_failure(struct dir_record *record, const struct uns_finding *f,
+					    struct uns_inputs **inputs)
 {
 	struct uns_finding *was = record->open_why;
 
+	if (records_opened(record, inputs, NULL) < 0)
+		return NULL;
 	record->open_why = uns_finding_dup(f);
 	return was;
 }
@@ -359,8 +365,7 @@ static void give_memory_back(struct snapshot_cache *c, const struct snapshot *sn
 	malloc_trim(0);
 }
 
-static int build_for(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out,
-		     struct uns_err *err)
+static int build_for(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct dead dead = { TAILQ_HEAD_INITIALIZER(dead.snapshots), NULL };
@@ -369,30 +374,30 @@ static int build_for(struct snapshot_cache *c, struct dir_record *record, struct
 	struct uns_err own = { .keep = &arena };
 	bool seen = records_capture(c->records, record, &capture, &own) == 0;
 	int code = seen ? snapshot_build(c, record, capture, &snap, &own) : own.code;
-	const struct uns_finding f =
-		uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, &own, UNS_SCOPE_ALL);
+	const struct uns_finding f = uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, &own, UNS_SCOPE_ALL);
+	struct uns_inputs *inputs = seen ? uns_inputs_ref(*uns_capture_inputs(capture)) : NULL;
 	struct uns_finding *was = NULL;
 
 	uns_capture_free(capture);
 	give_memory_back(c, snap);
 	pthread_mutex_lock(c->lock);
 	if (code == 0)
-		publish(c, record, snap, &dead);
+		code = publish(c, record, snap, &inputs, &dead, &own);
 	else if (seen && uns_code_is_finding(code)) /* what is wrong with the moment is forgotten */
-		was = remember_failure(record, &f);
+		was = remember_failure(record, &f, &inputs);
 	record->building = false;
 	pthread_cond_broadcast(c->changed);
 	pthread_mutex_unlock(c->lock);
 	free(was);
 	free_all(&dead);
-	*out = snap;
+	uns_inputs_put(inputs);
+	*out = code == 0 ? snap : NULL;
 	if (code < 0 && seen && uns_code_is_finding(code))
 		return uns_fail_with(err, &f); /* the next caller gets the same finding from record->open_why */
 	return code < 0 ? uns_fail_copy(err, &own) : 0;
 }
 
-int snapshots_get(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out,
-		  struct uns_err *err)
+int snapshots_get(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out, struct uns_err *err)
 {
 	struct snapshot *snap;
 	int code = 0;
@@ -418,11 +423,24 @@ int snapshots_get(struct snapshot_cache *c, struct dir_record *record, struct sn
 	return build_for(c, record, out, err);
 }
 
+uint64_t snapshots_generation(struct snapshot_cache *c, struct dir_record *record)
+{
+	struct snapshot *snap = NULL;
+	bool opened;
+	uint64_t generation = records_generation(c->records, record, &opened);
+
+	if (opened || !record->is.format)
+		return generation;
+	if (snapshots_get(c, record, &snap, NULL) == 0)
+		snapshots_put(c, snap);
+	return records_generation(c->records, record, &opened);
+}
+
 /* -- CRCs, one asker at a time: a second would read the same data again -- */
 
 /* Lock held. A caller can also give up while it waits for its turn. */
-static int wait_turn(const struct snapshot_cache *c, const struct snapshot *snap,
-		     const struct uns_stop *stop, struct uns_err *err)
+static int wait_turn(const struct snapshot_cache *c, const struct snapshot *snap, const struct uns_stop *stop,
+		     struct uns_err *err)
 {
 	struct timespec until;
 
@@ -437,9 +455,8 @@ static int wait_turn(const struct snapshot_cache *c, const struct snapshot *snap
 	return 0;
 }
 
-int snapshots_find_crcs(const struct snapshot_cache *c, struct snapshot *snap,
-			const struct uns_layout *layout, const struct uns_stop *stop,
-			struct uns_err *err)
+int snapshots_find_crcs(const struct snapshot_cache *c, struct snapshot *snap, const struct uns_layout *layout,
+			const struct uns_stop *stop, struct uns_err *err)
 {
 	int code;
 

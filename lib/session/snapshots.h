@@ -21,7 +21,8 @@ struct snapshot_cache {
 	struct record_table *records;
 	size_t budget_bytes;
 	bool trim; /* unshard_options.trim_memory */
-	size_t untrimmed_bytes; /* atomic; of catalogs that were made since memory was given back; SNAPSHOTS_TRIM_BYTES at first */
+	size_t untrimmed_bytes; /* atomic; of catalogs that were made since memory was given back; SNAPSHOTS_TRIM_BYTES
+				   at first */
 
 	/* The records' own. */
 	pthread_mutex_t *lock;
@@ -33,9 +34,11 @@ struct snapshot_cache {
 /* The checkpoint's snapshot of the current generation: from memory, or built. Returns a reference.
  * Fails with what the format's open said; -ESTALE when the checkpoint has changed since the record was
  * examined. */
-int snapshots_get(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out,
-		  struct uns_err *err);
+int snapshots_get(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out, struct uns_err *err);
 void snapshots_put(struct snapshot_cache *c, struct snapshot *snap); /* NULL is allowed */
+/* The generation of all that the checkpoint's views may be made of: it is opened for that, if it never was. Of one that
+ * cannot be opened just now, what is known so far. */
+uint64_t snapshots_generation(struct snapshot_cache *c, struct dir_record *record);
 /* Forget the record's snapshot (its generation has gone); open files keep theirs. For record_table.forget:
  * ctx is the cache. */
 void snapshots_forget(void *ctx, struct dir_record *record);
@@ -43,20 +46,17 @@ void snapshots_forget(void *ctx, struct dir_record *record);
 void snapshots_account(struct snapshot_cache *c, struct snapshot *snap);
 /* Find out once what `learned` stands for: true = now, and snapshots_learned is to be called. */
 bool snapshots_learn(struct snapshot_cache *c, struct learned *learned);
-void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct learned *learned,
-		       bool known);
+void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct learned *learned, bool known);
 
 /* All CRCs that a layout of this snapshot shows, and into the store with them. -EINTR when asked to
  * stop. */
-int snapshots_find_crcs(const struct snapshot_cache *c, struct snapshot *snap,
-			const struct uns_layout *layout, const struct uns_stop *stop,
-			struct uns_err *err);
+int snapshots_find_crcs(const struct snapshot_cache *c, struct snapshot *snap, const struct uns_layout *layout,
+			const struct uns_stop *stop, struct uns_err *err);
 /* New CRCs go into the store. */
 void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap);
 
 /* The checkpoint's catalog from its own files, which are those in the capture. */
-int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_record *record,
-			   struct uns_capture *capture, const struct uns_format_options *options,
-			   struct uns_catalog *cat, struct uns_err *err);
+int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
+			   const struct uns_format_options *options, struct uns_catalog *cat, struct uns_err *err);
 
 #endif

@@ -38,13 +38,11 @@ static int hash_build_id(struct dl_phdr_info *object, size_t size, void *ctx)
 		const char *n = (const char *)(object->dlpi_addr + p->p_vaddr), *end = n;
 
 		for (end += p->p_type == PT_NOTE ? p->p_memsz : 0; n + sizeof(*note) <= end;
-		     n +=
-		     sizeof(*note) + ((note->n_namesz + 3) & ~3u) + ((note->n_descsz + 3) & ~3u)) {
+		     n += sizeof(*note) + ((note->n_namesz + 3) & ~3u) + ((note->n_descsz + 3) & ~3u)) {
 			note = (const void *)n;
 			if (note->n_type != NT_GNU_BUILD_ID || note->n_namesz != 4)
 				continue;
-			build->hash =
-				uns_hash_bytes(build->hash, n + sizeof(*note) + 4, note->n_descsz);
+			build->hash = uns_hash_bytes(build->hash, n + sizeof(*note) + 4, note->n_descsz);
 			build->found = true;
 		}
 	}
@@ -59,8 +57,8 @@ static uint64_t hash_strings(uint64_t h, const char *const *v, size_t n)
 	return h;
 }
 
-void memo_init(struct memo *memo, struct store_link *store, const struct uns_root *root,
-	       const char *source, const struct memo_options *o)
+void memo_init(struct memo *memo, struct store_link *store, const struct uns_root *root, const char *source,
+	       const struct memo_options *o)
 {
 	struct build build = { .hash = uns_hash_str(UNS_HASH_INIT, UNSHARD_VERSION) };
 
@@ -77,16 +75,23 @@ void memo_init(struct memo *memo, struct store_link *store, const struct uns_roo
 
 static uint64_t key_of(const struct memo *memo, const struct memo_subject *of)
 {
-	uint64_t h = uns_hash_u64(memo->salt, of->generation);
+	uint64_t h = uns_hash_u64(uns_hash_u64(memo->salt, of->own_generation), of->facts);
 
 	h = uns_hash_str(h, of->format);
 	return uns_hash_end(uns_hash_str(h, of->path));
 }
 
-uint64_t memo_crc_key(const struct memo *memo, const struct memo_subject *of)
+uint64_t memo_crc_key(const struct memo *memo, const struct memo_subject *of, const struct uns_catalog *cat)
 {
-	uint64_t h = uns_hash_u64(memo->crc_salt, of->source_generation);
+	uint64_t h = uns_hash_u64(memo->crc_salt, of->own_generation);
+	const struct uns_identity *id;
+	size_t i;
 
+	for (i = 0; i < cat->n_files; i++) {
+		id = &cat->files[i].stat.id;
+		h = uns_hash_u64(uns_hash_u64(h, id->ino), id->size);
+		h = uns_hash_u64(uns_hash_u64(h, (uint64_t)id->mtime_ns), (uint64_t)id->ctime_ns);
+	}
 	return uns_hash_end(uns_hash_str(h, of->format));
 }
 
@@ -99,8 +104,7 @@ bool memo_lasts(int64_t newest_ns)
 	return uns_wall_ns() - newest_ns >= (newest_ns % 1000000000 ? fine_ns : coarse_ns);
 }
 
-static int load(const struct memo *memo, const char *kind, uint64_t key, struct uns_arena *arena,
-		struct uns_span *out)
+static int load(const struct memo *memo, const char *kind, uint64_t key, struct uns_arena *arena, struct uns_span *out)
 {
 	struct uns_store *store = store_hold(memo->store, NULL);
 	int code;
@@ -112,8 +116,7 @@ static int load(const struct memo *memo, const char *kind, uint64_t key, struct 
 	return code;
 }
 
-static void save(const struct memo *memo, const char *kind, uint64_t key,
-		 const struct uns_text *bytes)
+static void save(const struct memo *memo, const char *kind, uint64_t key, const struct uns_text *bytes)
 {
 	struct uns_store *store = bytes->failed ? NULL : store_hold(memo->store, NULL);
 
@@ -123,38 +126,54 @@ static void save(const struct memo *memo, const char *kind, uint64_t key,
 	store_release(memo->store);
 }
 
+/* What was looked at outside its directory is in front of the catalog. */
+static int unpack(const struct memo *memo, struct uns_span bytes, struct uns_arena *arena, struct uns_catalog *cat)
+{
+	struct uns_input *v;
+	size_t n;
+	int same;
+
+	UNS_TRY(uns_inputs_unpack(&bytes, memo->root, arena, &v, &n));
+	UNS_TRY(same = uns_seen_unpacked(cat->capture, v, n, NULL));
+	return same ? uns_catalog_unpack(bytes, memo->root, cat, NULL) : -ESTALE;
+}
+
 int memo_load_catalog(struct memo *memo, const struct memo_subject *of, struct uns_capture *capture,
 		      struct uns_catalog **out)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_inputs *before;
 	struct uns_catalog *cat;
 	struct uns_span bytes;
 	int code;
 
 	UNS_TRY(uns_catalog_new(of->path, &cat, NULL));
 	cat->capture = capture;
+	before = uns_inputs_ref(*uns_capture_inputs(capture));
 	code = load(memo, "catalog", key_of(memo, of), &arena, &bytes);
 	if (code == 0)
-		code = uns_catalog_unpack(bytes, memo->root, cat, NULL);
-	if (code < 0)
+		code = unpack(memo, bytes, &arena, cat);
+	if (code < 0) {
 		uns_catalog_free(cat);
-	else
+		uns_capture_give_inputs(capture, before);
+	} else {
 		*out = cat;
+		uns_inputs_put(before);
+	}
 	__atomic_add_fetch(code < 0 ? &memo->n_opened : &memo->n_remembered, 1, __ATOMIC_RELAXED);
 	return code;
 }
 
-void memo_save_catalog(const struct memo *memo, const struct memo_subject *of,
-		       const struct uns_catalog *cat)
+void memo_save_catalog(const struct memo *memo, const struct memo_subject *of, const struct uns_catalog *cat)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text bytes = UNS_TEXT_INIT;
 
-	if (uns_catalog_pack(cat, memo->root, &bytes, NULL) == 0)
+	if (uns_inputs_pack(*uns_capture_inputs(cat->capture), memo->root, &bytes) == 0 &&
+	    uns_catalog_pack(cat, memo->root, &bytes, NULL) == 0)
 		save(memo, "catalog", key_of(memo, of), &bytes);
 }
 
-int memo_load_crcs(const struct memo *memo, uint64_t key, struct uns_arena *arena,
-		   struct uns_span *out)
+int memo_load_crcs(const struct memo *memo, uint64_t key, struct uns_arena *arena, struct uns_span *out)
 {
 	return load(memo, "crc", key, arena, out);
 }

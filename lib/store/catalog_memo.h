@@ -24,30 +24,29 @@ struct memo_options {
 };
 
 /* source: SOURCE's absolute name without links. */
-void memo_init(struct memo *memo, struct store_link *store, const struct uns_root *root,
-	       const char *source, const struct memo_options *options);
+void memo_init(struct memo *memo, struct store_link *store, const struct uns_root *root, const char *source,
+	       const struct memo_options *options);
 
 struct memo_subject {
 	const char *path, *format;
-	uint64_t generation;        /* of everything that its catalog is made of */
-	uint64_t source_generation; /* of the files alone */
+	uint64_t own_generation; /* of the files in its directory */
+	uint64_t facts;          /* of facts that its catalog is made of; 0 = of none */
 };
 
 /* The checkpoint's files are old enough for their times to show any change from now on. Ask before
  * reading them: only then may anything be saved. */
 bool memo_lasts(int64_t newest_ns);
 
-/* The catalog as it was when it was last opened; negative when that is not known. */
+/* The catalog as it was when it was last opened; negative when that is not known. What it was made of outside its
+ * directory is kept with it, and looked at again: if that differs, it is not known. */
 int memo_load_catalog(struct memo *memo, const struct memo_subject *of, struct uns_capture *capture,
 		      struct uns_catalog **out);
-void memo_save_catalog(const struct memo *memo, const struct memo_subject *of,
-		       const struct uns_catalog *cat);
+void memo_save_catalog(const struct memo *memo, const struct memo_subject *of, const struct uns_catalog *cat);
 
-/* CRCs hang on the files alone, whichever directory above them is SOURCE. The bytes are the engine's
+/* CRCs hang on the catalog's files alone, whichever directory above them is SOURCE. The bytes are the engine's
  * (uns_backing_crc_export). */
-uint64_t memo_crc_key(const struct memo *memo, const struct memo_subject *of);
-int memo_load_crcs(const struct memo *memo, uint64_t key, struct uns_arena *arena,
-		   struct uns_span *out);
+uint64_t memo_crc_key(const struct memo *memo, const struct memo_subject *of, const struct uns_catalog *cat);
+int memo_load_crcs(const struct memo *memo, uint64_t key, struct uns_arena *arena, struct uns_span *out);
 void memo_save_crcs(const struct memo *memo, uint64_t key, const struct uns_text *bytes);
 
 #endif

@@ -57,9 +57,8 @@ int database_fail(struct uns_store *store, int code, const char *doing, struct u
 
 	if (number == -EROFS || number == -ENOSPC)
 		return uns_fail(err, number, "metadata store %s cannot be written: %s", store->path, why);
-	return uns_fail(err, number, "metadata store %s %s: %s%s%s", store->path, doing,
-			why ? why : "", why ? " - " : "",
-			store->db ? sqlite3_errmsg(store->db) : sqlite3_errstr(code));
+	return uns_fail(err, number, "metadata store %s %s: %s%s%s", store->path, doing, why ? why : "",
+			why ? " - " : "", store->db ? sqlite3_errmsg(store->db) : sqlite3_errstr(code));
 }
 
 /* -- statements -- */
@@ -81,8 +80,7 @@ static sqlite3_stmt *prepared_before(struct uns_store *store, const char *sql)
 	return s;
 }
 
-int database_prepare(struct uns_store *store, const char *sql, sqlite3_stmt **out,
-		     struct uns_err *err)
+int database_prepare(struct uns_store *store, const char *sql, sqlite3_stmt **out, struct uns_err *err)
 {
 	int code = SQLITE_OK;
 
@@ -116,9 +114,7 @@ int statement_step(struct uns_store *store, sqlite3_stmt *statement, struct uns_
 		return 1;
 	if (code == SQLITE_DONE)
 		return 0;
-	return database_fail(store, code,
-			     sqlite3_stmt_readonly(statement) ? "cannot be read" :
-								"cannot be written",
+	return database_fail(store, code, sqlite3_stmt_readonly(statement) ? "cannot be read" : "cannot be written",
 			     err);
 }
 
@@ -151,8 +147,9 @@ int database_begin(struct uns_store *store, struct uns_err *err)
 	if (store->why_read_only.code)
 		return uns_fail_as(err, &store->why_read_only);
 	if (store->read_only)
-		return uns_fail(err, -EROFS, "metadata store %s cannot be written: it is read-only: "
-				UNS_STORE_ELSEWHERE, store->path);
+		return uns_fail(err, -EROFS,
+				"metadata store %s cannot be written: it is read-only: " UNS_STORE_ELSEWHERE,
+				store->path);
 	code = sqlite3_exec(store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
 	return code ? database_fail(store, code, "cannot be written", err) : 0;
 }

@@ -1,5 +1,5 @@
-/* The SQLite file behind a store: how it is opened, what its schema is, what its errors mean. Private
- * to lib/store. Callers hold the lock of the store they pass. */
+/* The SQLite file behind a store: how it is opened, what its schema is, what its errors mean. Callers hold the lock of
+ * the store they pass. */
 #ifndef UNS_STORE_DATABASE_H
 #define UNS_STORE_DATABASE_H
 
@@ -21,8 +21,9 @@ struct uns_store {
 	char *path;
 	const struct uns_log *log;
 	bool read_only;
+	bool has_wal;
 	struct uns_err why_read_only; /* a full disk; code 0 = anything else */
-	bool memo_failed; /* said once */
+	bool memo_failed; /* was logged once */
 	uint64_t memo_bound_bytes;
 };
 
@@ -35,14 +36,13 @@ enum {
 int database_fail(struct uns_store *store, int code, const char *doing, struct uns_err *err);
 int database_exec(struct uns_store *store, const char *sql, struct uns_err *err);
 /* One that was prepared before, if it has the same text. Not two of the same text at once. */
-int database_prepare(struct uns_store *store, const char *sql, sqlite3_stmt **out,
-		     struct uns_err *err);
+int database_prepare(struct uns_store *store, const char *sql, sqlite3_stmt **out, struct uns_err *err);
 void statement_end(sqlite3_stmt **statement); /* it stays prepared */
 void statements_free(struct uns_store *store); /* before the file is closed */
 /* 1 = a row, 0 = done, negative = failed. */
 int statement_step(struct uns_store *store, sqlite3_stmt *statement, struct uns_err *err);
-/* A column of the row, until the next step; NULL where it has none. SQLite gives NULL, too, where there is no memory for
- * it: that fails. */
+/* A column of the row, until the next step; NULL where it has none. SQLite gives NULL, too, where there is no memory
+ * for it: that fails. */
 int statement_text(struct uns_store *store, sqlite3_stmt *statement, int column, const char **out, struct uns_err *err);
 int statement_bytes(struct uns_store *store, sqlite3_stmt *statement, int column, struct uns_span *out,
 		    struct uns_err *err);

@@ -1,5 +1,4 @@
-/* Memos: compressed bytes by kind and key. If anything goes wrong here, the caller finds the content
- * out again. */
+/* Memos: compressed bytes by kind and key. If anything goes wrong here, the caller finds the content out again. */
 #include "store/store.h"
 
 #include <stdlib.h>
@@ -18,34 +17,31 @@ enum {
 
 /* -- getting -- */
 
-static int unpack(struct uns_store *store, struct uns_span packed, struct uns_arena *arena, struct uns_span *out,
-		  struct uns_err *err)
+static int memo_unpack(struct uns_store *store, struct uns_span packed, struct uns_arena *arena, struct uns_span *out,
+		       struct uns_err *err)
 {
 	unsigned long long size = ZSTD_getFrameContentSize(packed.p, uns_span_left(&packed));
 	size_t got;
 	char *bytes;
 
 	if (size > MAX_MEMO_BYTES) /* or one of zstd's error values, which are larger */
-		return uns_fail(err, -EBADMSG, "metadata store %s: an entry of the cached metadata is "
-		  "damaged", store->path);
-	bytes = uns_arena_alloc(arena, (size_t)size + 1, 1);
-	if (!bytes)
-		return uns_oom(err);
+		return uns_fail(err, -EBADMSG, "metadata store %s: an entry of the cached metadata is damaged",
+				store->path);
+	UNS_TRY_ALLOC(bytes = uns_arena_alloc(arena, (size_t)size + 1, 1), err);
 	got = ZSTD_decompress(bytes, (size_t)size, packed.p, uns_span_left(&packed));
 	if (ZSTD_isError(got) || got != size)
-		return uns_fail(err, -EBADMSG, "metadata store %s: an entry of the cached metadata is "
-		  "damaged", store->path);
+		return uns_fail(err, -EBADMSG, "metadata store %s: an entry of the cached metadata is damaged",
+				store->path);
 	*out = uns_span_of(bytes, (size_t)size);
 	return 0;
 }
 
-static void touch(struct uns_store *store, const char *kind, uint64_t key, int64_t now)
+static void memo_touch(struct uns_store *store, const char *kind, uint64_t key, int64_t now)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
 
 	if (store->read_only ||
-	    database_prepare(store, "UPDATE memo SET used_s = ? WHERE kind = ? AND key = ?", &s,
-			     NULL) < 0)
+	    database_prepare(store, "UPDATE memo SET used_s = ? WHERE kind = ? AND key = ?", &s, NULL) < 0)
 		return;
 	sqlite3_bind_int64(s, 1, now);
 	sqlite3_bind_text(s, 2, kind, -1, SQLITE_STATIC);
@@ -53,15 +49,14 @@ static void touch(struct uns_store *store, const char *kind, uint64_t key, int64
 	statement_step(store, s, NULL);
 }
 
-static int find(struct uns_store *store, const char *kind, uint64_t key, struct uns_arena *arena,
-		struct uns_span *out, int64_t *used_s, struct uns_err *err)
+static int memo_find(struct uns_store *store, const char *kind, uint64_t key, struct uns_arena *arena,
+		     struct uns_span *out, int64_t *used_s, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
 	struct uns_span packed;
 	int row;
 
-	UNS_TRY(database_prepare(store, "SELECT bytes, used_s FROM memo WHERE kind = ? AND key = ?",
-				 &s, err));
+	UNS_TRY(database_prepare(store, "SELECT bytes, used_s FROM memo WHERE kind = ? AND key = ?", &s, err));
 	sqlite3_bind_text(s, 1, kind, -1, SQLITE_STATIC);
 	sqlite3_bind_int64(s, 2, (int64_t)key);
 	row = statement_step(store, s, err);
@@ -71,28 +66,28 @@ static int find(struct uns_store *store, const char *kind, uint64_t key, struct 
 		return uns_fail(err, -ENOENT, "there is no cached metadata");
 	*used_s = sqlite3_column_int64(s, 1);
 	UNS_TRY(statement_bytes(store, s, 0, &packed, err));
-	return unpack(store, packed, arena, out, err);
+	return memo_unpack(store, packed, arena, out, err);
 }
 
-int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key,
-		       struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
+int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key, struct uns_arena *arena,
+		       struct uns_span *out, struct uns_err *err)
 {
 	int64_t used_s, now = (int64_t)time(NULL);
 	int code;
 
 	pthread_mutex_lock(&store->lock);
 	sqlite3_busy_timeout(store->db, BUSY_MEMO_MS);
-	code = find(store, kind, key, arena, out, &used_s, err);
+	code = memo_find(store, kind, key, arena, out, &used_s, err);
 	if (code == 0 && (now - used_s > USED_STEP_S || used_s > now))
-		touch(store, kind, key, now);
+		memo_touch(store, kind, key, now);
 	pthread_mutex_unlock(&store->lock);
 	return code;
 }
 
 /* -- putting -- */
 
-static int insert(struct uns_store *store, const char *kind, uint64_t key, const void *bytes,
-		  size_t len, struct uns_err *err)
+static int memo_insert(struct uns_store *store, const char *kind, uint64_t key, const void *bytes, size_t len,
+		       struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
 
@@ -108,28 +103,21 @@ static int insert(struct uns_store *store, const char *kind, uint64_t key, const
 	return statement_step(store, s, err);
 }
 
-static int held_bytes(struct uns_store *store, uint64_t *out, struct uns_err *err)
-{
-	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
-	int row;
-
-	UNS_TRY(database_prepare(store, "SELECT coalesce(sum(size), 0) FROM memo", &s, err));
-	row = statement_step(store, s, err);
-	*out = row > 0 ? (uint64_t)sqlite3_column_int64(s, 0) : 0;
-	return row < 0 ? row : 0;
-}
-
 /* Delete the least recently used memos until the rest fits. Of two with the same last use, the one that
  * was put first goes first. */
-static int evict(struct uns_store *store, struct uns_err *err)
+static int memos_evict(struct uns_store *store, struct uns_err *err)
 {
+	UNS_CLEANUP(statement_end) sqlite3_stmt *sum = NULL;
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
 	uint64_t held;
 	int row;
 
-	UNS_TRY(held_bytes(store, &held, err));
+	UNS_TRY(database_prepare(store, "SELECT coalesce(sum(size), 0) FROM memo", &sum, err));
+	UNS_TRY(row = statement_step(store, sum, err));
+	held = row > 0 ? (uint64_t)sqlite3_column_int64(sum, 0) : 0;
 	if (held <= store->memo_bound_bytes)
 		return 0;
+	sqlite3_reset(sum);
 	UNS_TRY(database_prepare(store,
 				 "DELETE FROM memo WHERE rowid ="
 				 " (SELECT rowid FROM memo ORDER BY used_s, rowid LIMIT 1)"
@@ -145,27 +133,28 @@ static int evict(struct uns_store *store, struct uns_err *err)
 	return 0;
 }
 
-/* A memo may be lost in a power cut, as long as the file stays whole: with a WAL, NORMAL saves
- * waiting for the disk. */
-static int put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes,
-	       size_t len, struct uns_err *err)
+/* A memo may be lost in a power cut, as long as the file stays whole: with a WAL, NORMAL saves waiting for the disk.
+ * Without one, NORMAL may damage the file, which holds facts too. */
+static int memo_put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes, size_t len,
+		    struct uns_err *err)
 {
 	int code;
 
 	sqlite3_busy_timeout(store->db, BUSY_MEMO_MS);
-	UNS_TRY(database_exec(store, "PRAGMA synchronous=NORMAL", err));
+	if (store->has_wal)
+		UNS_TRY(database_exec(store, "PRAGMA synchronous=NORMAL", err));
 	code = database_begin(store, err);
 	if (code == 0) {
-		code = insert(store, kind, key, bytes, len, err);
+		code = memo_insert(store, kind, key, bytes, len, err);
 		if (code == 0)
-			code = evict(store, err);
+			code = memos_evict(store, err);
 		code = database_end(store, code, err);
 	}
 	sqlite3_exec(store->db, "PRAGMA synchronous=FULL", NULL, NULL, NULL);
 	return code;
 }
 
-static int pack(const void *bytes, size_t len, char **out, size_t *n, struct uns_err *err)
+static int memo_pack(const void *bytes, size_t len, char **out, size_t *n, struct uns_err *err)
 {
 	size_t cap = ZSTD_compressBound(len);
 	ZSTD_CCtx *ctx = ZSTD_createCCtx();
@@ -182,8 +171,8 @@ static int pack(const void *bytes, size_t len, char **out, size_t *n, struct uns
 	return ZSTD_isError(*n) ? uns_fail(err, -ENOMEM, "zstd: %s", ZSTD_getErrorName(*n)) : 0;
 }
 
-int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key,
-		       const void *bytes, size_t len, struct uns_err *err)
+int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes, size_t len,
+		       struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *packed = NULL;
 	struct uns_err why = { 0 };
@@ -195,9 +184,9 @@ int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key,
 		return uns_fail(err, -EROFS, "metadata store %s is read-only", store->path);
 	if (len > MAX_MEMO_BYTES)
 		return uns_fail(err, -EFBIG, "cached metadata of %zu bytes is not kept", len);
-	UNS_TRY(pack(bytes, len, &packed, &n, err));
+	UNS_TRY(memo_pack(bytes, len, &packed, &n, err));
 	pthread_mutex_lock(&store->lock);
-	code = put(store, kind, key, packed, n, &why);
+	code = memo_put(store, kind, key, packed, n, &why);
 	first = code < 0 && !store->memo_failed;
 	store->memo_failed |= code < 0;
 	pthread_mutex_unlock(&store->lock);

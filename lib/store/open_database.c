@@ -17,7 +17,7 @@
 static bool is_local(const char *path)
 {
 	static const unsigned long magic[] = {
-		0xEF53,	    /* ext2, 3, 4 */
+		0xEF53,     /* ext2, 3, 4 */
 		0x58465342, /* XFS */
 		0x9123683E, /* btrfs */
 		0x01021994, /* tmpfs */
@@ -39,58 +39,44 @@ static bool is_local(const char *path)
 
 /* A new file is for its owner alone; SQLite gives the same mode to the files beside it. A file that
  * exists is not opened here: closing it would drop this process's locks on it. */
-static int create(const char *path, struct uns_err *err)
+static int file_create(const char *path, struct uns_err *err)
 {
-	int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+	struct stat st;
+	int fd;
 
+	if (stat(path, &st) == 0)
+		return S_ISREG(st.st_mode) ? 0 : uns_fail(err, -EINVAL, "metadata store %s is not a file", path);
+	if (errno != ENOENT)
+		return uns_fail(err, -errno, "metadata store %s: %s", path, strerror(errno));
+	fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd >= 0)
 		close(fd);
 	else if (errno != EEXIST)
 		return uns_fail(err, errno == EACCES ? -EROFS : -errno,
-				"metadata store %s cannot be made: %s: " UNS_STORE_ELSEWHERE, path,
-				strerror(errno));
+				"metadata store %s cannot be made: %s: " UNS_STORE_ELSEWHERE, path, strerror(errno));
 	return 0;
 }
 
-static int check_kind(const char *path, struct uns_err *err)
+static int database_connect(struct uns_store *store, const char *name, int flags, struct uns_err *err)
 {
-	struct stat st;
-
-	if (stat(path, &st) < 0)
-		return errno == ENOENT ? create(path, err) :
-					 uns_fail(err, -errno, "metadata store %s: %s", path,
-						  strerror(errno));
-	if (!S_ISREG(st.st_mode))
-		return uns_fail(err, -EINVAL, "metadata store %s is not a file", path);
-	return 0;
-}
-
-static void harden(sqlite3 *db)
-{
-	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
-	sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 0);
-	/* A file that turns out to be damaged is left as it is, its log included. */
-	sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-}
-
-static int connect(struct uns_store *store, const char *name, int flags, struct uns_err *err)
-{
-	int code = sqlite3_open_v2(name, &store->db,
-				   flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+	int code = sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
 
 	if (code)
 		return database_fail(store, code, "cannot be opened", err);
-	harden(store->db);
+	sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	sqlite3_db_config(store->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+	sqlite3_db_config(store->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+	sqlite3_db_config(store->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+	sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
+	/* A file that turns out to be damaged is left as it is, its log included. */
+	sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	sqlite3_busy_timeout(store->db, BUSY_FACT_MS);
-	return database_exec(store, "PRAGMA cell_size_check=ON; PRAGMA mmap_size=0", err);
+	/* No temporary files: SQLite would choose a directory by its own rules, in which this process may not write. */
+	return database_exec(store, "PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY", err);
 }
 
 /* One row, one text; "" when there is none. */
-static int ask(struct uns_store *store, const char *sql, char *out, size_t size,
-	       struct uns_err *err)
+static int pragma_ask(struct uns_store *store, const char *sql, char *out, size_t size, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
 	const char *text = NULL;
@@ -113,21 +99,19 @@ static int choose_journal(struct uns_store *store, struct uns_err *err)
 
 	if (store->read_only)
 		return 0;
-	UNS_TRY(database_exec(store, "PRAGMA auto_vacuum=INCREMENTAL;"
-				     "PRAGMA journal_size_limit=16777216", err));
-	UNS_TRY(ask(store,
-		    is_local(store->path) ? "PRAGMA journal_mode=WAL" :
-					    "PRAGMA journal_mode=DELETE",
-		    mode, sizeof(mode), err));
+	UNS_TRY(database_exec(store, "PRAGMA auto_vacuum=INCREMENTAL;PRAGMA journal_size_limit=16777216", err));
+	UNS_TRY(pragma_ask(store, is_local(store->path) ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE",
+			   mode, sizeof(mode), err));
+	store->has_wal = strcmp(mode, "wal") == 0;
 	return database_exec(store, "PRAGMA synchronous=FULL", err);
 }
 
 /* All facts are checked at each opening; memos are checked when they are read. */
-static int check(struct uns_store *store, struct uns_err *err)
+static int facts_check(struct uns_store *store, struct uns_err *err)
 {
 	char found[256];
 
-	UNS_TRY(ask(store, "PRAGMA quick_check(fact)", found, sizeof(found), err));
+	UNS_TRY(pragma_ask(store, "PRAGMA quick_check(fact)", found, sizeof(found), err));
 	if (strcmp(found, "ok") == 0)
 		return 0;
 	return uns_fail(err, -EBADMSG, "metadata store %s is damaged: %s", store->path, found);
@@ -135,13 +119,13 @@ static int check(struct uns_store *store, struct uns_err *err)
 
 static int open_writable(struct uns_store *store, struct uns_err *err)
 {
-	UNS_TRY(check_kind(store->path, err));
-	UNS_TRY(connect(store, store->path, SQLITE_OPEN_READWRITE, err));
+	UNS_TRY(file_create(store->path, err));
+	UNS_TRY(database_connect(store, store->path, SQLITE_OPEN_READWRITE, err));
 	store->read_only = sqlite3_db_readonly(store->db, "main") == 1;
 	UNS_TRY(schema_check(store, err)); /* the journal's kind is a change of the file */
 	UNS_TRY(choose_journal(store, err));
 	UNS_TRY(schema_upgrade(store, err));
-	UNS_TRY(check(store, err));
+	UNS_TRY(facts_check(store, err));
 	sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
 	return 0;
 }
@@ -167,25 +151,23 @@ static char *immutable_uri(const char *path)
 
 	uns_text_str(&uri, "file:");
 	for (; *path; path++)
-		uns_text_printf(&uri, isalnum((unsigned char)*path) || strchr("/._-", *path) ?
-					      "%c" : "%%%02X", (unsigned char)*path);
+		uns_text_printf(&uri, isalnum((unsigned char)*path) || strchr("/._-", *path) ? "%c" : "%%%02X",
+				(unsigned char)*path);
 	uns_text_str(&uri, "?immutable=1");
 	return uns_text_take(&uri, NULL);
 }
 
-/* To read a file that has a WAL, SQLite creates files beside it. If that fails (a full disk, a
- * read-only mount) and the log is empty, the file alone holds everything, and is opened without
- * them. */
+/* To read a file that has a WAL, SQLite creates files beside it. If that fails (a full disk, a read-only mount) and the
+ * log is empty, the file alone holds everything, and is opened without them. */
 static int open_immutable(struct uns_store *store, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *uri = immutable_uri(store->path);
 
-	if (!uri)
-		return uns_oom(err);
-	UNS_TRY(connect(store, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, err));
+	UNS_TRY_ALLOC(uri, err);
+	UNS_TRY(database_connect(store, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, err));
 	store->read_only = true;
 	UNS_TRY(schema_upgrade(store, err));
-	return check(store, err);
+	return facts_check(store, err);
 }
 
 void database_close(struct uns_store *store)
@@ -203,8 +185,8 @@ int database_open(struct uns_store *store, struct uns_err *err)
 	if (code == 0)
 		return 0;
 	database_close(store);
-	if ((code == -EROFS || code == -ENOSPC || code == -EIO) && !has_log(store) &&
-	    access(store->path, R_OK) == 0 && open_immutable(store, NULL) == 0) {
+	if ((code == -EROFS || code == -ENOSPC || code == -EIO) && !has_log(store) && access(store->path, R_OK) == 0 &&
+	    open_immutable(store, NULL) == 0) {
 		if (code == -ENOSPC)
 			store->why_read_only = why;
 		return 0;

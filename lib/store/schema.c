@@ -46,8 +46,8 @@ static int version_of(struct uns_store *store, int *version, struct uns_err *err
 		return 0;
 	if (application != application_id || *version < 1)
 		return uns_fail(err, -ENOTSUP,
-				"%s is a database of another program: name a file of unshard's own "
-				"with --store", store->path);
+				"%s is a database of another program: name a file of unshard's own with --store",
+				store->path);
 	if (*version > CURRENT)
 		return uns_fail(err, -ENOTSUP,
 				"metadata store %s was written by a newer unshard (schema %d, this "
@@ -78,8 +78,8 @@ static int run_steps(struct uns_store *store, struct uns_err *err)
 		return 0;
 	for (; version < CURRENT; version++)
 		UNS_TRY(database_exec(store, step[version], err));
-	sqlite3_snprintf(sizeof(sql), sql, "PRAGMA application_id=%d; PRAGMA user_version=%d",
-			 application_id, (int)CURRENT);
+	sqlite3_snprintf(sizeof(sql), sql, "PRAGMA application_id=%d; PRAGMA user_version=%d", application_id,
+			 (int)CURRENT);
 	return database_exec(store, sql, err);
 }
 
@@ -98,14 +98,11 @@ int schema_upgrade(struct uns_store *store, struct uns_err *err)
 	if (version == CURRENT)
 		return 0;
 	if (store->read_only)
-		return uns_fail(err, -EROFS,
-				"metadata store %s is %s and cannot be written: it cannot be %s",
-				store->path, version ? "of an older unshard" : "empty",
-				version ? "upgraded" : "used");
+		return uns_fail(err, -EROFS, "metadata store %s is %s and cannot be written: it cannot be %s",
+				store->path, version ? "of an older unshard" : "empty", version ? "upgraded" : "used");
 	UNS_TRY(database_begin(store, err));
 	UNS_TRY(database_end(store, run_steps(store, err), err));
-	/* The file gets its full size now, so that a page of it can be changed later even when the
-	 * disk is full. */
+	/* The file gets its full size now, so that a page of it can be changed later even when the disk is full. */
 	sqlite3_exec(store->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
 	return 0;
 }

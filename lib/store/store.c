@@ -79,21 +79,19 @@ static int move_aside(const char *path, char **aside, struct uns_err *err)
 
 	for (i = 0; code == 0 && i < sizeof(suffix) / sizeof(*suffix); i++)
 		code = move(path, *aside, suffix[i]);
-	return code < 0 ? uns_fail(err, code,
-				   "metadata store %s is damaged and cannot be moved aside: %s",
-				   path, strerror(-code)) :
-			  0;
+	return code < 0 ? uns_fail(err, code, "metadata store %s is damaged and cannot be moved aside: %s", path,
+				   strerror(-code))
+			: 0;
 }
 
-static int start_anew(struct uns_store *store, const struct uns_err *why, char **note,
-		      struct uns_err *err)
+static int start_anew(struct uns_store *store, const struct uns_err *why, char **note, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *aside = NULL;
 
 	if (!may_be_moved(store->path))
 		return uns_fail(err, -EBADMSG,
-				"%s is not a metadata store: move it away, or name another file with "
-				"--store", store->path);
+				"%s is not a metadata store: move it away, or name another file with --store",
+				store->path);
 	UNS_TRY(move_aside(store->path, &aside, err));
 	UNS_TRY(database_open(store, err));
 	if (asprintf(note, "%s; unshard moved it to %s and began a new store", why->text, aside) < 0)
@@ -117,18 +115,8 @@ static int read_to_the_end(const char *path, const char *suffix, struct uns_err 
 		return 0;
 	while (fd >= 0 && (n > 0 || (n < 0 && errno == EINTR)))
 		n = read(fd, block, sizeof(block));
-	return fd < 0 || n < 0 ? uns_fail(err, -errno, "metadata store %s: cannot be read: %s", path,
-					  strerror(errno)) :
-				 0;
-}
-
-/* SQLite calls it damage too when a read of the file fails (EIO). Facts are moved aside only for what is
- * found again, in a file that can be read. */
-static int open_again(struct uns_store *store, struct uns_err *err)
-{
-	UNS_TRY(read_to_the_end(store->path, "", err));
-	UNS_TRY(read_to_the_end(store->path, "-wal", err));
-	return database_open(store, err);
+	return fd < 0 || n < 0 ? uns_fail(err, -errno, "metadata store %s: cannot be read: %s", path, strerror(errno))
+			       : 0;
 }
 
 static int open_or_begin(struct uns_store *store, char **note, struct uns_err *err)
@@ -137,8 +125,14 @@ static int open_or_begin(struct uns_store *store, char **note, struct uns_err *e
 	int code = database_open(store, &why);
 
 	if (code == -EBADMSG) {
+		/* SQLite calls it damage too if a read of the file fails (EIO). Facts are moved aside only for what is
+		 * found again, in a file that can be read. */
 		why.code = 0;
-		code = open_again(store, &why);
+		code = read_to_the_end(store->path, "", &why);
+		if (code == 0)
+			code = read_to_the_end(store->path, "-wal", &why);
+		if (code == 0)
+			code = database_open(store, &why);
 	}
 	if (code == -EBADMSG)
 		return start_anew(store, &why, note, err);

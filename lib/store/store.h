@@ -1,6 +1,6 @@
 /* The metadata store: one SQLite file. It keeps two kinds of things:
  *
- *   facts  what the user (or an import) says about a run or checkpoint: never deleted by us
+ *   facts  what the user (or an import) states about a run or checkpoint: never deleted by us
  *   memos  what can be found out again (parsed catalogs, CRCs), keyed by the identity of the source
  *          files: may be deleted at any time
  *
@@ -16,12 +16,11 @@
 
 struct uns_store;
 
-/* Open or create. Opens the database DEFENSIVE with trusted_schema off, WAL only where path lies on a
- * local file system, synchronous FULL for facts. An older schema is upgraded in a transaction; a
- * newer one, or another program's database, is refused (-ENOTSUP); a corrupt file is moved aside as
- * PATH.corrupt-TIME (never overwritten) and a new one made, which `note` (malloc'd, may be set on
- * success) says; a read-only one is opened for reading. To be called after daemonising. `log` (may be
- * NULL) must outlive the store. */
+/* Open or create. Opens the database DEFENSIVE with trusted_schema off, WAL only where path lies on a local file
+ * system, synchronous FULL for facts. An older schema is upgraded in a transaction; a newer one, or another program's
+ * database, is refused (-ENOTSUP); a corrupt file is moved aside as PATH.corrupt-TIME (never overwritten) and a new one
+ * made, which `note` (malloc'd, may be set on success) says; a read-only one is opened for reading. To be called after
+ * daemonising. `log` (may be NULL) must outlive the store. */
 int uns_store_open(const char *path, const struct uns_log *log, struct uns_store **out, char **note,
 		   struct uns_err *err);
 void uns_store_close(struct uns_store *store); /* NULL is allowed */
@@ -35,30 +34,27 @@ struct uns_store_fact {
 };
 
 /* A fact that was acknowledged (0 returned) survives kill -9 and power loss. */
-int uns_store_set(struct uns_store *store, const char *subject, const char *key, const char *json,
-		  const char *origin, struct uns_err *err);
+int uns_store_set(struct uns_store *store, const char *subject, const char *key, const char *json, const char *origin,
+		  struct uns_err *err);
 /* All or none of them. */
-int uns_store_set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n,
-		      struct uns_err *err);
+int uns_store_set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n, struct uns_err *err);
 /* -ENOENT when it was not set. */
-int uns_store_unset(struct uns_store *store, const char *subject, const char *key,
-		    struct uns_err *err);
+int uns_store_unset(struct uns_store *store, const char *subject, const char *key, struct uns_err *err);
 /* Facts of the subject and of every directory above it; of equal keys the nearest counts. NULL = all
  * facts of all subjects. Sorted by subject, key. */
-int uns_store_facts(struct uns_store *store, const char *subject, struct uns_arena *arena,
-		    struct uns_store_fact **out, size_t *n, struct uns_err *err);
+int uns_store_facts(struct uns_store *store, const char *subject, struct uns_arena *arena, struct uns_store_fact **out,
+		    size_t *n, struct uns_err *err);
 /* A number that changes whenever a fact changes, here or in another process. Cheap. */
 int uns_store_revision(struct uns_store *store, uint64_t *out, struct uns_err *err);
 
 /* -- memos -- */
 
-/* kind: "catalog", "crc". key: a generation. Bytes are zstd-compressed in the file.
- * Failures to put are not errors for the caller to report (a full disk must not stop serving): they
- * are logged once. */
-int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key,
-		       struct uns_arena *arena, struct uns_span *out, struct uns_err *err);
-int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key,
-		       const void *bytes, size_t len, struct uns_err *err);
+/* kind: "catalog", "crc". key: a generation. Bytes are zstd-compressed in the file. Failures to put are not errors for
+ * the caller to report (a full disk must not stop serving): they are logged once. */
+int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key, struct uns_arena *arena,
+		       struct uns_span *out, struct uns_err *err);
+int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes, size_t len,
+		       struct uns_err *err);
 int uns_store_memo_clear(struct uns_store *store, struct uns_err *err);
 /* Keep at most so many compressed bytes, the least recently used go first; default 1 GiB. */
 void uns_store_memo_bound(struct uns_store *store, uint64_t bytes);

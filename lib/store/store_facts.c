@@ -1,5 +1,4 @@
-/* Facts: what the user says. Every change is one transaction that is on disk before it is
- * acknowledged. */
+/* Facts: what the user states. Every change is one transaction that is on disk before it is acknowledged. */
 #include "store/store.h"
 
 #include <stdlib.h>
@@ -10,13 +9,13 @@
 #include "base/cleanup.h"
 #include "store/database.h"
 
-static void begin(struct uns_store *store)
+static void facts_begin(struct uns_store *store)
 {
 	pthread_mutex_lock(&store->lock);
 	sqlite3_busy_timeout(store->db, BUSY_FACT_MS);
 }
 
-static int end(struct uns_store *store, int code)
+static int facts_end(struct uns_store *store, int code)
 {
 	pthread_mutex_unlock(&store->lock);
 	return code;
@@ -24,12 +23,12 @@ static int end(struct uns_store *store, int code)
 
 /* -- changing -- */
 
-static int bump(struct uns_store *store, struct uns_err *err)
+static int revision_bump(struct uns_store *store, struct uns_err *err)
 {
 	return database_exec(store, "UPDATE revision SET n = n + 1", err);
 }
 
-static int put(struct uns_store *store, const struct uns_store_fact *f, struct uns_err *err)
+static int fact_put(struct uns_store *store, const struct uns_store_fact *f, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
 
@@ -46,39 +45,32 @@ static int put(struct uns_store *store, const struct uns_store_fact *f, struct u
 	return statement_step(store, s, err);
 }
 
-static int put_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n,
-		   struct uns_err *err)
+int uns_store_set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n, struct uns_err *err)
 {
 	size_t i;
-
-	for (i = 0; i < n; i++)
-		UNS_TRY(put(store, &facts[i], err));
-	return bump(store, err);
-}
-
-int uns_store_set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n,
-		      struct uns_err *err)
-{
 	int code;
 
-	begin(store);
+	facts_begin(store);
 	code = database_begin(store, err);
-	if (code == 0)
-		code = database_end(store, put_all(store, facts, n, err), err);
-	return end(store, code);
+	if (code == 0) {
+		for (i = 0; i < n && code == 0; i++)
+			code = fact_put(store, &facts[i], err);
+		if (code == 0)
+			code = revision_bump(store, err);
+		code = database_end(store, code, err);
+	}
+	return facts_end(store, code);
 }
 
-int uns_store_set(struct uns_store *store, const char *subject, const char *key, const char *json,
-		  const char *origin, struct uns_err *err)
+int uns_store_set(struct uns_store *store, const char *subject, const char *key, const char *json, const char *origin,
+		  struct uns_err *err)
 {
-	const struct uns_store_fact fact = { .subject = subject, .key = key, .json = json,
-					     .origin = origin };
+	const struct uns_store_fact fact = { .subject = subject, .key = key, .json = json, .origin = origin };
 
 	return uns_store_set_all(store, &fact, 1, err);
 }
 
-static int delete(struct uns_store *store, const char *subject, const char *key,
-		  struct uns_err *err)
+static int fact_delete(struct uns_store *store, const char *subject, const char *key, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
 
@@ -88,19 +80,18 @@ static int delete(struct uns_store *store, const char *subject, const char *key,
 	UNS_TRY(statement_step(store, s, err));
 	if (!sqlite3_changes(store->db))
 		return uns_fail(err, -ENOENT, "%s is not set for %s", key, subject);
-	return bump(store, err);
+	return revision_bump(store, err);
 }
 
-int uns_store_unset(struct uns_store *store, const char *subject, const char *key,
-		    struct uns_err *err)
+int uns_store_unset(struct uns_store *store, const char *subject, const char *key, struct uns_err *err)
 {
 	int code;
 
-	begin(store);
+	facts_begin(store);
 	code = database_begin(store, err);
 	if (code == 0)
-		code = database_end(store, delete(store, subject, key, err), err);
-	return end(store, code);
+		code = database_end(store, fact_delete(store, subject, key, err), err);
+	return facts_end(store, code);
 }
 
 /* -- reading -- */
@@ -110,16 +101,6 @@ struct found {
 	struct uns_store_fact *v;
 	size_t n, cap;
 };
-
-static bool has_key(const struct found *f, const char *key)
-{
-	size_t i;
-
-	for (i = 0; i < f->n; i++)
-		if (strcmp(f->v[i].key, key) == 0)
-			return true;
-	return false;
-}
 
 static int copy_column(struct uns_store *store, struct uns_arena *arena, sqlite3_stmt *s, int i, const char **out,
 		       struct uns_err *err)
@@ -146,37 +127,37 @@ static int add_row(struct uns_store *store, struct found *f, sqlite3_stmt *s, st
 }
 
 /* Add the facts of one subject (NULL: of all) whose keys were not added yet. */
-static int add_subject(struct uns_store *store, const char *subject, struct found *f,
-		       struct uns_err *err)
+static int add_subject(struct uns_store *store, const char *subject, struct found *f, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
 	const char *key;
+	size_t i;
 	int row;
 
 	UNS_TRY(database_prepare(store,
 				 subject ? "SELECT subject, key, json, origin, time_s FROM fact"
-					   " WHERE subject = ?" :
-					   "SELECT subject, key, json, origin, time_s FROM fact",
+					   " WHERE subject = ?"
+					 : "SELECT subject, key, json, origin, time_s FROM fact",
 				 &s, err));
 	if (subject)
 		sqlite3_bind_text(s, 1, subject, -1, SQLITE_STATIC);
 	while ((row = statement_step(store, s, err)) > 0) {
 		UNS_TRY(statement_text(store, s, 1, &key, err));
-		if (!subject || (key && !has_key(f, key)))
+		for (i = 0; subject && key && i < f->n && strcmp(f->v[i].key, key) != 0; i++)
+			;
+		if (!subject || (key && i == f->n))
 			UNS_TRY(add_row(store, f, s, err));
 	}
 	return row;
 }
 
 /* "/a/b", "/a", "/" */
-static int add_upwards(struct uns_store *store, const char *subject, struct found *f,
-		       struct uns_err *err)
+static int add_upwards(struct uns_store *store, const char *subject, struct found *f, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *path = strdup(subject);
 	char *slash;
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	UNS_TRY(add_subject(store, path, f, err));
 	while ((slash = strrchr(path, '/')) && slash != path) {
 		*slash = '\0';
@@ -193,15 +174,15 @@ static int by_subject_and_key(const void *a, const void *b)
 	return order ? order : strcmp(x->key, y->key);
 }
 
-int uns_store_facts(struct uns_store *store, const char *subject, struct uns_arena *arena,
-		    struct uns_store_fact **out, size_t *n, struct uns_err *err)
+int uns_store_facts(struct uns_store *store, const char *subject, struct uns_arena *arena, struct uns_store_fact **out,
+		    size_t *n, struct uns_err *err)
 {
 	struct found f = { .arena = arena };
 	int code;
 
-	begin(store);
+	facts_begin(store);
 	code = subject ? add_upwards(store, subject, &f, err) : add_subject(store, NULL, &f, err);
-	end(store, code);
+	facts_end(store, code);
 	if (code < 0)
 		return code;
 	if (f.n)
@@ -224,9 +205,8 @@ int uns_store_revision(struct uns_store *store, uint64_t *out, struct uns_err *e
 	if (code > 0)
 		*out = (uint64_t)sqlite3_column_int64(s, 0);
 	else if (code == 0)
-		code = uns_fail(err, -EBADMSG, "metadata store %s is damaged: it has no revision",
-				store->path);
+		code = uns_fail(err, -EBADMSG, "metadata store %s is damaged: it has no revision", store->path);
 	statement_end(&s);
 	s = NULL;
-	return end(store, code < 0 ? code : 0);
+	return facts_end(store, code < 0 ? code : 0);
 }

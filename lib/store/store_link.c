@@ -36,7 +36,7 @@ static const char *default_path(struct uns_arena *arena)
 }
 
 /* The directory n levels above a file; NULL = out of memory. */
-static const char *above(const char *path, unsigned n, struct uns_arena *arena)
+static const char *directory_above(const char *path, unsigned n, struct uns_arena *arena)
 {
 	size_t len = strlen(path);
 
@@ -60,20 +60,20 @@ void store_link_fini(struct store_link *link)
 	pthread_rwlock_destroy(&link->lock);
 }
 
-int store_link_choose(struct store_link *link, bool off, const char *store, const char *source,
-		      struct uns_arena *arena, struct uns_err *err)
+int store_link_choose(struct store_link *link, bool off, const char *store, const char *source, struct uns_arena *arena,
+		      struct uns_err *err)
 {
-	UNS_CLEANUP(uns_free_p) char *target = store ? realpath(store, NULL) : NULL; /* SQLite writes where a link leads */
+	UNS_CLEANUP(uns_free_p)
+	char *target = store ? realpath(store, NULL) : NULL; /* SQLite writes where a link leads */
 
 	link->off = off;
 	link->own_place = !store;
 	link->path = store ? uns_arena_str(arena, store) : default_path(arena);
 	link->source = source;
-	if (!link->path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(link->path, err);
 	if (off || !*link->path)
 		return 0;
-	link->directory = above(target ? target : link->path, store ? 1 : N_OWN_NAMES, arena);
+	link->directory = directory_above(target ? target : link->path, store ? 1 : N_OWN_NAMES, arena);
 	return link->directory ? 0 : uns_oom(err);
 }
 
@@ -84,16 +84,14 @@ static int make_directories(const char *path, struct uns_err *err)
 	char *slash = dir;
 	int code;
 
-	if (!dir)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(dir, err);
 	while ((slash = strchr(slash + 1, '/'))) {
 		*slash = '\0';
 		code = mkdir(dir, 0700) < 0 ? errno : 0;
 		if (code && code != EEXIST && access(dir, F_OK) != 0)
-			return uns_fail(
-				err, -code,
-				"metadata store %s: the directory %s cannot be made: %s: " UNS_STORE_ELSEWHERE,
-				path, dir, strerror(code));
+			return uns_fail(err, -code,
+					"metadata store %s: the directory %s cannot be made: %s: " UNS_STORE_ELSEWHERE,
+					path, dir, strerror(code));
 		*slash = '/';
 	}
 	return 0;
@@ -108,75 +106,59 @@ static int check_path(const struct store_link *s, struct uns_err *err)
 	if (s->own_place)
 		return make_directories(s->path, err);
 	if (strcmp(s->source, "/") != 0 && uns_path_within(s->path, s->source))
-		return uns_fail(
-			err, -EINVAL,
-			"metadata store %s is inside SOURCE, where nothing is ever written: name "
-			"a file elsewhere with --store",
-			s->path);
+		return uns_fail(err, -EINVAL,
+				"metadata store %s is inside SOURCE, where nothing is ever written: name "
+				"a file elsewhere with --store",
+				s->path);
 	return 0;
 }
 
 /* -- holding it -- */
 
-/* Is the open handle still the file of that name? */
-static bool is_current(const struct store_link *s)
-{
-	struct stat st;
-
-	return s->handle && stat(s->path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino;
-}
-
 /* A store that could only be opened for reading is opened again, too: that may have been a fault of the moment. */
 static bool wants_opening(const struct store_link *s)
 {
-	if (s->handle && !is_current(s))
-		return true;
+	struct stat st;
+
+	if (s->handle && (stat(s->path, &st) < 0 || st.st_dev != s->dev || st.st_ino != s->ino))
+		return true; /* another file has its name now */
 	return (!s->handle || uns_store_read_only(s->handle)) && uns_now_ns() >= s->retry_ns;
 }
 
-static void note_identity(struct store_link *s)
-{
-	struct stat st;
-
-	if (stat(s->path, &st) == 0) {
-		s->dev = st.st_dev;
-		s->ino = st.st_ino;
-	}
-}
-
 /* Said when it is news, not at each retry. */
-static void tell(struct store_link *s, const char *text)
+static void problem_log(struct store_link *s, const char *text)
 {
 	if (*text && strcmp(text, s->problem) != 0)
 		uns_log(s->log, UNS_LOG_WARN, "%s", text);
 	snprintf(s->problem, sizeof(s->problem), "%s", text);
 }
 
-/* What failed once may have been a fault of that moment. What fails again, or took long (it waited for another's lock),
- * is left alone for a while: a mount has others to serve. */
-static int64_t pause_ns(const struct store_link *s, int64_t took_ns)
-{
-	return s->n_failed > 1 || took_ns >= NS ? RETRY_S * NS : 0;
-}
-
 /* Write lock held. */
-static void reopen(struct store_link *s)
+static void store_reopen(struct store_link *s)
 {
 	UNS_CLEANUP(uns_free_p) char *note = NULL;
 	struct uns_err err = { 0 };
 	const int64_t began_ns = uns_now_ns();
+	struct stat st;
+	int64_t now_ns;
 
 	uns_store_close(s->handle);
 	s->handle = NULL;
 	if (check_path(s, &err) == 0)
 		uns_store_open(s->path, s->log, &s->handle, &note, &err);
-	tell(s, s->handle ? "" : err.text);
+	problem_log(s, s->handle ? "" : err.text);
 	s->problem_code = err.code;
 	if (note)
-		tell(s, note);
-	note_identity(s);
+		problem_log(s, note);
+	if (stat(s->path, &st) == 0) {
+		s->dev = st.st_dev;
+		s->ino = st.st_ino;
+	}
 	s->n_failed = s->handle && !uns_store_read_only(s->handle) ? 0 : s->n_failed + 1;
-	s->retry_ns = uns_now_ns() + pause_ns(s, uns_now_ns() - began_ns);
+	/* What failed once may have been a fault of that moment. What fails again, or took long (it waited for
+	 * another's lock), is left alone for a while: a mount has others to serve. */
+	now_ns = uns_now_ns();
+	s->retry_ns = now_ns + (s->n_failed > 1 || now_ns - began_ns >= NS ? RETRY_S * NS : 0);
 }
 
 struct uns_store *store_hold(struct store_link *s, struct uns_err *err)
@@ -190,7 +172,7 @@ struct uns_store *store_hold(struct store_link *s, struct uns_err *err)
 		pthread_rwlock_unlock(&s->lock);
 		pthread_rwlock_wrlock(&s->lock);
 		if (wants_opening(s))
-			reopen(s);
+			store_reopen(s);
 		pthread_rwlock_unlock(&s->lock);
 		pthread_rwlock_rdlock(&s->lock);
 	}
@@ -223,20 +205,18 @@ char *store_subject(const struct store_link *s, const char *path, struct uns_are
 {
 	const char *root = strcmp(s->source, "/") == 0 ? "" : s->source;
 
-	return *path ? uns_arena_printf(arena, "%s/%s", root, path)
-		     : uns_arena_str(arena, s->source);
+	return *path ? uns_arena_printf(arena, "%s/%s", root, path) : uns_arena_str(arena, s->source);
 }
 
-int store_facts(struct store_link *s, const char *path, struct uns_arena *arena,
-		struct uns_store_fact **out, size_t *n, struct uns_err *err)
+int store_facts(struct store_link *s, const char *path, struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
+		struct uns_err *err)
 {
 	const char *subject = store_subject(s, path, arena);
 	struct uns_store *store = subject ? store_hold(s, err) : NULL;
 	int code;
 
 	*n = 0;
-	if (!subject)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(subject, err);
 	if (!store)
 		return -ENOENT;
 	code = uns_store_facts(store, subject, arena, out, n, err);
@@ -244,9 +224,8 @@ int store_facts(struct store_link *s, const char *path, struct uns_arena *arena,
 	return code;
 }
 
-int store_facts_known(struct store_link *s, const char *path, bool has_facts,
-		      struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
-		      struct uns_err *err)
+int store_facts_known(struct store_link *s, const char *path, bool has_facts, struct uns_arena *arena,
+		      struct uns_store_fact **out, size_t *n, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	int code = store_facts(s, path, arena, out, n, &why);
@@ -259,7 +238,7 @@ int store_facts_known(struct store_link *s, const char *path, bool has_facts,
 	return has_facts ? uns_fail(err, -EIO, "%s", why.text) : 0;
 }
 
-static uint64_t digest(const struct uns_store_fact *v, size_t n)
+static uint64_t facts_digest(const struct uns_store_fact *v, size_t n)
 {
 	uint64_t h = UNS_HASH_INIT;
 	size_t i;
@@ -271,26 +250,22 @@ static uint64_t digest(const struct uns_store_fact *v, size_t n)
 	return n ? uns_hash_end(h) : 0;
 }
 
-static bool revision_of(struct store_link *s, uint64_t *out)
-{
-	struct uns_store *store = store_hold(s, NULL);
-	bool ok = store && uns_store_revision(store, out, NULL) == 0;
-
-	if (store)
-		store_release(s);
-	return ok;
-}
-
 void store_digest(struct store_link *s, const char *path, struct facts_seen *seen)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_store_fact *v = NULL;
+	struct uns_store *store = store_hold(s, NULL);
 	uint64_t revision;
 	size_t n;
+	int code;
 
-	if (!revision_of(s, &revision) || (seen->known && seen->revision == revision))
+	if (!store)
+		return;
+	code = uns_store_revision(store, &revision, NULL);
+	store_release(s);
+	if (code < 0 || (seen->known && seen->revision == revision))
 		return;
 	if (store_facts(s, path, &arena, &v, &n, NULL) < 0)
 		return;
-	*seen = (struct facts_seen){ .known = true, .revision = revision, .digest = digest(v, n) };
+	*seen = (struct facts_seen){ .known = true, .revision = revision, .digest = facts_digest(v, n) };
 }

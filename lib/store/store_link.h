@@ -34,8 +34,8 @@ struct store_link {
 void store_link_init(struct store_link *link, const struct uns_log *log);
 void store_link_fini(struct store_link *link);
 /* `off`, `store`: unshard_options.no_store and .store. The texts live in the arena or are the caller's. */
-int store_link_choose(struct store_link *link, bool off, const char *store, const char *source,
-		      struct uns_arena *arena, struct uns_err *err);
+int store_link_choose(struct store_link *link, bool off, const char *store, const char *source, struct uns_arena *arena,
+		      struct uns_err *err);
 
 /* The store, opened if need be; give it back. NULL = there is none, and why (err->code). */
 struct uns_store *store_hold(struct store_link *link, struct uns_err *err);
@@ -46,16 +46,14 @@ void store_problem(struct store_link *link, struct uns_text *out);
 /* What facts about a path below SOURCE are kept under. NULL = out of memory. */
 char *store_subject(const struct store_link *link, const char *path, struct uns_arena *arena);
 /* Facts about a path below SOURCE: its own and those of directories above it, the nearest of a key. */
-int store_facts(struct store_link *link, const char *path, struct uns_arena *arena,
-		struct uns_store_fact **out, size_t *n, struct uns_err *err);
-/* The same for who knows whether there were any when the checkpoint was examined (has_facts): those that are
+int store_facts(struct store_link *link, const char *path, struct uns_arena *arena, struct uns_store_fact **out,
+		size_t *n, struct uns_err *err);
+/* The same if it is known whether there were any when the checkpoint was examined (has_facts): those that are
  * known of and cannot be read now are an error (-EIO); of a store that cannot be used there are none. */
-int store_facts_known(struct store_link *link, const char *path, bool has_facts,
-		      struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
-		      struct uns_err *err);
+int store_facts_known(struct store_link *link, const char *path, bool has_facts, struct uns_arena *arena,
+		      struct uns_store_fact **out, size_t *n, struct uns_err *err);
 
-/* Fingerprint of the store's facts for one checkpoint (a hash, not the values). digest 0: the store has
- * none. */
+/* Fingerprint of the store's facts for one checkpoint (a hash, not the values). digest 0: the store has none. */
 struct facts_seen {
 	bool known;
 	uint64_t revision; /* of the store, when they were read */

@@ -56,7 +56,7 @@ static const char *state_of(const struct uns_tensor *t, enum unshard_role role)
 	return t->state ? t->state : unshard_role_name(role);
 }
 
-static int add(struct unshard_tensors *l, const struct uns_named_tensor *named, struct uns_err *err)
+static int list_add(struct unshard_tensors *l, const struct uns_named_tensor *named, struct uns_err *err)
 {
 	const struct uns_tensor *t = named->tensor;
 	const struct uns_shape *shape = uns_named_shape(named);
@@ -77,39 +77,26 @@ static int add(struct unshard_tensors *l, const struct uns_named_tensor *named, 
 	memcpy(out->shape, shape->dim, shape->n * sizeof(*out->shape));
 	if (!uns_u64_mul(size, uns_dtype_size(named->out), &out->size_bytes) ||
 	    !uns_u64_add(l->building.at_bytes, out->size_bytes, &size))
-		return uns_fail(err, -ENOTSUP, "tensor %s: its number of bytes is too large to be "
-					       "counted",
-				t->key);
+		return uns_fail(err, -ENOTSUP, "tensor %s: its number of bytes is too large to be counted", t->key);
 	l->listed[l->n] = (struct listed){ *named, l->building.at_bytes };
 	uns_named_layout(&l->building, named);
 	key = key_of(&l->arena, out->name, out->state);
-	if (!key || (!uns_map_get(&l->by_name, key) &&
-		     !uns_map_put(&l->by_name, key, (void *)((uintptr_t)l->n + 1), NULL)))
+	if (!key ||
+	    (!uns_map_get(&l->by_name, key) && !uns_map_put(&l->by_name, key, (void *)((uintptr_t)l->n + 1), NULL)))
 		return uns_oom(err);
 	l->n++;
 	return 0;
 }
 
-static int make_room(struct unshard_tensors *l, size_t n, struct uns_err *err)
+static int list_begin(struct unshard_tensors *l, size_t n, struct uns_err *err)
 {
 	l->v = UNS_NEW_N(&l->arena, struct unshard_tensor, n);
 	l->listed = UNS_NEW_N(&l->arena, struct listed, n);
 	l->building.arena = &l->arena;
-	return l->v && l->listed ? 0 : uns_oom(err);
+	return uns_arena_check(&l->arena, err);
 }
 
-static int add_own(struct unshard_tensors *l, struct uns_err *err)
-{
-	const struct uns_catalog *cat = l->snap->cat;
-	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
-
-	UNS_TRY(make_room(l, cat->n_tensors, err));
-	for (; t < end; t++)
-		UNS_TRY(add(l, &(struct uns_named_tensor){ t->name, t, t->dtype, NULL }, err));
-	return 0;
-}
-
-static int add_of_view(struct unshard_tensors *l, const char *name, struct uns_err *err)
+static int list_add_of_view(struct unshard_tensors *l, const char *name, struct uns_err *err)
 {
 	uint64_t parameter;
 	const struct uns_view *view = view_find(name, strlen(name), &parameter);
@@ -121,31 +108,35 @@ static int add_of_view(struct unshard_tensors *l, const char *name, struct uns_e
 	UNS_TRY(show_served(l->u, l->record, l->snap, view, parameter, &shown, err));
 	if (!shown->tree.n_tensors)
 		return uns_fail(err, -ENOTSUP,
-				"%s: the view %s has no safetensors files, so its tensors cannot "
-				"be listed; name the view weights, or no view for the "
-				"checkpoint's own tensors",
+				"%s: the view %s has no safetensors files, so its tensors cannot be listed; name the "
+				"view weights, or no view for the checkpoint's own tensors",
 				l->record->path, name);
 	l->of_view = true;
-	UNS_TRY(make_room(l, shown->tree.n_tensors, err));
+	UNS_TRY(list_begin(l, shown->tree.n_tensors, err));
 	for (i = 0; i < shown->tree.n_tensors; i++)
-		UNS_TRY(add(l, &shown->tree.tensor[i], err));
+		UNS_TRY(list_add(l, &shown->tree.tensor[i], err));
 	return 0;
 }
 
-static int fill(struct unshard_tensors *l, const char *checkpoint, const char *view,
-		struct uns_err *err)
+static int list_fill(struct unshard_tensors *l, const char *checkpoint, const char *view, struct uns_err *err)
 {
+	const struct uns_catalog *cat;
+	const struct uns_tensor *t;
+
 	UNS_TRY(record_get(l->u, checkpoint, &l->record, err));
 	if (!l->record->is.format)
 		return uns_fail(err, -ENOENT, "%s is not a checkpoint that unshard knows",
 				*checkpoint ? checkpoint : uns_root_path(l->u->root));
 	UNS_TRY(snapshot_get(l->u, l->record, &l->snap, err));
-	UNS_TRY(view ? add_of_view(l, view, err) : add_own(l, err));
+	cat = l->snap->cat;
+	UNS_TRY(view ? list_add_of_view(l, view, err) : list_begin(l, cat->n_tensors, err));
+	for (t = cat->tensors; !view && t < cat->tensors + cat->n_tensors; t++)
+		UNS_TRY(list_add(l, &(struct uns_named_tensor){ t->name, t, t->dtype, NULL }, err));
 	return uns_layout_build(&l->building, l->snap->cat, &l->layout, err);
 }
 
-int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view,
-			 unshard_tensors **out, struct unshard_error *error)
+int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view, unshard_tensors **out,
+			 struct unshard_error *error)
 {
 	struct unshard_tensors *l = calloc(1, sizeof(*l));
 	struct uns_err err = { 0 };
@@ -153,7 +144,7 @@ int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view,
 
 	if (l) {
 		l->u = u;
-		code = fill(l, checkpoint, view, &err);
+		code = list_fill(l, checkpoint, view, &err);
 	}
 	if (code < 0)
 		unshard_tensors_close(l);
@@ -196,9 +187,8 @@ int unshard_tensors_find(const unshard_tensors *l, const char *name, const char 
 	found = (uintptr_t)uns_map_get(&l->by_name, key);
 	if (!found)
 		return give_error(error, &err,
-				  uns_fail(&err, -ENOENT, "%s: found no tensor %s%s%s",
-					   l->record->path, state ? state : "", state ? " of " : "",
-					   name));
+				  uns_fail(&err, -ENOENT, "%s: found no tensor %s%s%s", l->record->path,
+					   state ? state : "", state ? " of " : "", name));
 	*i = found - 1;
 	return 0;
 }
@@ -218,26 +208,14 @@ struct source {
 	size_t elem_bytes;
 };
 
-static int read_elems(const struct source *s, uint64_t first, uint64_t n, uint8_t *dst,
-		      struct uns_err *err)
+static int read_elems(const struct source *s, uint64_t first, uint64_t n, uint8_t *dst, struct uns_err *err)
 {
-	ssize_t got = session_read(&s->from, dst, n * s->elem_bytes,
-				   s->at_bytes + first * s->elem_bytes, err);
+	ssize_t got = session_read(&s->from, dst, n * s->elem_bytes, s->at_bytes + first * s->elem_bytes, err);
 
 	return got < 0 ? (int)got : 0;
 }
 
-/* How many rows from the k-th on begin and end within TOGETHER_BYTES. */
-static uint64_t rows_together(const struct uns_stretches *stretches, uint64_t k, size_t elem_bytes)
-{
-	uint64_t first = uns_stretches_at(stretches, k), room = TOGETHER_BYTES / elem_bytes, n = 1;
-
-	while (k + n < stretches->n && uns_stretches_at(stretches, k + n) + stretches->stretch_elems - first <= room)
-		n++;
-	return n;
-}
-
-/* Rows k .. k+n, by way of scratch memory. What is between them is likely to be wanted too, by whoever reads another
+/* Rows k .. k+n, by way of scratch memory. What is between them is likely to be wanted soon, by a reader of another
  * box of the same tensor: it stays in the page cache. */
 static int read_rows(const struct source *s, const struct uns_stretches *stretches, uint64_t k, uint64_t n,
 		     uint8_t *scratch, uint8_t *dst, struct uns_err *err)
@@ -251,19 +229,22 @@ static int read_rows(const struct source *s, const struct uns_stretches *stretch
 	UNS_TRY(read_elems(&shared, first, uns_stretches_at(stretches, k + n - 1) + stretches->stretch_elems - first,
 			   scratch, err));
 	for (i = 0; i < n; i++)
-		memcpy(dst + i * row_bytes,
-		       scratch + (uns_stretches_at(stretches, k + i) - first) * s->elem_bytes, row_bytes);
+		memcpy(dst + i * row_bytes, scratch + (uns_stretches_at(stretches, k + i) - first) * s->elem_bytes,
+		       row_bytes);
 	return 0;
 }
 
-static int read_box(const struct source *s, const struct uns_stretches *stretches, uint8_t *dst,
-		    struct uns_err *err)
+static int read_box(const struct source *s, const struct uns_stretches *stretches, uint8_t *dst, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) uint8_t *scratch = NULL;
-	uint64_t k, n;
+	uint64_t k, n, first;
 
 	for (k = 0; k < stretches->n; k += n, dst += n * stretches->stretch_elems * s->elem_bytes) {
-		n = rows_together(stretches, k, s->elem_bytes);
+		first = uns_stretches_at(stretches, k);
+		for (n = 1;
+		     k + n < stretches->n && uns_stretches_at(stretches, k + n) + stretches->stretch_elems - first <=
+						     TOGETHER_BYTES / s->elem_bytes;)
+			n++;
 		if (n > 1 && !scratch && !(scratch = malloc(TOGETHER_BYTES)))
 			return uns_oom(err);
 		if (n > 1)
@@ -282,8 +263,8 @@ static struct uns_shape shape_of(const struct unshard_tensor *t)
 	return shape;
 }
 
-static int take_box(const struct unshard_tensor *t, const uint64_t *lo, const uint64_t *len,
-		    struct uns_box *out, struct uns_err *err)
+static int take_box(const struct unshard_tensor *t, const uint64_t *lo, const uint64_t *len, struct uns_box *out,
+		    struct uns_err *err)
 {
 	const struct uns_shape shape = shape_of(t);
 	char text[128];
@@ -293,26 +274,14 @@ static int take_box(const struct unshard_tensor *t, const uint64_t *lo, const ui
 	if (lo)
 		memcpy(out->lo, lo, t->n_dims * sizeof(*out->lo));
 	if (!lo != !len || !uns_box_inside(out, &shape))
-		return uns_fail(err, -EINVAL, "tensor %s: the box is outside its shape %s",
-				t->name, uns_shape_text(&shape, text, sizeof(text)));
+		return uns_fail(err, -EINVAL, "tensor %s: the box is outside its shape %s", t->name,
+				uns_shape_text(&shape, text, sizeof(text)));
 	return 0;
 }
 
-static int check_dtype(const struct unshard_tensor *t, enum unshard_dtype dtype,
-		       struct uns_err *err)
-{
-	if (!unshard_dtype_size(dtype))
-		return uns_fail(err, -EINVAL, "tensor %s: dtype %d does not exist", t->name,
-				(int)dtype);
-	if (!uns_cast_exists((enum uns_dtype)t->dtype, (enum uns_dtype)dtype))
-		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be converted to %s", t->name,
-				unshard_dtype_name(t->dtype), unshard_dtype_name(dtype));
-	return 0;
-}
-
-/* Of the checkpoint's own tensors nobody has proven yet that their bytes are there and right. What is only
- * written in a form that says too little about optimizers (-ENOTSUP) keeps no tensor from being read. */
-static int prove(const struct unshard_tensors *l, const struct uns_tensor *t, struct uns_err *err)
+/* Proves that the bytes of one of the checkpoint's own tensors are complete; a view has proven that of its tensors. An
+ * optimizer whose form is not understood (-ENOTSUP) keeps no tensor from being read. */
+static int tensor_prove(const struct unshard_tensors *l, const struct uns_tensor *t, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const enum uns_scope scope = uns_role_is_model(t->role)       ? UNS_SCOPE_WEIGHTS
@@ -332,8 +301,7 @@ static int prove(const struct unshard_tensors *l, const struct uns_tensor *t, st
 }
 
 int tensor_box_take(const unshard_tensors *l, size_t i, const uint64_t *lo, const uint64_t *len,
-		    enum unshard_dtype dtype, uint64_t size_bytes, struct tensor_box *out,
-		    struct uns_err *err)
+		    enum unshard_dtype dtype, uint64_t size_bytes, struct tensor_box *out, struct uns_err *err)
 {
 	const struct unshard_tensor *t = unshard_tensors_at(l, i);
 
@@ -343,17 +311,19 @@ int tensor_box_take(const unshard_tensors *l, size_t i, const uint64_t *lo, cons
 	if (dtype == UNSHARD_AS_STORED)
 		out->dtype = t->dtype;
 	UNS_TRY(take_box(t, lo, len, &out->box, err));
-	UNS_TRY(check_dtype(t, out->dtype, err));
+	if (!unshard_dtype_size(out->dtype))
+		return uns_fail(err, -EINVAL, "tensor %s: dtype %d does not exist", t->name, (int)out->dtype);
+	if (!uns_cast_exists((enum uns_dtype)t->dtype, (enum uns_dtype)out->dtype))
+		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be converted to %s", t->name,
+				unshard_dtype_name(t->dtype), unshard_dtype_name(out->dtype));
 	if (!uns_u64_mul(uns_box_elems(&out->box), unshard_dtype_size(out->dtype), &out->size_bytes) ||
 	    out->size_bytes != size_bytes)
-		return uns_fail(err, -EINVAL, "tensor %s: the buffer is %llu bytes long, not %llu",
-				t->name, (unsigned long long)size_bytes,
-				(unsigned long long)out->size_bytes);
+		return uns_fail(err, -EINVAL, "tensor %s: the buffer is %llu bytes long, not %llu", t->name,
+				(unsigned long long)size_bytes, (unsigned long long)out->size_bytes);
 	return 0;
 }
 
-int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf,
-		    struct uns_err *err)
+int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const unshard_tensors *l = b->list;
@@ -362,14 +332,13 @@ int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf,
 	struct uns_named_tensor as = listed->named;
 	struct uns_layout_builder building = { .arena = &arena };
 	struct uns_layout casts;
-	struct source s = { .from = { l->u, t->name, l->record, l->snap->backing, &l->layout,
-				      way_of[way] },
+	struct source s = { .from = { l->u, t->name, l->record, l->snap->backing, &l->layout, way_of[way] },
 			    .at_bytes = listed->at_bytes,
 			    .elem_bytes = unshard_dtype_size(b->dtype) };
 	const struct uns_shape shape = shape_of(t);
 	struct uns_stretches stretches = uns_stretches_of_box(&b->box, &shape);
 
-	UNS_TRY(prove(l, as.tensor, err));
+	UNS_TRY(tensor_prove(l, as.tensor, err));
 	if (b->dtype != t->dtype) {
 		as.out = (enum uns_dtype)b->dtype;
 		uns_named_layout(&building, &as);
@@ -381,8 +350,7 @@ int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf,
 }
 
 int unshard_tensor_read(const unshard_tensors *l, size_t i, const uint64_t *lo, const uint64_t *len,
-			enum unshard_dtype dtype, void *buf, size_t buf_bytes,
-			struct unshard_error *error)
+			enum unshard_dtype dtype, void *buf, size_t buf_bytes, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	struct tensor_box box;

@@ -1,4 +1,4 @@
-/* What unshard_tensor_read is made of, for who reads a tensor in parts. */
+/* What unshard_tensor_read is made of, for functions that read a tensor in parts. */
 #ifndef UNS_TENSORS_TENSORS_H
 #define UNS_TENSORS_TENSORS_H
 
@@ -14,13 +14,12 @@ struct tensor_box {
 	uint64_t size_bytes; /* in that dtype */
 };
 
-/* Check what a program asks for, as unshard_tensor_read does. size_bytes: what it says that the box takes. */
+/* Check what a program asks for, as unshard_tensor_read does. size_bytes: what the program takes for the size of the
+ * box. */
 int tensor_box_take(const unshard_tensors *list, size_t i, const uint64_t *lo, const uint64_t *len,
-		    enum unshard_dtype dtype, uint64_t size_bytes, struct tensor_box *out,
-		    struct uns_err *err);
+		    enum unshard_dtype dtype, uint64_t size_bytes, struct tensor_box *out, struct uns_err *err);
 
 /* Its size_bytes bytes, in C order without gaps. Any thread. */
-int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf,
-		    struct uns_err *err);
+int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf, struct uns_err *err);
 
 #endif

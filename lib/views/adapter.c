@@ -13,8 +13,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 
 	(void)parameter;
 	if (cat->summary.adapter == UNS_ADAPTER_NONE)
-		return uns_catalog_fail(
-			cat, UNS_FINDING(.id = UNS_FOUND_NO_ADAPTER, .scope = UNS_SCOPE_WEIGHTS), why);
+		return UNS_CATALOG_FAIL(cat, why, NO_ADAPTER, .scope = UNS_SCOPE_WEIGHTS);
 	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why));
 	for (i = 0; i < cat->n_tensors; i++)
 		if (cat->tensors[i].of_adapter)
@@ -28,8 +27,7 @@ static bool is_of_base(const char *name)
 	return strcmp(name, "config.json") == 0 || strcmp(name, "generation_config.json") == 0;
 }
 
-static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-		struct uns_err *err)
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_map no_masters = UNS_MAP_INIT;
 	const struct uns_adapter_files files = { .catalog = in->catalog,
@@ -41,8 +39,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	UNS_TRY(uns_adapter_files_add(&files, out, err));
 	for (i = 0; i < in->n_borrowed; i++)
 		if (!is_of_base(in->borrowed[i].name))
-			UNS_TRY(uns_vtree_add_file(out, in->catalog, in->borrowed[i].name,
-						   in->borrowed[i].file, err));
+			UNS_TRY(uns_vtree_add_file(out, in->catalog, in->borrowed[i].name, in->borrowed[i].file, err));
 	return uns_adapter_note_config(in->borrowed, in->n_borrowed, out, err);
 }
 

@@ -13,33 +13,26 @@
 #include "views/view.h"
 
 /* ".metadata", or "__0.metadata" of a save without collectives; in a sub-directory too. */
-static bool is_metadata(const struct uns_companion *c)
-{
-	const char *name = uns_path_name(c->name);
-	unsigned long long rank;
-
-	return c->shard &&
-	       (strcmp(name, ".metadata") == 0 || uns_str_number(name, "__", ".metadata", &rank));
-}
-
 static bool has_metadata(const struct uns_catalog *cat)
 {
-	size_t i;
+	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
+	unsigned long long rank;
 
-	for (i = 0; i < cat->n_companions; i++)
-		if (is_metadata(&cat->companions[i]))
+	for (; c < end; c++)
+		if (c->shard && (strcmp(uns_path_name(c->name), ".metadata") == 0 ||
+				 uns_str_number(uns_path_name(c->name), "__", ".metadata", &rank)))
 			return true;
 	return false;
 }
 
-static int known_problem(const struct uns_catalog *cat, bool passed_through, struct uns_err *why)
+static int refuse_problem(const struct uns_catalog *cat, bool passed_through, struct uns_err *why)
 {
 	size_t i;
 
 	for (i = 0; i < cat->n_findings; i++) {
 		const struct uns_finding *f = &cat->findings[i];
 
-		/* What we cannot read (-ENOTSUP) torch may, where files are passed through. */
+		/* What unshard cannot read (-ENOTSUP) torch may, where files are passed through. */
 		if (f->scope != UNS_SCOPE_NOTE && (f->code != -ENOTSUP || !passed_through))
 			return uns_fail_with(why, f);
 	}
@@ -50,16 +43,12 @@ static int supports_own(const struct uns_catalog *cat, struct uns_err *why)
 {
 	size_t i;
 
-	UNS_TRY(known_problem(cat, true, why));
+	UNS_TRY(refuse_problem(cat, true, why));
 	for (i = 0; i < cat->n_companions; i++) {
 		const struct uns_file *f = &cat->files[cat->companions[i].file];
 
 		if (f->missing)
-			return uns_catalog_fail(cat,
-						UNS_FINDING(.id = UNS_FOUND_FILE_MISSING,
-							    .scope = UNS_SCOPE_ALL,
-							    .file = f->path),
-						why);
+			return UNS_CATALOG_FAIL(cat, why, FILE_MISSING, .scope = UNS_SCOPE_ALL, .file = f->path);
 	}
 	for (i = 0; i < cat->n_tensors; i++)
 		UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
@@ -74,25 +63,20 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 	size_t i;
 
 	if (uns_family_is_deepspeed(cat->summary.family))
-		UNS_TRY(known_problem(cat, false, why));
+		UNS_TRY(refuse_problem(cat, false, why));
 	if (!cat->summary.has_engine_state)
-		return uns_catalog_fail(
-			cat, UNS_FINDING(.id = UNS_FOUND_NO_METADATA, .scope = UNS_SCOPE_ALL), why);
+		return UNS_CATALOG_FAIL(cat, why, NO_METADATA, .scope = UNS_SCOPE_ALL);
 	if (cat->summary.is_pipeline)
-		return uns_catalog_fail(
-			cat, UNS_FINDING(.id = UNS_FOUND_PIPELINE_NAMES, .scope = UNS_SCOPE_ALL),
-			why);
+		return UNS_CATALOG_FAIL(cat, why, PIPELINE_NAMES, .scope = UNS_SCOPE_ALL);
 	if (cat->summary.is_autoep)
-		return uns_catalog_fail(cat, UNS_FINDING(.id = UNS_FOUND_AUTOEP_ALONE, .scope = UNS_SCOPE_ALL), why);
+		return UNS_CATALOG_FAIL(cat, why, AUTOEP_ALONE, .scope = UNS_SCOPE_ALL);
 	UNS_TRY(uns_optimizer_check(cat, root, why));
 	if (!root)
-		return uns_catalog_fail(
-			cat, UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATES_UNNAMED, .scope = UNS_SCOPE_OPTIMIZER), why);
+		return UNS_CATALOG_FAIL(cat, why, OPTIMIZER_STATES_UNNAMED, .scope = UNS_SCOPE_OPTIMIZER);
 	UNS_TRY(uns_optimizer_check_hyper(cat, why));
 	UNS_TRY(uns_masters_check(cat, why));
 	for (i = 0; i < cat->n_tensors; i++)
-		if (cat->tensors[i].role == UNS_ROLE_WEIGHT ||
-		    cat->tensors[i].role == UNS_ROLE_BUFFER)
+		if (cat->tensors[i].role == UNS_ROLE_WEIGHT || cat->tensors[i].role == UNS_ROLE_BUFFER)
 			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
 	return 0;
 }
@@ -104,10 +88,11 @@ static bool is_two(const struct uns_catalog *cat)
 	return cat->summary.resumed_by & (UNS_BY_TRAINER | UNS_BY_ACCELERATE);
 }
 
-static int add_made(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+static int tree_made(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
 	const struct uns_catalog *cat = in->catalog;
+	struct uns_resume_input resume = uns_view_resume(in);
 	struct uns_dcp_made *made;
 
 	UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
@@ -118,16 +103,9 @@ static int add_made(const struct uns_view_input *in, struct uns_vtree *out, stru
 		UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
 	}
 	UNS_TRY(uns_dcp_made_add_optimizer(made, uns_training_step(in->training, cat->summary.step), err));
-	return uns_dcp_made_finish(made, is_two(cat) ? "optimizer_0" : "", out, err);
-}
-
-static int tree_made(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
-{
-	struct uns_resume_input resume = uns_view_resume(in);
-
+	UNS_TRY(uns_dcp_made_finish(made, is_two(cat) ? "optimizer_0" : "", out, err));
 	resume.schedule_for = UNS_SCHEDULE_FOR_TRAINER;
 	resume.with_schedule = true;
-	UNS_TRY(add_made(in, out, err));
 	return uns_resume_files_add(&resume, out, err);
 }
 
@@ -139,18 +117,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 
 /* -- as it is -- */
 
-/* Everything as it is, but random states that are not wanted and a trainer_state.json that no
- * Trainer would take. */
-static bool is_left_out(const struct uns_view_input *in, const char *name)
-{
-	return (in->hide_rng && uns_resume_is_rng(name)) ||
-	       (in->training && !in->trainer_state_valid &&
-		(in->catalog->summary.resumed_by & UNS_BY_TRAINER) &&
-		strcmp(name, "trainer_state.json") == 0);
-}
-
-static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-		struct uns_err *err)
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_catalog *cat = in->catalog;
 	const struct uns_resume_input resume = { .catalog = cat,
@@ -161,10 +128,15 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	(void)parameter;
 	if (!has_metadata(cat))
 		return tree_made(in, out, err);
-	for (i = 0; i < cat->n_companions; i++)
-		if (!is_left_out(in, cat->companions[i].name))
-			UNS_TRY(uns_vtree_add_file(out, cat, cat->companions[i].name,
-						   cat->companions[i].file, err));
+	for (i = 0; i < cat->n_companions; i++) {
+		const char *name = cat->companions[i].name;
+		/* A trainer_state.json that no Trainer would take. */
+		bool is_useless = in->training && !in->trainer_state_valid &&
+				  (cat->summary.resumed_by & UNS_BY_TRAINER) && strcmp(name, "trainer_state.json") == 0;
+
+		if (!is_useless && !(in->hide_rng && uns_resume_is_rng(name)))
+			UNS_TRY(uns_vtree_add_file(out, cat, name, cat->companions[i].file, err));
+	}
 	UNS_TRY(uns_resume_trainer_state_add(&resume, out, err));
 	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
 }

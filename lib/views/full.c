@@ -11,11 +11,11 @@
  * A Lightning checkpoint is one file in both. */
 #include <string.h>
 
-#include "zero/engine_files.h"
+#include "zero/write/engine_files.h"
 #include "files/full_files.h"
 #include "files/lightning_file.h"
-#include "files/megatron_model.h"
-#include "files/megatron_schedule.h"
+#include "megatron/model.h"
+#include "megatron/schedule.h"
 #include "views/view.h"
 
 enum { PLAIN, FSDP };
@@ -31,16 +31,11 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	if (uns_megatron_has_optimizer(cat))
 		return uns_megatron_check(cat, why);
 	if (parameter == PLAIN && cat->summary.is_pipeline) /* numbers would have to be made up */
-		return uns_catalog_fail(
-			cat,
-			UNS_FINDING(.id = UNS_FOUND_PIPELINE_NUMBERS, .scope = UNS_SCOPE_OPTIMIZER),
-			why);
+		return UNS_CATALOG_FAIL(cat, why, PIPELINE_NUMBERS, .scope = UNS_SCOPE_OPTIMIZER);
 	if (parameter == PLAIN && cat->summary.experts_vary)
-		return uns_catalog_fail(
-			cat, UNS_FINDING(.id = UNS_FOUND_EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER), why);
+		return UNS_CATALOG_FAIL(cat, why, EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER);
 	if (cat->summary.is_autoep)
-		return uns_catalog_fail(
-			cat, UNS_FINDING(.id = UNS_FOUND_AUTOEP_ALONE, .scope = UNS_SCOPE_OPTIMIZER), why);
+		return UNS_CATALOG_FAIL(cat, why, AUTOEP_ALONE, .scope = UNS_SCOPE_OPTIMIZER);
 	if (parameter == FSDP)
 		UNS_TRY(uns_full_check_names(cat, why));
 	if (cat->summary.is_one_file)
@@ -58,20 +53,21 @@ static int find_names(const struct uns_view_input *in, struct uns_full_input *fu
 	UNS_TRY(uns_memory_names_find(&in->config_info, in->catalog, &out->arena, names, err));
 	full->resume.weights_made = names->n > 0;
 	if (names->hole)
-		return uns_vtree_note(out, err,
-				      "the weights have the names that save_pretrained publishes for model type %s, not those "
-				      "in memory, which a Trainer resumes from: %s does not fit the other experts' tensors",
-				      in->config_info.model_type, names->hole);
+		return uns_vtree_note(
+			out, err,
+			"the weights have the names that save_pretrained publishes for model type %s, not those "
+			"in memory, which a Trainer resumes from: %s does not fit the other experts' tensors",
+			in->config_info.model_type, names->hole);
 	if (!names->n)
 		return 0;
-	return uns_vtree_note(out, err,
-			      "the weights have the names that model type %s has in memory, which a Trainer resumes from; "
-			      "in the checkpoint's own files %zu tensors have others (%s)",
-			      in->config_info.model_type, names->n_renamed, names->first);
+	return uns_vtree_note(
+		out, err,
+		"the weights have the names that model type %s has in memory, which a Trainer resumes from; "
+		"in the checkpoint's own files %zu tensors have others (%s)",
+		in->config_info.model_type, names->n_renamed, names->first);
 }
 
-static int add_plain(struct uns_full_input *full, struct uns_span config, struct uns_vtree *out,
-		     struct uns_err *err)
+static int add_plain(struct uns_full_input *full, struct uns_span config, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_catalog *cat = full->resume.catalog;
 	bool engine = cat->summary.resumed_by & UNS_BY_ENGINE;
@@ -80,30 +76,20 @@ static int add_plain(struct uns_full_input *full, struct uns_span config, struct
 	full->resume.one_process = true;
 	full->resume.plain = uns_full_is_plain(cat);
 	/* Accelerate loads safetensors by way of safetensors.load_model, which refuses a file that
-	 * holds both names of a tied tensor; and without a config nobody can say which are. */
+	 * holds both names of a tied tensor; and without a config it is not known which are. */
 	if (!trainer && !full->resume.plain && uns_span_left(&config) == 0)
 		UNS_TRY(uns_full_add_torch_model(full, "pytorch_model", out, err));
 	else
 		UNS_TRY(uns_full_add_safetensors(full, out, err));
-	UNS_TRY(uns_full_add_optimizer(full, UNS_IDS_NUMBERS,
-				       trainer ? "optimizer.pt" : "optimizer.bin", out, err));
+	UNS_TRY(uns_full_add_optimizer(full, UNS_IDS_NUMBERS, trainer ? "optimizer.pt" : "optimizer.bin", out, err));
 	UNS_TRY(uns_full_add_others(full, UNS_IDS_NUMBERS, "pytorch_model", out, err));
 	if (engine)
 		UNS_TRY(uns_engine_files_add(cat, out, err));
 	return uns_engine_scaler_add(cat, out, err);
 }
 
-static bool has_states(const struct uns_catalog *cat)
-{
-	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
-
-	while (t < end && (!uns_role_is_optimizer(t->role) || t->role == UNS_ROLE_MASTER))
-		t++;
-	return t < end;
-}
-
-/* At which a Trainer resumes from a Megatron-Core checkpoint; UNS_UNKNOWN = it does not. Besides the step, it wants a
- * scheduler. What else it lacks is made. */
+/* The step at which a Trainer resumes from a Megatron-Core checkpoint; UNS_UNKNOWN = it cannot. Besides the step, a
+ * Trainer needs a scheduler. The view makes what else is missing. */
 static int64_t step_for_trainer(const struct uns_view_input *in)
 {
 	return uns_megatron_has_schedule(in->catalog) && !uns_resume_has_scheduler(in->catalog)
@@ -111,17 +97,17 @@ static int64_t step_for_trainer(const struct uns_view_input *in)
 		       : UNS_UNKNOWN;
 }
 
-static int megatron_for_trainer(const struct uns_view_input *in, struct uns_full_input *full, struct uns_vtree *out,
-				struct uns_err *err)
+/* The model's tensors under Hugging Face's names, and what a Trainer needs besides. */
+static int model_of_megatron(const struct uns_view_input *in, uint64_t parameter, struct uns_full_input *full,
+			     struct uns_vtree *out, struct uns_err *err)
 {
 	const int64_t step = step_for_trainer(in);
 	struct uns_catalog *of_trainer;
 
-	if (step == UNS_UNKNOWN)
+	UNS_TRY(uns_megatron_model(&in->config_info, in->config, in->catalog, out, &full->resume.catalog, err));
+	if (parameter != PLAIN || step == UNS_UNKNOWN)
 		return 0;
-	of_trainer = UNS_NEW(&out->arena, struct uns_catalog);
-	if (!of_trainer)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(of_trainer = UNS_NEW(&out->arena, struct uns_catalog), err);
 	*of_trainer = *full->resume.catalog;
 	of_trainer->summary.resumed_by |= UNS_BY_TRAINER;
 	full->resume.catalog = of_trainer;
@@ -129,36 +115,23 @@ static int megatron_for_trainer(const struct uns_view_input *in, struct uns_full
 	return uns_megatron_schedule_add(of_trainer, step, out, err);
 }
 
-static int model_of_megatron(const struct uns_view_input *in, uint64_t parameter, struct uns_full_input *full,
-			     struct uns_vtree *out, struct uns_err *err)
-{
-	UNS_TRY(uns_megatron_model(&in->config_info, in->config, in->catalog, out, &full->resume.catalog, err));
-	return parameter == PLAIN ? megatron_for_trainer(in, full, out, err) : 0;
-}
-
 static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	struct uns_full_input full = { .resume = uns_view_resume(in) };
+	const struct uns_tensor *t = in->catalog->tensors, *end = t + in->catalog->n_tensors;
 
 	if (in->catalog->summary.is_megatron) {
 		UNS_TRY(model_of_megatron(in, PLAIN, &full, out, err));
 		return uns_resume_trainer_state_add(&full.resume, out, err);
 	}
-	if (!uns_optimizer_root(in->catalog) || has_states(in->catalog))
+	while (t < end && (!uns_role_is_optimizer(t->role) || t->role == UNS_ROLE_MASTER))
+		t++;
+	if (!uns_optimizer_root(in->catalog) || t < end)
 		return 0;
-	return uns_vtree_note(out, err,
-			      "the optimizer has no states, as SGD without momentum: FSDP2 cannot load it from the view "
-			      "full-fsdp (torch 2.13: \"Expected device to be set\"). Resume from the view full or dcp");
-}
-
-static int add_files(const struct uns_view_input *in, uint64_t parameter, struct uns_full_input *full,
-		     struct uns_vtree *out, struct uns_err *err)
-{
-	if (parameter != FSDP)
-		return add_plain(full, in->config, out, err);
-	UNS_TRY(uns_full_add_torch_model(full, "pytorch_model_fsdp", out, err));
-	UNS_TRY(uns_full_add_optimizer(full, UNS_IDS_NAMES, "optimizer.bin", out, err));
-	return uns_full_add_others(full, UNS_IDS_NAMES, "pytorch_model_fsdp", out, err);
+	return uns_vtree_note(
+		out, err,
+		"the optimizer has no states, as SGD without momentum: FSDP2 cannot load it from the view "
+		"full-fsdp (torch 2.13: \"Expected device to be set\"). Resume from the view full or dcp");
 }
 
 static struct uns_full_input input_of(const struct uns_view_input *in)
@@ -171,24 +144,7 @@ static struct uns_full_input input_of(const struct uns_view_input *in)
 					.max_shard_size_bytes = in->max_shard_size_bytes };
 }
 
-static int tree_of_megatron(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-			    struct uns_err *err)
-{
-	struct uns_full_input full = input_of(in);
-	const struct uns_tensor *tied;
-
-	UNS_TRY(model_of_megatron(in, parameter, &full, out, err));
-	tied = uns_megatron_tied(full.resume.catalog);
-	if (tied) {
-		full.tied = &tied;
-		full.n_tied = 1;
-	}
-	UNS_TRY(add_files(in, parameter, &full, out, err));
-	return uns_full_add_rest(&full, out, err);
-}
-
-static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-		struct uns_err *err)
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	struct uns_full_input full = input_of(in);
 	const struct uns_lightning_input whole = { .catalog = in->catalog,
@@ -196,19 +152,33 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 						   .resume = true,
 						   .for_fsdp = parameter == FSDP,
 						   .global_step = in->catalog->summary.step };
+	const struct uns_tensor *tied;
 
 	if (in->catalog->summary.is_one_file)
 		return uns_lightning_add(&whole, out, err);
-	if (in->catalog->summary.is_megatron)
-		return tree_of_megatron(in, parameter, out, err);
-	UNS_TRY(find_names(in, &full, out, err));
-	if (parameter == FSDP)
-		UNS_TRY(notes(in, out, err));
-	UNS_TRY(add_files(in, parameter, &full, out, err));
+	if (in->catalog->summary.is_megatron) {
+		UNS_TRY(model_of_megatron(in, parameter, &full, out, err));
+		tied = uns_megatron_tied(full.resume.catalog);
+		if (tied) {
+			full.tied = &tied;
+			full.n_tied = 1;
+		}
+	} else {
+		UNS_TRY(find_names(in, &full, out, err));
+		if (parameter == FSDP)
+			UNS_TRY(notes(in, out, err));
+	}
+	if (parameter == FSDP) {
+		UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model_fsdp", out, err));
+		UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NAMES, "optimizer.bin", out, err));
+		UNS_TRY(uns_full_add_others(&full, UNS_IDS_NAMES, "pytorch_model_fsdp", out, err));
+	} else {
+		UNS_TRY(add_plain(&full, in->config, out, err));
+	}
 	return uns_full_add_rest(&full, out, err);
 }
 
-/* Does who loads the view load its files one by one? */
+/* Must a script load the view's files one by one, because no trainer's own loader reads such a checkpoint? */
 static bool is_loaded_by_hand(const struct uns_catalog *cat)
 {
 	return uns_full_is_for_script(cat) || cat->summary.family == UNS_FAMILY_RANKS;
@@ -256,9 +226,7 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		       "*.safetensors with safetensors.torch.load_file";
 	if (is_loaded_by_hand(cat))
 		return "torch.load(\"%s/optimizer.pt\", weights_only=True)";
-	return cat->summary.resumed_by & UNS_BY_ACCELERATE
-		       ? "accelerator.load_state(\"%s\")"
-		       : by_trainer;
+	return cat->summary.resumed_by & UNS_BY_ACCELERATE ? "accelerator.load_state(\"%s\")" : by_trainer;
 }
 
 static const char *const listed[] = { "", "fsdp", NULL };

@@ -1,7 +1,7 @@
 /* universal: DeepSpeed's universal checkpoint, which its engine loads at any number of ranks and
  * ZeRO stages 1, 2 and 3 with "checkpoint": {"load_universal": true}, and what a Trainer wants
  * beside it. Random states stay out: they belong to a number of ranks that is not known here. Owns
- * the directory's shape and what there is to say about it; the files are zero/universal_files.c's.
+ * the directory's shape and what there is to say about it; the files are zero/write/universal_files.c's.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,13 +9,14 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "base/number.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "files/lightning_file.h"
-#include "files/megatron_model.h"
+#include "megatron/model.h"
 #include "files/resume_files.h"
-#include "files/strip.h"
-#include "zero/universal_files.h"
+#include "names/template.h"
+#include "zero/write/universal_files.h"
 #include "views/view.h"
 
 static const char run_mark[] = "latest_universal";
@@ -31,8 +32,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	if (uns_megatron_has_optimizer(cat))
 		return uns_megatron_check(cat, why);
 	if (cat->summary.experts_vary)
-		return uns_catalog_fail(
-			cat, UNS_FINDING(.id = UNS_FOUND_EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER), why);
+		return UNS_CATALOG_FAIL(cat, why, EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER);
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_universal_check_names(&params, why));
 	if (cat->summary.is_one_file)
@@ -53,84 +53,41 @@ static const char *tag_of(const struct uns_view_input *in, int64_t step, struct 
 	return uns_arena_printf(arena, "global_step%lld", (long long)step);
 }
 
-/* -- what there is to say -- */
+/* -- notes -- */
 
-static bool is_trained(const struct uns_map *params, const char *name)
+/* How many tensors no optimizer state restores: frozen parameters, tied names of them, buffers. */
+static int count_left_out(const struct uns_catalog *cat, const struct uns_adam_params *params, size_t *out,
+			  struct uns_err *err)
 {
-	return uns_map_get(params, name) != NULL;
-}
-
-/* Frozen parameters, tied names of them, buffers. */
-static int count_left_out(const struct uns_catalog *cat, const struct uns_adam_params *params,
-			  size_t *out, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_map_fini) struct uns_map names = UNS_MAP_INIT;
+	UNS_CLEANUP(uns_map_fini) struct uns_map trained = UNS_MAP_INIT;
 	const struct uns_tensor *t;
 	size_t i;
 
 	*out = 0;
 	for (i = 0; i < params->n; i++)
-		if (!uns_map_put(&names, params->v[i].name, &params->v[i], NULL))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(uns_map_put(&trained, params->v[i].name, &params->v[i], NULL), err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		*out += t->role == UNS_ROLE_BUFFER ||
-			(t->role == UNS_ROLE_WEIGHT && !is_trained(&names, t->name) &&
-			 (t->alias_of == UNS_NONE ||
-			  !is_trained(&names, cat->tensors[t->alias_of].name)));
+			(t->role == UNS_ROLE_WEIGHT && !uns_map_get(&trained, t->name) &&
+			 (t->alias_of == UNS_NONE || !uns_map_get(&trained, cat->tensors[t->alias_of].name)));
 	}
 	return 0;
 }
 
-/* Its mapping of parameters to the flat buffer does not know of the other order (0.19.8:
- * stage_1_and_2.py, _link_all_hp_params). */
-static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out,
-			    struct uns_err *err)
-{
-	if (!cat->summary.is_round_robin)
-		return 0;
-	return uns_vtree_note(
-		out, err,
-		"the run had round_robin_gradients on, with which DeepSpeed's load_universal "
-		"mixes parameters up at stages 1 and 2: turn it off to load from this view, or "
-		"load world-N (N = the number of ranks)");
-}
-
-static int note_experts(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
-{
-	if (!cat->summary.has_experts)
-		return 0;
-	return uns_vtree_note(out, err,
-			      "each expert has its number in the whole model, as with expert parallelism of 1 rank "
-			      "(ep_size=1): DeepSpeed's load_universal fails with an AssertionError if ranks share "
-			      "experts; world-N keeps how they are shared");
-}
-
-/* For whom the stage stays. */
+/* For a run that stays at stage 3. */
 static const char *world_first(const struct uns_catalog *cat)
 {
-	return cat->summary.has_engine_state ? " If you stay at stage 3, load world-N instead (N = "
-					"the number of ranks), which restores everything."
-				      : "";
-}
-
-/* As many as tell it from every other number. */
-static int digits_of(double v)
-{
-	char text[40];
-	int n = 15;
-
-	for (; n < 17; n++) {
-		snprintf(text, sizeof(text), "%.*g", n, v);
-		if (strtod(text, NULL) == v)
-			break;
-	}
-	return n;
+	return cat->summary.has_engine_state
+		       ? " If you stay at stage 3, load world-N instead (N = the number of ranks), "
+			 "which restores everything."
+		       : "";
 }
 
 /* The line that gives each group its own learning rate again, where all groups have one. */
 static void write_rates(const struct uns_adam_params *params, struct uns_text *out)
 {
+	char text[UNS_NUMBER_ROOM];
 	double lr;
 	size_t i;
 
@@ -141,14 +98,14 @@ static void write_rates(const struct uns_adam_params *params, struct uns_text *o
 			  "zip(engine.optimizer.param_groups, [");
 	for (i = 0; i < params->n_groups; i++) {
 		uns_value_float(uns_value_get(params->group[i]->hyper, "lr"), &lr);
-		uns_text_printf(out, "%s%.*g", i ? ", " : "", digits_of(lr), lr);
+		uns_text_printf(out, "%s%s", i ? ", " : "", uns_number_print_exact(text, lr));
 	}
 	uns_text_str(out, "]): g[\"lr\"] = lr`.");
 }
 
-/* Of the keys that differ the view leaves out all but lr (zero/universal_files.h). */
-static int note_groups(const struct uns_catalog *cat, const struct uns_adam_params *params,
-		       struct uns_vtree *out, struct uns_err *err)
+/* Of the keys that differ the view leaves out all but lr (zero/write/universal_files.h). */
+static int note_groups(const struct uns_catalog *cat, const struct uns_adam_params *params, struct uns_vtree *out,
+		       struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text keys = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_text_fini) struct uns_text rates = UNS_TEXT_INIT;
@@ -161,69 +118,67 @@ static int note_groups(const struct uns_catalog *cat, const struct uns_adam_para
 		return uns_oom(err);
 	if (!keys.len)
 		return 0;
-	return uns_vtree_note(
-		out, err,
-		"DeepSpeed's load_universal at stage 3 gives all %zu param groups the first one's "
-		"hyper-parameters; here the groups differ in %s.%s This view leaves those out of what "
-		"stage 3 reads, except lr, so that each group keeps the values of the run that "
-		"resumes.%s",
-		params->n_groups, keys.p, world_first(cat), rates.len ? rates.p : "");
+	return uns_vtree_note(out, err,
+			      "DeepSpeed's load_universal at stage 3 gives all %zu param groups the first one's "
+			      "hyper-parameters; here the groups differ in %s.%s This view leaves those out of what "
+			      "stage 3 reads, except lr, so that each group keeps the values of the run that "
+			      "resumes.%s",
+			      params->n_groups, keys.p, world_first(cat), rates.len ? rates.p : "");
 }
 
-/* The loader gives all sub-groups the same tensor (0.19.8: stage3.py,
- * load_hp_checkpoint_state_from_checkpoint_dir_stage3). */
-static int note_shared_step(const struct uns_catalog *cat, const struct uns_adam_params *params,
-			    struct uns_vtree *out, struct uns_err *err)
-{
-	if (!params->v[0].step)
-		return 0;
-	return uns_vtree_note(
-		out, err,
-		"DeepSpeed's load_universal at stage 3 gives all sub-groups of parameters one `step`. "
-		"torch's Adam advances it once for each of them: with several sub-groups (this checkpoint has "
-		"%zu param %s), the bias correction runs ahead and the run resumes wrongly.%s After loading, "
-		"run `for v in engine.optimizer.optimizer.state.values(): v[\"step\"] = "
-		"v[\"step\"].clone()`. Stages 1 and 2 do not need it",
-		params->n_groups, uns_plural(params->n_groups, "group", "groups"), world_first(cat));
-}
-
-static int note_loader(const struct uns_catalog *cat, const struct uns_adam_params *params,
-		       struct uns_vtree *out, struct uns_err *err)
+/* What DeepSpeed's load_universal does not restore, or restores wrongly, of this checkpoint. */
+static int note_loader(const struct uns_catalog *cat, const struct uns_adam_params *params, struct uns_vtree *out,
+		       struct uns_err *err)
 {
 	size_t n;
 
 	UNS_TRY(count_left_out(cat, params, &n, err));
 	if (n)
+		UNS_TRY(uns_vtree_note(out, err,
+				       "DeepSpeed's load_universal restores trained parameters only: %zu %s "
+				       "without optimizer state (frozen parameters, tied names, buffers) %s the "
+				       "values that the new process initialises; %s",
+				       n, uns_plural(n, "tensor", "tensors"), uns_plural(n, "keeps", "keep"),
+				       cat->summary.has_engine_state
+					       ? "load world-N instead (N = the number of ranks), which restores all "
+						 "tensors"
+					       : "load the weights from the view weights before you resume"));
+	UNS_TRY(note_groups(cat, params, out, err));
+	/* Its mapping of parameters to the flat buffer does not know of the other order (0.19.8: stage_1_and_2.py,
+	 * _link_all_hp_params). */
+	if (cat->summary.is_round_robin)
+		UNS_TRY(uns_vtree_note(out, err,
+				       "the run had round_robin_gradients on, with which DeepSpeed's load_universal "
+				       "mixes parameters up at stages 1 and 2: turn it off to load from this view, or "
+				       "load world-N (N = the number of ranks)"));
+	if (cat->summary.has_experts)
+		UNS_TRY(uns_vtree_note(out, err,
+				       "each expert has its number in the whole model, as with expert parallelism of 1 "
+				       "rank (ep_size=1): DeepSpeed's load_universal fails with an AssertionError if "
+				       "ranks share experts; world-N keeps how they are shared"));
+	/* The loader gives all sub-groups the same tensor (0.19.8: stage3.py,
+	 * load_hp_checkpoint_state_from_checkpoint_dir_stage3). */
+	if (params->v[0].step)
 		UNS_TRY(uns_vtree_note(
 			out, err,
-			"DeepSpeed's load_universal restores trained parameters only: %zu %s "
-			"without optimizer state (frozen parameters, tied names, buffers) %s the "
-			"values that the new process initialises; %s",
-			n, uns_plural(n, "tensor", "tensors"), uns_plural(n, "keeps", "keep"),
-			cat->summary.has_engine_state
-				? "load world-N instead (N = the number of ranks), which restores all "
-				  "tensors"
-				: "load the weights from the view weights before you resume"));
-	UNS_TRY(note_groups(cat, params, out, err));
-	UNS_TRY(note_round_robin(cat, out, err));
-	UNS_TRY(note_experts(cat, out, err));
-	UNS_TRY(note_shared_step(cat, params, out, err));
+			"DeepSpeed's load_universal at stage 3 gives all sub-groups of parameters one `step`. "
+			"torch's Adam advances it once for each of them: with several sub-groups (this checkpoint has "
+			"%zu param %s), the bias correction runs ahead and the run resumes wrongly.%s After loading, "
+			"run `for v in engine.optimizer.optimizer.state.values(): v[\"step\"] = "
+			"v[\"step\"].clone()`. Stages 1 and 2 do not need it",
+			params->n_groups, uns_plural(params->n_groups, "group", "groups"), world_first(cat)));
 	if (params->n_widened)
 		UNS_TRY(uns_vtree_note(
-			out, err,
-			"%zu %s no fp32 copy in the checkpoint: fp32.pt is the weight, widened",
-			params->n_widened,
-			uns_plural(params->n_widened, "parameter has", "parameters have")));
-	if (params->n_stateless)
-		UNS_TRY(uns_vtree_note(
-			out, err,
-			"%zu %s of the param groups %s no optimizer state (the first is %s) and no "
-			"directory in zero/: DeepSpeed refuses to load if the run trains %s",
-			params->n_stateless,
-			uns_plural(params->n_stateless, "parameter", "parameters"),
-			uns_plural(params->n_stateless, "has", "have"), params->stateless,
-			uns_plural(params->n_stateless, "it", "them")));
-	return 0;
+			out, err, "%zu %s no fp32 copy in the checkpoint: fp32.pt is the weight, widened",
+			params->n_widened, uns_plural(params->n_widened, "parameter has", "parameters have")));
+	if (!params->n_stateless)
+		return 0;
+	return uns_vtree_note(out, err,
+			      "%zu %s of the param groups %s no optimizer state (the first is %s) and no "
+			      "directory in zero/: DeepSpeed refuses to load if the run trains %s",
+			      params->n_stateless, uns_plural(params->n_stateless, "parameter", "parameters"),
+			      uns_plural(params->n_stateless, "has", "have"), params->stateless,
+			      uns_plural(params->n_stateless, "it", "them"));
 }
 
 /* The key under which a script saved its scheduler, or NULL. */
@@ -253,7 +208,8 @@ static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, 
 	if (own)
 		return uns_vtree_note(out, err,
 				      "DeepSpeed does not load the learning-rate scheduler that was saved (%s); a run "
-				      "that has one starts it from the beginning", own);
+				      "that has one starts it from the beginning",
+				      own);
 	return uns_vtree_note(out, err,
 			      "no learning-rate scheduler was saved; a run that has one starts it "
 			      "from the beginning");
@@ -266,7 +222,7 @@ static int note_all(const struct uns_catalog *cat, const struct uns_adam_params 
 	return note_scheduler(cat, out, err);
 }
 
-/* Whose tensors have the names that a loader asks for. */
+/* *cat: the catalog whose tensors have the names that a loader looks up. */
 static int model_of(const struct uns_view_input *in, struct uns_vtree *out, const struct uns_catalog **cat,
 		    struct uns_err *err)
 {
@@ -289,56 +245,38 @@ static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct 
 
 /* -- tree -- */
 
-static int add_rest(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
-{
-	struct uns_resume_input resume = uns_view_resume(in);
-
-	resume.hide_rng = !in->keep_rng;
-	resume.schedule_for = UNS_SCHEDULE_FOR_DEEPSPEED;
-	resume.with_schedule = true;
-	return uns_resume_files_add(&resume, out, err);
-}
-
-static int choose_strip(const struct uns_view_input *in, const struct uns_adam_params *params,
-			struct uns_vtree *out, const char **strip, struct uns_err *err)
-{
-	const char **names = UNS_NEW_N(&out->arena, const char *, params->n);
-	size_t i;
-
-	if (!names)
-		return uns_oom(err);
-	for (i = 0; i < params->n; i++)
-		names[i] = params->v[i].name;
-	return uns_strip_choose(in->strip, names, params->n, out, strip, err);
-}
-
-static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-		struct uns_err *err)
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	struct uns_resume_input resume = uns_view_resume(in);
 	struct uns_adam_params params;
 	struct uns_universal_input files = { .params = &params,
-					     .global_step = uns_training_step(
-						     in->training, in->catalog->summary.step) };
+					     .global_step =
+						     uns_training_step(in->training, in->catalog->summary.step) };
+	const char **names;
+	size_t i;
 
 	(void)parameter;
 	if (files.global_step == UNS_UNKNOWN)
-		return uns_fail(
-			err, -ENODATA,
-			"%s: the training step is not known, and DeepSpeed's engine needs it; "
-			"set it with `unshard meta set CHECKPOINT global_step=N`",
-			in->catalog->path);
+		return uns_fail(err, -ENODATA,
+				"%s: the training step is not known, and DeepSpeed's engine needs it; "
+				"set it with `unshard meta set CHECKPOINT global_step=N`",
+				in->catalog->path);
 	UNS_TRY(model_of(in, out, &files.catalog, err));
 	UNS_TRY(uns_adam_params_find(files.catalog, &scratch, &params, err));
-	files.dir = tag_of(in, files.global_step, &out->arena);
-	if (!files.dir)
-		return uns_oom(err);
-	UNS_TRY(choose_strip(in, &params, out, &files.strip, err));
+	UNS_TRY_ALLOC(files.dir = tag_of(in, files.global_step, &out->arena), err);
+	UNS_TRY_ALLOC(names = UNS_NEW_N(&out->arena, const char *, params.n), err);
+	for (i = 0; i < params.n; i++)
+		names[i] = params.v[i].name;
+	UNS_TRY(uns_strip_choose(in->strip, names, params.n, out, &files.strip, err));
 	UNS_TRY(uns_universal_add(&files, out, err));
 	UNS_TRY(uns_vtree_add_text(out, run_mark, files.dir, strlen(files.dir),
 				   "synthesised: the name of the directory beside it", err));
 	UNS_TRY(note_all(files.catalog, &params, out, err));
-	return add_rest(in, out, err);
+	resume.hide_rng = !in->keep_rng;
+	resume.schedule_for = UNS_SCHEDULE_FOR_DEEPSPEED;
+	resume.with_schedule = true;
+	return uns_resume_files_add(&resume, out, err);
 }
 
 static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)

@@ -4,8 +4,8 @@
 #ifndef UNS_VIEWS_VIEW_H
 #define UNS_VIEWS_VIEW_H
 
-#include "files/config.h"
-#include "files/published_names.h"
+#include "names/config.h"
+#include "names/published_names.h"
 #include "files/resume_files.h"
 #include "model/training.h"
 #include "model/tree.h"
@@ -36,7 +36,7 @@ struct uns_view_input {
 	const struct uns_training *training;
 	bool trainer_state_valid;
 	bool hide_rng; /* -o rng=hide: no file of random states in any view */
-	bool keep_rng; /* -o rng=keep, said and not by default: those of another number of ranks too */
+	bool keep_rng; /* -o rng=keep was given: views show random states that another number of ranks saved, too */
 
 	const struct uns_finding *notes; /* what the session found out on the way (ties, borrowed sets) */
 	size_t n_notes;
@@ -56,7 +56,7 @@ struct uns_view {
 	/* Parameters that are listed at the mount's root ("bf16"); NULL-terminated, "" = the bare
 	 * name. Others may still be accepted by `parse`. */
 	const char *const *listed;
-	/* What stands for the parameter of one that lists none ("N"), where it is told of. */
+	/* What texts about the view have in the place of a parameter ("N"), if `listed` has none. */
 	const char *placeholder;
 	/* Canonical parameter text -> a number for tree(); false = no such view. */
 	bool (*parse)(const char *parameter, uint64_t *out);
@@ -72,8 +72,7 @@ struct uns_view {
 	 * such form. `why` gets the finding: one of the catalog's own, or a new one. Proves cover of what it
 	 * serves. */
 	int (*supports)(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why);
-	int (*tree)(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-		    struct uns_err *err);
+	int (*tree)(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err);
 	/* The sentences that tree() adds about what loads the view, without making anything: for `unshard
 	 * show`. NULL = there are none. */
 	int (*notes)(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err);
@@ -103,7 +102,8 @@ static inline bool uns_view_parse_bare(const char *parameter, uint64_t *out)
 #define UNS_VIEW_IS_BARE .listed = (const char *const[]){ "", NULL }, .parse = uns_view_parse_bare
 
 /* For `usage`: loads the tensors of all safetensors files of a directory. */
-#define UNS_LINE_OF_FILES "{k: v for f in glob.glob(\"%s/*.safetensors\") for k, v in safetensors.torch.load_file(f).items()}"
+#define UNS_LINE_OF_FILES \
+	"{k: v for f in glob.glob(\"%s/*.safetensors\") for k, v in safetensors.torch.load_file(f).items()}"
 
 /* What a view shows beside weights and optimizer. */
 static inline struct uns_resume_input uns_view_resume(const struct uns_view_input *in)

@@ -1,7 +1,17 @@
-/* weights, weights-bf16, weights-fp16, weights-fp32: an inference directory. Safetensors files with
- * an index where they are large, config, tokenizer, and nothing a trainer would resume from.
- * A directory that is one already is shown with its own files. Owns which tensors are shown under
- * which names and types; how a file looks is in files/. */
+/* weights, weights-bf16, weights-fp16, weights-fp32: an inference directory. Safetensors files with an index where they
+ * are large, config, tokenizer, and nothing a trainer would resume from.
+ *
+ * If the weights lie in files that a loader takes as they are, the view "weights" shows those files. Otherwise files
+ * are assembled. This file decides of what:
+ *
+ *   which tensors     all of the model, but tied ones that save_pretrained leaves out; of a checkpoint with an adapter
+ *                     the adapter's alone, or the model's alone (choose_tensors)
+ *   whose elements    those of the weight, or, for weights-fp32, of the optimizer's fp32 copy, which is more exact
+ *   in which type     the weight's own, or the view's
+ *   under which name  without wrappers (names/strip.h) and PEFT's prefixes; then, where the model's type is known, as
+ *                     save_pretrained publishes it (publish)
+ *
+ * files/ makes the files of that list. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,16 +22,16 @@
 #include "model/cover.h"
 #include "files/adapter.h"
 #include "files/adapter_files.h"
-#include "files/autoep_names.h"
-#include "files/base_shapes.h"
-#include "files/config.h"
+#include "names/autoep_names.h"
+#include "names/base_shapes.h"
+#include "names/config.h"
 #include "files/lightning_file.h"
 #include "files/masters.h"
-#include "files/megatron_names.h"
-#include "files/other_models.h"
-#include "files/published_names.h"
+#include "megatron/names.h"
+#include "files/full_files.h"
+#include "names/published_names.h"
 #include "files/safetensors_file.h"
-#include "files/strip.h"
+#include "names/template.h"
 #include "views/view.h"
 
 /* The view's parameter as a number: the type given out, UNS_DTYPE_NONE = as stored. */
@@ -30,10 +40,7 @@ static bool parse(const char *parameter, uint64_t *out)
 	static const struct {
 		const char *text;
 		enum uns_dtype dtype;
-	} known[] = { { "", UNS_DTYPE_NONE },
-		      { "bf16", UNS_BF16 },
-		      { "fp16", UNS_F16 },
-		      { "fp32", UNS_F32 } };
+	} known[] = { { "", UNS_DTYPE_NONE }, { "bf16", UNS_BF16 }, { "fp16", UNS_F16 }, { "fp32", UNS_F32 } };
 	size_t i;
 
 	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
@@ -46,13 +53,6 @@ static bool parse(const char *parameter, uint64_t *out)
 
 /* -- which tensors -- */
 
-/* The checkpoint holds the optimizer's copy of this weight only (ZeRO stage 3). */
-static bool is_held_as_master(const struct uns_catalog *cat, const struct uns_tensor *t)
-{
-	return t->n_pieces == 0 && t->alias_of != UNS_NONE &&
-	       cat->tensors[t->alias_of].role == UNS_ROLE_MASTER;
-}
-
 static enum uns_dtype out_type(const struct uns_tensor *t, uint64_t parameter)
 {
 	if (parameter == UNS_DTYPE_NONE || !uns_dtype_info(t->dtype)->is_float)
@@ -62,18 +62,10 @@ static enum uns_dtype out_type(const struct uns_tensor *t, uint64_t parameter)
 
 /* -- supports -- */
 
-/* Weights that are there and not understood are a checkpoint to be told of: -ENOTSUP would say that
- * it has no weights, and hide it. */
-static int never_hidden(int code)
-{
-	return code && code != -ENOTSUP ? code : -EBADMSG;
-}
-
-static int proof(const struct uns_catalog *cat, uint64_t parameter, size_t *n_shown,
-		 struct uns_err *why)
+static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
 	int code = uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why);
-	size_t i;
+	size_t i, n_shown = 0;
 
 	if (code == 0 && parameter == UNS_F32)
 		code = uns_masters_check(cat, why);
@@ -81,27 +73,19 @@ static int proof(const struct uns_catalog *cat, uint64_t parameter, size_t *n_sh
 		if (!uns_role_is_model(cat->tensors[i].role))
 			continue;
 		code = uns_cover_check(cat, &cat->tensors[i], why);
-		++*n_shown;
+		n_shown++;
 	}
-	return code < 0 ? never_hidden(code) : 0;
-}
-
-static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
-{
-	size_t n_shown = 0;
-
-	UNS_TRY(proof(cat, parameter, &n_shown, why));
-	if (!n_shown)
-		return uns_catalog_fail(cat,
-					UNS_FINDING(.id = UNS_FOUND_NO_WEIGHTS_UNDER_ROOT,
-						    .scope = UNS_SCOPE_WEIGHTS),
-					why);
-	return 0;
+	/* Weights that are there and not understood are a problem: -ENOTSUP would mean that the checkpoint has no
+	 * weights, and hide it. */
+	if (code < 0)
+		return code == -ENOTSUP ? -EBADMSG : code;
+	return n_shown ? 0 : UNS_CATALOG_FAIL(cat, why, NO_WEIGHTS_UNDER_ROOT, .scope = UNS_SCOPE_WEIGHTS);
 }
 
 /* -- a directory that is an inference directory already -- */
 
-static bool is_published_name(const char *name)
+/* The companion that this file is, if it has one of the names that loaders look for. */
+static const struct uns_companion *published_companion(const struct uns_catalog *cat, uint32_t file)
 {
 	static const char *const globs[] = { "model.safetensors",
 					     "model-*-of-*.safetensors",
@@ -110,108 +94,66 @@ static bool is_published_name(const char *name)
 					     "adapter_model.safetensors",
 					     "adapter_model.bin",
 					     NULL };
+	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
 	size_t i;
 
-	for (i = 0; globs[i]; i++)
-		if (uns_str_glob(globs[i], name))
-			return true;
-	return false;
-}
-
-static const struct uns_companion *published(const struct uns_catalog *cat, uint32_t file)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_companions; i++) {
-		const struct uns_companion *c = &cat->companions[i];
-
-		if (c->file == file)
-			return !c->shard && is_published_name(c->name) ? c : NULL;
-	}
+	while (c < end && c->file != file)
+		c++;
+	for (i = 0; c < end && !c->shard && globs[i]; i++)
+		if (uns_str_glob(globs[i], c->name))
+			return c;
 	return NULL;
 }
 
-/* Marks the files that the weights lie in; false when one of them is not what a loader looks for.
- */
-static bool weights_files(const struct uns_catalog *cat, bool *used)
+/* Do the weights lie in files that loaders look for, all of them? Marks these files. */
+static bool mark_published_files(const struct uns_catalog *cat, bool *used)
 {
 	size_t i, k;
 
-	for (i = 0; i < cat->n_tensors; i++) {
+	for (i = 0; i < cat->n_tensors && cat->summary.is_published; i++) {
 		const struct uns_tensor *t = &cat->tensors[i];
 
 		for (k = 0; uns_role_is_model(t->role) && k < t->n_pieces; k++) {
 			uint32_t file = cat->pieces[t->first_piece + k].file;
 
-			if (!used[file] && !published(cat, file))
+			if (!used[file] && !published_companion(cat, file))
 				return false;
 			used[file] = true;
 		}
 	}
-	return true;
+	return cat->summary.is_published;
 }
 
-/* Do the weights lie in such files, all of them? Their names are the directory's own then. */
-static int is_inference_dir(const struct uns_catalog *cat, bool *out, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_free_p) bool *used = calloc(cat->n_files + 1, sizeof(*used));
-
-	if (!used)
-		return uns_oom(err);
-	*out = cat->summary.is_published && weights_files(cat, used);
-	return 0;
-}
-
-static int pass_index(const struct uns_catalog *cat, const char *of_name, struct uns_vtree *out,
-		      struct uns_err *err)
-{
-	const char *index = uns_str_ends(of_name, ".bin") ? "pytorch_model.bin.index.json"
-							  : "model.safetensors.index.json";
-	const struct uns_companion *c = uns_catalog_companion(cat, index);
-
-	if (!c || !strstr(of_name, "-of-"))
-		return 0;
-	return uns_vtree_add_file(out, cat, c->name, c->file, err);
-}
-
-/* All of the model's tensors: names and types are the files' own. */
-static int tell_passed(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(cat->n_tensors + 1, sizeof(*v));
-	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
-	size_t n = 0;
-
-	if (!v)
-		return uns_oom(err);
-	for (; t < end; t++)
-		if (uns_role_is_model(t->role))
-			v[n++] = (struct uns_named_tensor){ t->name, t, t->dtype, NULL };
-	return uns_vtree_set_tensors(out, v, n, err);
-}
-
-/* 1 = the directory's own files are shown; 0 = they have to be assembled. */
+/* 1 = the directory's own files are shown, with the names and types that they have; 0 = files have to be assembled. */
 static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_catalog *cat = in->catalog;
 	UNS_CLEANUP(uns_free_p) bool *used = calloc(cat->n_files + 1, sizeof(*used));
-	const struct uns_companion *c = NULL;
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(cat->n_tensors + 1, sizeof(*v));
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	const struct uns_companion *c = NULL, *index;
+	size_t n = 0;
 	uint32_t i;
 
-	if (!used)
-		return uns_oom(err);
-	if (!cat->summary.is_published || cat->summary.adapter == UNS_ADAPTER_AND_BASE ||
-	    !weights_files(cat, used))
+	UNS_TRY_ALLOC(used && v, err);
+	if (cat->summary.adapter == UNS_ADAPTER_AND_BASE || !mark_published_files(cat, used))
 		return 0;
 	for (i = 0; i < cat->n_files; i++) {
 		if (!used[i])
 			continue;
-		c = published(cat, i);
+		c = published_companion(cat, i);
 		UNS_TRY(uns_vtree_add_file(out, cat, c->name, i, err));
 	}
 	if (!c)
 		return 0;
-	UNS_TRY(pass_index(cat, c->name, out, err));
-	UNS_TRY(tell_passed(cat, out, err));
+	index = uns_catalog_companion(cat, uns_str_ends(c->name, ".bin") ? "pytorch_model.bin.index.json"
+									 : "model.safetensors.index.json");
+	if (index && strstr(c->name, "-of-"))
+		UNS_TRY(uns_vtree_add_file(out, cat, index->name, index->file, err));
+	for (; t < end; t++)
+		if (uns_role_is_model(t->role))
+			v[n++] = (struct uns_named_tensor){ t->name, t, t->dtype, NULL };
+	UNS_TRY(uns_vtree_set_tensors(out, v, n, err));
 	return 1;
 }
 
@@ -219,14 +161,14 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 
 struct assembly {
 	const struct uns_view_input *in;
-	uint64_t parameter;
+	uint64_t parameter; /* the type given out, UNS_DTYPE_NONE = as stored */
 	enum uns_adapter adapter;
-	const char *wrapper;          /* of the model that adapters are put on */
-	const char *strip;            /* in front of names: left out; "" = nothing */
+	const char *wrapper; /* what the names begin with of the model that an adapter is put on */
+	const char *strip; /* what else is left out in front of names; "" = nothing */
 	struct uns_map masters, tied; /* tied: by name */
-	struct uns_named_tensor *v;
-	size_t n, n_masters, n_rounded, n_widened;
-	struct uns_text widened; /* names: they have no master */
+	struct uns_named_tensor *v; /* n, which are shown */
+	size_t n, n_masters, n_rounded, n_widened; /* how many are made from masters, by a view or as stored; widened */
+	struct uns_text widened; /* the names of these: they have no master */
 };
 
 static struct assembly assembly_of(const struct uns_view_input *in, uint64_t parameter)
@@ -274,15 +216,14 @@ static int choose_strip(struct assembly *a, struct uns_vtree *out, struct uns_er
 	UNS_CLEANUP(uns_free_p) const char **names = calloc(cat->n_tensors + 1, sizeof(*names));
 	size_t i, n = 0;
 
-	if (!names)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(names, err);
 	for (i = 0; i < cat->n_tensors; i++)
 		if (!leaves_out(a, &cat->tensors[i]))
 			names[n++] = cat->tensors[i].name;
 	return uns_strip_choose(a->in->strip, names, n, out, &a->strip, err);
 }
 
-static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *err)
+static int choose_tensors(struct assembly *a, struct uns_arena *arena, struct uns_err *err)
 {
 	const struct uns_catalog *cat = a->in->catalog;
 	const struct uns_tensor *t, *source;
@@ -290,19 +231,17 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 	const char *name;
 	size_t i;
 
-	a->v = calloc(cat->n_tensors + 1, sizeof(*a->v));
-	if (!a->v)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(a->v = calloc(cat->n_tensors + 1, sizeof(*a->v)), err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		if (leaves_out(a, t))
 			continue;
 		source = uns_masters_or(&a->masters, t);
-		name = name_of(a, t, arena);
-		if (!name)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(name = name_of(a, t, arena), err);
 		a->n_masters += source != t;
-		a->n_rounded += source == t && is_held_as_master(cat, t);
+		/* The checkpoint holds the optimizer's copy of this weight only (ZeRO stage 3). */
+		a->n_rounded += source == t && t->n_pieces == 0 && t->alias_of != UNS_NONE &&
+				cat->tensors[t->alias_of].role == UNS_ROLE_MASTER;
 		type = out_type(t, a->parameter);
 		if (uns_dtype_size(source->dtype) < uns_dtype_size(type))
 			uns_text_printf(&a->widened, "%s%s", a->n_widened++ ? ", " : "", name);
@@ -347,39 +286,34 @@ static int publish_megatron(struct assembly *a, struct uns_vtree *out, struct un
 	if (!uns_code_is_finding(code))
 		return code < 0 ? uns_fail_copy(err, &why) : 0;
 	cause = uns_arena_printf(&out->arena, "%s (-o names=memory shows Megatron's own names)", why.text);
-	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_CONFIG_UNLIKE_WEIGHTS,
-					      .scope = UNS_SCOPE_WEIGHTS, .checkpoint = cat->path,
-					      .arg = { { "cause", uns_str(cause ? cause : why.text) } }));
+	return UNS_FAIL_WITH(err, CONFIG_UNLIKE_WEIGHTS, .scope = UNS_SCOPE_WEIGHTS, .checkpoint = cat->path,
+			     .arg = { { "cause", uns_str(cause ? cause : why.text) } });
 }
 
-/* Under the names that Hugging Face publishes, and in its shapes. */
-static int publish_names(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
-{
-	const struct uns_view_input *in = a->in;
-
-	if (in->catalog->summary.is_megatron)
-		return publish_megatron(a, out, err);
-	if (in->catalog->summary.is_autoep)
-		UNS_TRY(uns_autoep_apply(&in->config_info, &a->v, &a->n, out, err));
-	return uns_published_apply(&in->config_info, in->base, &a->v, &a->n, out, err);
-}
-
-/* Under which names: those that were saved, or those that Hugging Face publishes. */
+/* Gives the tensors the names, and the shapes, that Hugging Face publishes. A directory of weights that loaders take
+ * has these already. */
 static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_view_input *in = a->in;
-	bool own_names;
+	const struct uns_catalog *cat = in->catalog;
+	UNS_CLEANUP(uns_free_p) bool *used = calloc(cat->n_files + 1, sizeof(*used));
 
-	UNS_TRY(is_inference_dir(in->catalog, &own_names, err));
-	if (a->adapter == UNS_ADAPTER_ALONE || own_names)
+	UNS_TRY_ALLOC(used, err);
+	if (a->adapter == UNS_ADAPTER_ALONE || mark_published_files(cat, used))
 		return 0;
-	if (!in->keep_names) {
-		UNS_TRY(publish_names(a, out, err));
-		return uns_base_shapes_apply(in->catalog, &in->config_info, in->base, a->v, a->n, out, err);
+	if (in->keep_names) {
+		if (!(cat->summary.is_megatron ? uns_megatron_knows : uns_published_knows)(in->config_info.model_type))
+			return 0;
+		return uns_vtree_note(out, err, "the tensors have the saved names, because of -o names=memory");
 	}
-	if (!(in->catalog->summary.is_megatron ? uns_megatron_knows : uns_published_knows)(in->config_info.model_type))
-		return 0;
-	return uns_vtree_note(out, err, "the tensors have the saved names, because of -o names=memory");
+	if (cat->summary.is_megatron) {
+		UNS_TRY(publish_megatron(a, out, err));
+	} else {
+		if (cat->summary.is_autoep)
+			UNS_TRY(uns_autoep_apply(&in->config_info, &a->v, &a->n, out, err));
+		UNS_TRY(uns_published_apply(&in->config_info, in->base, &a->v, &a->n, out, err));
+	}
+	return uns_base_shapes_apply(cat, &in->config_info, in->base, a->v, a->n, out, err);
 }
 
 /* Fills v: which tensors, under which names. */
@@ -389,12 +323,11 @@ static int name_tensors(struct assembly *a, struct uns_vtree *out, struct uns_er
 	size_t i;
 
 	for (i = 0; i < in->n_tied; i++)
-		if (!uns_map_put(&a->tied, in->tied[i]->name, (void *)in->tied[i], NULL))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(uns_map_put(&a->tied, in->tied[i]->name, (void *)in->tied[i], NULL), err);
 	if (a->parameter == UNS_F32) /* the most exact that is held */
 		UNS_TRY(uns_masters_find(in->catalog, &a->masters, err));
 	UNS_TRY(choose_strip(a, out, err));
-	UNS_TRY(choose(a, &out->arena, err));
+	UNS_TRY(choose_tensors(a, &out->arena, err));
 	return publish(a, out, err);
 }
 
@@ -405,54 +338,39 @@ static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *e
 	const char *origin;
 
 	UNS_TRY(name_tensors(a, out, err));
-	origin = origin_of(a, &out->arena);
-	if (!origin)
-		return uns_oom(err);
-	return uns_part_safetensors_set(
-		in->catalog, a->v, a->n, alone ? "adapter_model" : "model",
-		/* PEFT loads one file only. */
-		alone ? UINT64_MAX : in->max_shard_size_bytes, origin, out, err);
+	UNS_TRY_ALLOC(origin = origin_of(a, &out->arena), err);
+	return uns_part_safetensors_set(in->catalog, a->v, a->n, alone ? "adapter_model" : "model",
+					/* PEFT loads one file only. */
+					alone ? UINT64_MAX : in->max_shard_size_bytes, origin, out, err);
 }
 
 /* -- what stands beside them -- */
 
-static int add_config(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-		      struct uns_err *err)
+/* config.json names the type that the view gives out. */
+static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	const char *torch = uns_dtype_info((enum uns_dtype)parameter)->torch;
-	const char *origin = uns_arena_printf(
-		&out->arena, "the checkpoint's config.json with dtype set to %s", torch);
+	bool rewrite = parameter != UNS_DTYPE_NONE && uns_span_left(&in->config) > 0;
+	const struct uns_companion *c = in->borrowed, *end = c + in->n_borrowed;
 	struct uns_span text;
 
-	if (!origin)
-		return uns_oom(err);
-	UNS_TRY(uns_config_with_dtype(in->config, torch, &out->arena, &text, err));
-	return uns_vtree_add_text(out, "config.json", (const char *)text.p, uns_span_left(&text),
-				  origin, err);
-}
-
-static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-			struct uns_err *err)
-{
-	bool rewrite = parameter != UNS_DTYPE_NONE && uns_span_left(&in->config) > 0;
-	size_t i;
-
-	for (i = 0; i < in->n_borrowed; i++) {
-		const struct uns_companion *c = &in->borrowed[i];
-
-		if (in->catalog->summary.adapter != UNS_ADAPTER_ALONE &&
-		    strcmp(c->name, "adapter_config.json") == 0)
+	for (; c < end; c++) {
+		if (in->catalog->summary.adapter != UNS_ADAPTER_ALONE && strcmp(c->name, "adapter_config.json") == 0)
 			continue; /* from_pretrained would load the adapter, into another model */
-		if (rewrite && strcmp(c->name, "config.json") == 0)
-			UNS_TRY(add_config(in, parameter, out, err));
-		else
+		if (!rewrite || strcmp(c->name, "config.json") != 0) {
 			UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
+			continue;
+		}
+		UNS_TRY(uns_config_with_dtype(in->config, torch, &out->arena, &text, err));
+		UNS_TRY(uns_vtree_add_text(
+			out, "config.json", (const char *)text.p, uns_span_left(&text),
+			uns_arena_printf(&out->arena, "the checkpoint's config.json with dtype set to %s", torch),
+			err));
 	}
 	return 0;
 }
 
-static int note_config(const struct uns_view_input *in, bool passed, struct uns_vtree *out,
-		       struct uns_err *err)
+static int note_config(const struct uns_view_input *in, bool passed, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_config_info *info = &in->config_info;
 	struct uns_err why = { 0 };
@@ -463,21 +381,21 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 		UNS_TRY(uns_vtree_note(out, err, "config.json does not fit these weights: %s", why.text));
 	if (!info->renamed_on_save || passed || uns_published_knows(info->model_type))
 		return 0;
-	return uns_vtree_note(
-		out, err,
-		"transformers 5 publishes models of type %s under other tensor names than it "
-		"holds in memory. The weights here have the saved names, which from_pretrained "
-		"reads; a program that expects the published names may fail on them",
-		info->model_type);
+	return uns_vtree_note(out, err,
+			      "transformers 5 publishes models of type %s under other tensor names than it "
+			      "holds in memory. The weights here have the saved names, which from_pretrained "
+			      "reads; a program that expects the published names may fail on them",
+			      info->model_type);
 }
 
-static int notes(const struct uns_view_input *in, const struct assembly *a, bool passed,
-		 struct uns_vtree *out, struct uns_err *err)
+static int notes(const struct uns_view_input *in, const struct assembly *a, bool passed, struct uns_vtree *out,
+		 struct uns_err *err)
 {
 	UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
 	if (passed && in->n_tied)
-		UNS_TRY(uns_vtree_note(out, err, "the directory's own weights files are "
-						 "shown unchanged, tied tensors included"));
+		UNS_TRY(uns_vtree_note(out, err,
+				       "the directory's own weights files are "
+				       "shown unchanged, tied tensors included"));
 	if (a->adapter == UNS_ADAPTER_ALONE)
 		UNS_TRY(uns_adapter_note_config(in->borrowed, in->n_borrowed, out, err));
 	return note_config(in, passed, out, err);
@@ -497,15 +415,14 @@ static int add_lightning(const struct uns_view_input *in, uint64_t parameter, st
 	return uns_vtree_note(out, err, "the view has no .ckpt file: %s", why.text);
 }
 
-static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-		struct uns_err *err)
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(assembly_fini) struct assembly a = assembly_of(in, parameter);
 	int passed = 0;
 
 	if (parameter == UNS_DTYPE_NONE)
 		UNS_TRY(passed = pass_through(in, out, err));
-	UNS_TRY(uns_other_models_add(in->catalog, (enum uns_dtype)parameter, in->max_shard_size_bytes, out, err));
+	UNS_TRY(uns_full_add_other_models(in->catalog, (enum uns_dtype)parameter, in->max_shard_size_bytes, out, err));
 	if (!passed)
 		UNS_TRY(assemble(&a, out, err));
 	if (in->catalog->summary.is_one_file)
@@ -527,7 +444,7 @@ static int notes_before(const struct uns_view_input *in, struct uns_vtree *out, 
 	return passed ? 0 : name_tensors(&a, out, err);
 }
 
-/* Are the tensors given out what from_pretrained takes? Megatron's and AutoEP's are where their names are known. */
+/* Does from_pretrained take the tensors as they are given out? Megatron's and AutoEP's if their names are known. */
 static bool is_for_pretrained(const struct uns_view_input *in)
 {
 	const struct uns_summary *summary = &in->catalog->summary;
@@ -538,24 +455,18 @@ static bool is_for_pretrained(const struct uns_view_input *in)
 	return !in->keep_names && (summary->is_megatron ? uns_megatron_knows(type) : uns_autoep_knows(type));
 }
 
-/* May the view have several files? The answer is no only if that is sure without putting it together. */
-static bool may_have_files(const struct uns_view_input *in, uint64_t parameter)
+static const char *tensors_usage(const struct uns_view_input *in, uint64_t parameter)
 {
 	const struct uns_tensor *t = in->catalog->tensors, *end = t + in->catalog->n_tensors;
+	const bool is_pretrained = in->catalog->summary.is_pretrained;
 	uint64_t bytes = 0;
 
 	for (; t < end; t++)
 		if (uns_role_is_model(t->role))
 			bytes += uns_shape_elems(&t->shape) * uns_dtype_size(out_type(t, parameter));
-	return bytes > in->max_shard_size_bytes || uns_catalog_companion(in->catalog, "model.safetensors.index.json") ||
-	       uns_catalog_companion(in->catalog, "pytorch_model.bin.index.json");
-}
-
-static const char *tensors_usage(const struct uns_view_input *in, uint64_t parameter)
-{
-	const bool is_pretrained = in->catalog->summary.is_pretrained;
-
-	if (may_have_files(in, parameter))
+	/* There is one file for sure only if all tensors fit into one, and no index is there that is passed through. */
+	if (bytes > in->max_shard_size_bytes || uns_catalog_companion(in->catalog, "model.safetensors.index.json") ||
+	    uns_catalog_companion(in->catalog, "pytorch_model.bin.index.json"))
 		return is_pretrained ? UNS_LINE_OF_FILES "  # from_pretrained needs a config.json (-o model=DIR)"
 				     : UNS_LINE_OF_FILES;
 	return is_pretrained ? "safetensors.torch.load_file(\"%s/model.safetensors\")  # from_pretrained needs a "

@@ -1,9 +1,10 @@
 /* world-N: the checkpoint's own family of per-rank files, as N ranks would have saved it. Owns the
- * name and what stands beside the shards; each family's files are made by zero/world_view.c and ranks/world_view.c. */
+ * name and what stands beside the shards; each family's files are made by zero/write/world_view.c and
+ * ranks/world_view.c. */
 #include "base/path.h"
 #include "files/resume_files.h"
 #include "ranks/world_view.h"
-#include "zero/world_view.h"
+#include "zero/write/world_view.h"
 #include "views/view.h"
 
 enum { MAX_WORLD = 65536 };
@@ -21,28 +22,20 @@ static bool parse(const char *parameter, uint64_t *out)
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
 	return cat->summary.family == UNS_FAMILY_RANKS ? uns_world_ranks_supports(cat, parameter, why)
-						     : uns_world_zero_supports(cat, parameter, why);
+						       : uns_world_zero_supports(cat, parameter, why);
 }
 
-static int add_rest(const struct uns_view_input *in, uint64_t world, struct uns_vtree *out,
-		    struct uns_err *err)
-{
-	struct uns_resume_input resume = uns_view_resume(in);
-
-	resume.hide_rng |= !in->keep_rng && !uns_world_zero_is_saved(in->catalog, world);
-	resume.with_schedule = true;
-	return uns_resume_files_add(&resume, out, err);
-}
-
-static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-		struct uns_err *err)
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_world_rng rng = { .hide = in->hide_rng, .keep = in->keep_rng };
+	struct uns_resume_input resume = uns_view_resume(in);
 
 	if (in->catalog->summary.family == UNS_FAMILY_RANKS)
 		return uns_world_ranks_add(in->catalog, parameter, rng, out, err);
 	UNS_TRY(uns_world_zero_add(in->catalog, parameter, out, err));
-	return add_rest(in, parameter, out, err);
+	resume.hide_rng |= !in->keep_rng && !uns_world_zero_is_saved(in->catalog, parameter);
+	resume.with_schedule = true;
+	return uns_resume_files_add(&resume, out, err);
 }
 
 static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)

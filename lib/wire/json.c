@@ -24,8 +24,7 @@ struct scan {
 	struct uns_text *text;
 };
 
-/* Move s->p from a string's opening quote to behind its closing one. cJSON refuses a string that
- * does not end. */
+/* Move s->p from a string's opening quote to behind its closing one. cJSON refuses a string that does not end. */
 static int scan_string(struct scan *s, struct uns_err *err)
 {
 	const char *open = s->p;
@@ -57,14 +56,6 @@ static size_t python_token(const char *p, const char *end)
 	return 0;
 }
 
-static void replace_with_null(struct scan *s, size_t len)
-{
-	uns_text_add(s->text, s->copied, (size_t)(s->p - s->copied));
-	uns_text_str(s->text, "null");
-	s->p += len;
-	s->copied = s->p;
-}
-
 static bool is_space(char c)
 {
 	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -79,8 +70,7 @@ static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *er
 			  .end = start + uns_span_left(&in),
 			  .copied = start,
 			  .text = text,
-			  .need_bytes =
-				  VALUE_BYTES + 2 * uns_span_left(&in) }; /* the text, growing */
+			  .need_bytes = VALUE_BYTES + 2 * uns_span_left(&in) }; /* the text, growing */
 	size_t len, limit = uns_parse_budget(uns_span_left(&in));
 
 	while (s.p < s.end) {
@@ -93,14 +83,16 @@ static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *er
 					(size_t)(s.p - s.start));
 		s.need_bytes += *s.p == ',' || *s.p == '[' || *s.p == '{' ? VALUE_BYTES : 0;
 		len = *s.p == 'N' || *s.p == 'I' || *s.p == '-' ? python_token(s.p, s.end) : 0;
-		if (len)
-			replace_with_null(&s, len);
-		else
+		if (!len) {
 			s.p++;
+			continue;
+		}
+		uns_text_add(text, s.copied, (size_t)(s.p - s.copied));
+		uns_text_str(text, "null");
+		s.copied = s.p += len;
 	}
 	if (s.need_bytes > limit)
-		return uns_fail(err, -ENOTSUP,
-				"JSON of %zu bytes needs more than %zu bytes of memory",
+		return uns_fail(err, -ENOTSUP, "JSON of %zu bytes needs more than %zu bytes of memory",
 				uns_span_left(&in), limit);
 	uns_text_add(text, s.copied, (size_t)(s.p - s.copied));
 	return text->failed ? uns_oom(err) : 0;
@@ -111,13 +103,13 @@ static int parse_text(const struct uns_text *text, cJSON **out, struct uns_err *
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	const char *end = NULL;
 
-	errno = 0; /* cJSON says only that it failed: what ran out of memory is told by malloc's errno */
+	errno = 0; /* cJSON returns only NULL: malloc's errno is the sign that memory was out */
 	json = cJSON_ParseWithLengthOpts(text->p, text->len, &end, 0);
 	if (!json && errno == ENOMEM)
 		return uns_oom(err);
 	if (!json)
-		return uns_fail(err, -EBADMSG, "JSON is damaged at byte %zu of %zu",
-				end ? (size_t)(end - text->p) : 0, text->len);
+		return uns_fail(err, -EBADMSG, "JSON is damaged at byte %zu of %zu", end ? (size_t)(end - text->p) : 0,
+				text->len);
 	while (end < text->p + text->len && is_space(*end))
 		end++;
 	if (end != text->p + text->len)
@@ -152,7 +144,7 @@ static const cJSON *item_of(const cJSON *object, const char *key)
 
 	if (!cJSON_IsObject(object))
 		return NULL;
-	cJSON_ArrayForEach(v, object)
+	cJSON_ArrayForEach (v, object)
 		if (v->string && strcmp(v->string, key) == 0)
 			found = v;
 	return found;
@@ -162,8 +154,7 @@ bool uns_json_int(const cJSON *object, const char *key, int64_t *out)
 {
 	const cJSON *v = item_of(object, key);
 
-	if (!v || !cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= MAX_EXACT) ||
-	    v->valuedouble != floor(v->valuedouble))
+	if (!v || !cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= MAX_EXACT) || v->valuedouble != floor(v->valuedouble))
 		return false;
 	*out = (int64_t)v->valuedouble;
 	return true;

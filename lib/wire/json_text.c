@@ -58,8 +58,7 @@ static struct uns_span skip_value(struct uns_span *s)
 				break;
 			open--;
 			s->p++;
-		} else if (!open && (*s->p == ',' || *s->p == ' ' || *s->p == '\n' ||
-				     *s->p == '\r' || *s->p == '\t')) {
+		} else if (!open && (*s->p == ',' || *s->p == ' ' || *s->p == '\n' || *s->p == '\r' || *s->p == '\t')) {
 			break;
 		} else {
 			s->p++;
@@ -123,8 +122,7 @@ struct member {
 
 static int by_key(const void *a, const void *b)
 {
-	const struct uns_span *x = &((const struct member *)a)->key,
-			      *y = &((const struct member *)b)->key;
+	const struct uns_span *x = &((const struct member *)a)->key, *y = &((const struct member *)b)->key;
 	size_t m = uns_span_left(x), n = uns_span_left(y);
 	int order;
 
@@ -140,7 +138,7 @@ static void new_line(struct uns_text *out, unsigned depth)
 		uns_text_str(out, "  ");
 }
 
-static void copy(struct uns_text *out, struct uns_span v)
+static void text_copy(struct uns_text *out, struct uns_span v)
 {
 	uns_text_add(out, v.p, uns_span_left(&v));
 }
@@ -155,8 +153,7 @@ static size_t count(struct uns_span v)
 	return n;
 }
 
-static void indent_members(struct uns_text *out, const struct member *m, size_t n, bool object,
-			   unsigned depth)
+static void indent_members(struct uns_text *out, const struct member *m, size_t n, bool object, unsigned depth)
 {
 	size_t i;
 
@@ -165,7 +162,7 @@ static void indent_members(struct uns_text *out, const struct member *m, size_t 
 		uns_text_str(out, i ? "," : "");
 		new_line(out, depth + 1);
 		if (object) {
-			copy(out, m[i].key);
+			text_copy(out, m[i].key);
 			uns_text_str(out, ": ");
 		}
 		uns_json_text_indent(out, m[i].value, depth + 1);
@@ -183,7 +180,7 @@ void uns_json_text_indent(struct uns_text *out, struct uns_span v, unsigned dept
 
 	skip_space(&v);
 	if (v.p >= v.end || !strchr("{[", *v.p) || depth > MAX_DEPTH) {
-		copy(out, v);
+		text_copy(out, v);
 		return;
 	}
 	object = *v.p == '{';

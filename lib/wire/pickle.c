@@ -12,12 +12,7 @@
 #include "base/utf8.h"
 #include "wire/pickle_machine.h"
 
-enum {
-	MIN_RECENT = 16,
-	MAX_RECENT = 1 << 14,
-	BYTES_PER_RECENT = 32,
-	MAX_RECENT_TEXT = 256
-};
+enum { MIN_RECENT = 16, MAX_RECENT = 1 << 14, BYTES_PER_RECENT = 32, MAX_RECENT_TEXT = 256 };
 
 /* -- failing -- */
 
@@ -34,8 +29,7 @@ static int truncated(struct uns_pickle *m)
 static int no_memory(struct uns_pickle *m)
 {
 	if (m->over_limit)
-		return uns_fail(m->err, -ENOTSUP,
-				"pickle of %zu bytes needs more than %zu bytes of memory",
+		return uns_fail(m->err, -ENOTSUP, "pickle of %zu bytes needs more than %zu bytes of memory",
 				(size_t)(m->in.end - m->start), m->limit_bytes);
 	return uns_oom(m->err);
 }
@@ -141,8 +135,7 @@ static int charge(struct uns_pickle *m, size_t uses, size_t items)
 		m->shared += more;
 		return 0;
 	}
-	return uns_fail(m->err, -ENOTSUP,
-			"pickle of %zu bytes uses the same items more than %zu times",
+	return uns_fail(m->err, -ENOTSUP, "pickle of %zu bytes uses the same items more than %zu times",
 			(size_t)(m->in.end - m->start), m->limit_shared);
 }
 
@@ -167,8 +160,7 @@ static int push_again(struct uns_pickle *m, struct uns_value *v)
 static int charge_more(struct uns_pickle *m, const struct uns_value *v, size_t items)
 {
 	if (v->uses == UINT16_MAX)
-		return uns_fail(m->err, -ENOTSUP,
-				"pickle gives items to a value that it used %u times before",
+		return uns_fail(m->err, -ENOTSUP, "pickle gives items to a value that it used %u times before",
 				v->uses);
 	return charge(m, v->uses, items);
 }
@@ -183,7 +175,7 @@ static int op_dup(struct uns_pickle *m)
 
 /* -- arguments of opcodes -- */
 
-/* The number behind the opcode, in as many bytes as the table says. */
+/* The number behind the opcode, in as many bytes as the table has. */
 static int take_number(struct uns_pickle *m, uint64_t *out)
 {
 	const uint8_t *p;
@@ -342,9 +334,7 @@ static int op_string(struct uns_pickle *m)
 	size_t n;
 
 	UNS_TRY(take_counted(m, &p, &n));
-	return push(
-		m, uns_pickle_bytes(
-			   m, uns_utf8_valid(p, n, false) ? UNS_VALUE_STR : UNS_VALUE_BYTES, p, n));
+	return push(m, uns_pickle_bytes(m, uns_utf8_valid(p, n, false) ? UNS_VALUE_STR : UNS_VALUE_BYTES, p, n));
 }
 
 /* -- tuples -- */
@@ -490,8 +480,7 @@ static int op_setitem(struct uns_pickle *m)
 
 /* -- names and objects -- */
 
-static int push_global(struct uns_pickle *m, const char *module, size_t module_len,
-		       const char *name, size_t name_len)
+static int push_global(struct uns_pickle *m, const char *module, size_t module_len, const char *name, size_t name_len)
 {
 	if (memchr(module, '\0', module_len) || memchr(name, '\0', name_len) ||
 	    !uns_utf8_valid(module, module_len, false) || !uns_utf8_valid(name, name_len, false))
@@ -728,7 +717,7 @@ static int op_frame(struct uns_pickle *m) /* FRAME: only a hint for reading ahea
 	uint64_t len;
 
 	if (m->trace)
-		m->trace->strange = true; /* it tells a length */
+		m->trace->strange = true; /* a length follows */
 	UNS_TRY(take_number(m, &len));
 	return len <= uns_span_left(&m->in) ? 0 : damaged(m, "a frame passes the end: truncated?");
 }
@@ -810,20 +799,6 @@ static const struct {
 	[0x96] = { op_bytes, 8, COUNTED }, /* BYTEARRAY8 */
 };
 
-static int step(struct uns_pickle *m)
-{
-	uint8_t op;
-
-	m->op_at = (size_t)(m->in.p - m->start);
-	if (!uns_take_u8(&m->in, &op))
-		return damaged(m, "it ends without STOP: truncated?");
-	if (!opcode[op].run)
-		return uns_fail(m->err, -ENOTSUP, "pickle opcode 0x%02x at byte %zu is not known",
-				op, m->op_at);
-	m->arg = opcode[op].arg;
-	return opcode[op].run(m);
-}
-
 static void pickle_fini(struct uns_pickle *m)
 {
 	free(m->stack.v);
@@ -884,36 +859,41 @@ static void find_fetched(struct uns_pickle *m)
 static int parse(struct uns_pickle *m, struct uns_span *in, const struct uns_value **out)
 {
 	struct uns_err *err = m->err;
+	uint8_t op;
 
 	if (uns_span_left(in) == 0)
 		return uns_fail(err, -EBADMSG, "pickle is empty");
 	if (uns_span_left(in) > UINT32_MAX)
-		return uns_fail(err, -ENOTSUP, "pickle of %zu bytes is too large",
-				uns_span_left(in));
+		return uns_fail(err, -ENOTSUP, "pickle of %zu bytes is too large", uns_span_left(in));
 	if (*in->p != 0x80)
 		return uns_fail(err, -ENOTSUP,
-				"pickle starts with 0x%02x: expected 0x80, which begins protocols "
-				"2 to 5", *in->p);
-	if (!recent_init(&m->recent, uns_span_left(in)) || !uns_pickle_memo_init(&m->memo, uns_span_left(in)))
-		return uns_oom(err);
+				"pickle starts with 0x%02x: expected 0x80, which begins protocols 2 to 5", *in->p);
+	UNS_TRY_ALLOC(recent_init(&m->recent, uns_span_left(in)) && uns_pickle_memo_init(&m->memo, uns_span_left(in)),
+		      err);
 	m->in = *in;
 	m->start = in->p;
 	m->used_before = m->arena->used_bytes;
 	m->limit_bytes = uns_parse_budget(uns_span_left(in));
 	m->limit_shared = uns_share_budget(uns_span_left(in));
 	find_fetched(m);
-	if (!uns_pickle_memo_make(&m->memo))
-		return uns_oom(err);
-	while (!m->done)
-		UNS_TRY(step(m));
+	UNS_TRY_ALLOC(uns_pickle_memo_make(&m->memo), err);
+	while (!m->done) {
+		m->op_at = (size_t)(m->in.p - m->start);
+		if (!uns_take_u8(&m->in, &op))
+			return damaged(m, "it ends without STOP: truncated?");
+		if (!opcode[op].run)
+			return uns_fail(m->err, -ENOTSUP, "pickle opcode 0x%02x at byte %zu is not known", op,
+					m->op_at);
+		m->arg = opcode[op].arg;
+		UNS_TRY(opcode[op].run(m));
+	}
 	*out = m->stack.v[0];
 	*in = m->in;
 	return 0;
 }
 
-int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
-			    const struct uns_value **out, struct uns_pickle_trace *trace,
-			    struct uns_err *err)
+int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
+			    struct uns_pickle_trace *trace, struct uns_err *err)
 {
 	UNS_CLEANUP(pickle_fini)
 	struct uns_pickle m = { .arena = arena, .trace = trace, .err = err };
@@ -930,8 +910,7 @@ int uns_pickle_parse_records(struct uns_span *in, struct uns_arena *arena, const
 	return parse(&m, in, out);
 }
 
-int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
-		     struct uns_err *err)
+int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out, struct uns_err *err)
 {
 	return uns_pickle_parse_traced(in, arena, out, NULL, err);
 }

@@ -9,13 +9,12 @@
  *     items given to an OBJECT     -> LIST or DICT with `cls` set: a subclass; its args are dropped
  *     getattr(Class, 'Inner')      -> GLOBAL "module.Class.Inner"
  *
- * Nothing is imported, called or looked up: a hostile pickle can only be refused (-EBADMSG damaged,
- * -ENOTSUP an opcode of protocol 0/1 or an extension that we do not know).
- * Names are kept as spelled ("__builtin__.set" by protocol 2, "builtins.set" later). NEWOBJ_EX with
- * keyword arguments has args (positional tuple, keyword dict).
- * Cost: O(bytes) time; memory is bounded by base/budget.h (a memoised value is shared, not copied), and
- * so is how many items sharing adds to the tree; more is -ENOTSUP. Depth of nesting is not recursion here, but a reader of the
- * result beware: see uns_value_fits. */
+ * Nothing is imported, called or looked up: a hostile pickle can only be refused (-EBADMSG damaged, -ENOTSUP an opcode
+ * of protocol 0/1 or an extension that we do not know). Names are kept as spelled ("__builtin__.set" by protocol 2,
+ * "builtins.set" later). NEWOBJ_EX with keyword arguments has args (positional tuple, keyword dict). Cost: O(bytes)
+ * time; memory is bounded by base/budget.h (a memoised value is shared, not copied), and so is how many items sharing
+ * adds to the tree; more is -ENOTSUP. Depth of nesting is not recursion here, but a reader of the result beware: see
+ * uns_value_fits. */
 #ifndef UNS_WIRE_PICKLE_H
 #define UNS_WIRE_PICKLE_H
 
@@ -25,8 +24,7 @@
 #include "wire/value.h"
 
 /* Read one pickle from the front of *in, which is advanced behind STOP. */
-int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
-		     struct uns_err *err);
+int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out, struct uns_err *err);
 
 /* The same, for a tree of many objects that takes less memory: an object whose arguments are empty and whose state is
  * a small dict of names is a RECORD, and the names of equal dicts exist once. */
@@ -38,7 +36,7 @@ struct uns_pickle_site {
 	const struct uns_value *value; /* GLOBAL; no other site has this one */
 	size_t at, len;                /* bytes of the pickle: the opcode, and the memo put behind it */
 	int64_t memo;                  /* its number there; -1 = it was not put into the memo */
-	bool again;                    /* out of the memo */
+	bool again;      /* out of the memo */
 };
 
 struct uns_pickle_trace {
@@ -48,8 +46,7 @@ struct uns_pickle_trace {
 };
 
 /* The same; also lists every site. */
-int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
-			    const struct uns_value **out, struct uns_pickle_trace *trace,
-			    struct uns_err *err);
+int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
+			    struct uns_pickle_trace *trace, struct uns_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* Writing values as pickles: what wire/pickle.c reads. Knows opcodes, not checkpoints. */
+/* Writes values as pickles of protocol 2, which wire/pickle.c reads. Owns the choice of opcodes; does not know
+ * checkpoints. */
 #include "wire/pickle_emit.h"
 
 #include <limits.h>
@@ -23,7 +24,7 @@ struct emitter {
 	size_t n_memo;
 };
 
-static int emit(struct emitter *e, const struct uns_value *v);
+static int emit_value(struct emitter *e, const struct uns_value *v);
 
 static void op(struct emitter *e, char code)
 {
@@ -57,19 +58,6 @@ static void emit_int(struct emitter *e, int64_t i)
 	}
 }
 
-static void emit_float(struct emitter *e, double f)
-{
-	uint64_t bits;
-	unsigned i;
-	unsigned char b[8];
-
-	memcpy(&bits, &f, sizeof(bits));
-	for (i = 0; i < 8; i++)
-		b[i] = (unsigned char)(bits >> (56 - 8 * i));
-	op(e, 'G');
-	uns_text_add(e->out, b, 8);
-}
-
 static int emit_str(struct emitter *e, const char *s, size_t n)
 {
 	if (n > UINT32_MAX)
@@ -80,29 +68,16 @@ static int emit_str(struct emitter *e, const char *s, size_t n)
 	return 0;
 }
 
-static int emit_bigint(struct emitter *e, const struct uns_value *v)
-{
-	if (v->n > 255)
-		return uns_fail(e->err, -ENOTSUP, "an integer of %u bytes is too long to pickle",
-				v->n);
-	op(e, '\x8a');
-	put_le(e, v->n, 1);
-	uns_text_add(e->out, v->bytes, v->n);
-	return 0;
-}
-
 /* -- the memo -- */
 
-static bool put_known(struct emitter *e, size_t i)
+static void memo_fetch(struct emitter *e, size_t i)
 {
 	op(e, 'h');
 	put_le(e, i, 1);
-	return true;
 }
 
-/* Put what was just written into the memo. false = the memo is full: it is then written anew each
- * time. */
-static bool take_number(struct emitter *e)
+/* Puts what was just written into the memo. Returns false if the memo is full: then it is written again each time. */
+static bool memo_add(struct emitter *e)
 {
 	if (e->n_memo == MAX_MEMO)
 		return false;
@@ -111,27 +86,21 @@ static bool take_number(struct emitter *e)
 	return true;
 }
 
-static bool known_global(struct emitter *e, const char *module, size_t len, const char *name)
-{
-	size_t i;
-
-	for (i = 0; i < e->n_memo; i++)
-		if (e->memo[i].name && e->memo[i].module_len == len &&
-		    memcmp(e->memo[i].module, module, len) == 0 &&
-		    strcmp(e->memo[i].name, name) == 0)
-			return put_known(e, i);
-	return false;
-}
-
 /* Files with classes of their own repeat some names for every tensor, so names go through the memo;
  * others have few names. */
 static void emit_global_len(struct emitter *e, const char *module, size_t len, const char *name)
 {
-	if (e->classes && known_global(e, module, len, name))
-		return;
+	size_t i;
+
+	for (i = 0; e->classes && i < e->n_memo; i++)
+		if (e->memo[i].name && e->memo[i].module_len == len && memcmp(e->memo[i].module, module, len) == 0 &&
+		    strcmp(e->memo[i].name, name) == 0) {
+			memo_fetch(e, i);
+			return;
+		}
 	op(e, 'c');
 	uns_text_printf(e->out, "%.*s\n%s\n", (int)len, module, name);
-	if (!e->classes || !take_number(e))
+	if (!e->classes || !memo_add(e))
 		return;
 	e->memo[e->n_memo - 1].module = module;
 	e->memo[e->n_memo - 1].module_len = len;
@@ -151,18 +120,6 @@ static void close_tuple(struct emitter *e, size_t n)
 	op(e, n < sizeof(code) ? code[n] : 't');
 }
 
-static int emit_tuple(struct emitter *e, const struct uns_value *v)
-{
-	size_t i;
-
-	if (v->n > 3)
-		op(e, '(');
-	for (i = 0; i < v->n; i++)
-		UNS_TRY(emit(e, v->item[i]));
-	close_tuple(e, v->n);
-	return 0;
-}
-
 static int emit_items(struct emitter *e, const struct uns_value *v)
 {
 	size_t i;
@@ -171,7 +128,7 @@ static int emit_items(struct emitter *e, const struct uns_value *v)
 		return 0;
 	op(e, '(');
 	for (i = 0; i < v->n; i++)
-		UNS_TRY(emit(e, v->item[i]));
+		UNS_TRY(emit_value(e, v->item[i]));
 	op(e, 'e');
 	return 0;
 }
@@ -184,28 +141,18 @@ static int emit_pairs(struct emitter *e, const struct uns_value *v)
 		return 0;
 	op(e, '(');
 	for (i = 0; i < v->n; i++) {
-		UNS_TRY(emit(e, v->pair[i].key));
-		UNS_TRY(emit(e, v->pair[i].value));
+		UNS_TRY(emit_value(e, v->pair[i].key));
+		UNS_TRY(emit_value(e, v->pair[i].value));
 	}
 	op(e, 'u');
 	return 0;
 }
 
-static int refuse(struct emitter *e, const char *cls)
+static int refuse_class(struct emitter *e, const char *cls)
 {
 	return uns_fail(e->err, -ENOTSUP,
-			"an object of class %s cannot be written so that torch.load reads it with "
-			"weights_only=True",
+			"an object of class %s cannot be written so that torch.load reads it with weights_only=True",
 			cls ? cls : "?");
-}
-
-/* Of a subclass of list, the elements. */
-static int emit_list(struct emitter *e, const struct uns_value *v)
-{
-	if (v->state)
-		return refuse(e, v->cls);
-	op(e, ']');
-	return emit_items(e, v);
 }
 
 /* Of a subclass of dict, but OrderedDict, the pairs. Only an OrderedDict may have attributes: a module's state dict has
@@ -215,7 +162,7 @@ static int emit_dict(struct emitter *e, const struct uns_value *v)
 	const bool ordered = v->cls && strcmp(v->cls, "collections.OrderedDict") == 0;
 
 	if (v->state && !ordered)
-		return refuse(e, v->cls);
+		return refuse_class(e, v->cls);
 	if (ordered) {
 		emit_global(e, "collections", "OrderedDict");
 		uns_text_add(e->out, ")R", 2);
@@ -225,17 +172,8 @@ static int emit_dict(struct emitter *e, const struct uns_value *v)
 	UNS_TRY(emit_pairs(e, v));
 	if (!v->state)
 		return 0;
-	UNS_TRY(emit(e, v->state));
+	UNS_TRY(emit_value(e, v->state));
 	op(e, 'b');
-	return 0;
-}
-
-static int emit_set(struct emitter *e, const struct uns_value *v)
-{
-	emit_global(e, "__builtin__", "set");
-	op(e, ']');
-	UNS_TRY(emit_items(e, v));
-	uns_text_add(e->out, "\x85R", 2);
 	return 0;
 }
 
@@ -266,8 +204,7 @@ static uint64_t c_strides(const struct uns_pickle_tensor *t, uint64_t *stride)
 	return elems;
 }
 
-static void emit_storage(struct emitter *e, size_t index, const struct uns_dtype_info *dtype,
-			 uint64_t elems)
+static void emit_storage(struct emitter *e, size_t index, const struct uns_dtype_info *dtype, uint64_t elems)
 {
 	char key[24];
 
@@ -336,55 +273,47 @@ static int emit_global_value(struct emitter *e, const struct uns_value *v)
 		emit_name(e, c->name);
 		return 0;
 	}
-	if (!v->cls || strncmp(v->cls, "torch.", 6) != 0 ||
-	    uns_dtype_of_torch(v->cls + 6) == UNS_DTYPE_NONE)
-		return refuse(e, v->cls);
+	if (!v->cls || strncmp(v->cls, "torch.", 6) != 0 || uns_dtype_of_torch(v->cls + 6) == UNS_DTYPE_NONE)
+		return refuse_class(e, v->cls);
 	emit_global(e, "torch", v->cls + 6);
 	return 0;
-}
-
-static int emit_size(struct emitter *e, const struct uns_value *v)
-{
-	emit_global(e, "torch", "Size");
-	UNS_TRY(emit(e, v->object.args));
-	op(e, 'R');
-	return 0;
-}
-
-static bool known_object(struct emitter *e, const struct uns_value *v)
-{
-	size_t i;
-
-	for (i = 0; i < e->n_memo; i++)
-		if (e->memo[i].v == v)
-			return put_known(e, i);
-	return false;
 }
 
 static int emit_object(struct emitter *e, const struct uns_value *v)
 {
 	const struct uns_pickle_class *c = v->object.args ? class_of(e, v) : NULL;
+	size_t i;
 
-	if (uns_value_is(v, "torch.Size") && v->object.args)
-		return emit_size(e, v);
-	if (!c)
-		return refuse(e, v->cls);
-	if (c->once && known_object(e, v))
+	if (uns_value_is(v, "torch.Size") && v->object.args) {
+		emit_global(e, "torch", "Size");
+		UNS_TRY(emit_value(e, v->object.args));
+		op(e, 'R');
 		return 0;
+	}
+	if (!c)
+		return refuse_class(e, v->cls);
+	for (i = 0; c->once && i < e->n_memo; i++)
+		if (e->memo[i].v == v) {
+			memo_fetch(e, i);
+			return 0;
+		}
 	emit_name(e, c->name);
-	UNS_TRY(emit(e, v->object.args));
+	UNS_TRY(emit_value(e, v->object.args));
 	op(e, c->called ? 'R' : '\x81');
 	if (v->state) {
-		UNS_TRY(emit(e, v->state));
+		UNS_TRY(emit_value(e, v->state));
 		op(e, 'b');
 	}
-	if (c->once && take_number(e))
+	if (c->once && memo_add(e))
 		e->memo[e->n_memo - 1].v = v;
 	return 0;
 }
 
-static int emit(struct emitter *e, const struct uns_value *v)
+static int emit_value(struct emitter *e, const struct uns_value *v)
 {
+	uint64_t bits;
+	unsigned i;
+
 	switch (v->kind) {
 	case UNS_VALUE_NONE:
 		op(e, 'N');
@@ -396,18 +325,38 @@ static int emit(struct emitter *e, const struct uns_value *v)
 		emit_int(e, v->i);
 		return 0;
 	case UNS_VALUE_BIGINT:
-		return emit_bigint(e, v);
+		if (v->n > 255)
+			return uns_fail(e->err, -ENOTSUP, "an integer of %u bytes is too long to pickle", v->n);
+		op(e, '\x8a');
+		put_le(e, v->n, 1);
+		uns_text_add(e->out, v->bytes, v->n);
+		return 0;
 	case UNS_VALUE_FLOAT:
-		emit_float(e, v->f);
+		memcpy(&bits, &v->f, sizeof(bits));
+		op(e, 'G');
+		for (i = 0; i < 8; i++)
+			op(e, (char)(bits >> (56 - 8 * i)));
 		return 0;
 	case UNS_VALUE_STR:
 		return emit_str(e, v->bytes, v->n);
-	case UNS_VALUE_LIST:
-		return emit_list(e, v);
+	case UNS_VALUE_LIST: /* of a subclass of list, the elements */
+		if (v->state)
+			return refuse_class(e, v->cls);
+		op(e, ']');
+		return emit_items(e, v);
 	case UNS_VALUE_TUPLE:
-		return emit_tuple(e, v);
+		if (v->n > 3)
+			op(e, '(');
+		for (i = 0; i < v->n; i++)
+			UNS_TRY(emit_value(e, v->item[i]));
+		close_tuple(e, v->n);
+		return 0;
 	case UNS_VALUE_SET:
-		return emit_set(e, v);
+		emit_global(e, "__builtin__", "set");
+		op(e, ']');
+		UNS_TRY(emit_items(e, v));
+		uns_text_add(e->out, "\x85R", 2);
+		return 0;
 	case UNS_VALUE_DICT:
 		return emit_dict(e, v);
 	case UNS_VALUE_GLOBAL:
@@ -417,30 +366,27 @@ static int emit(struct emitter *e, const struct uns_value *v)
 	case UNS_VALUE_TENSOR:
 		return emit_tensor(e, v->tensor);
 	case UNS_VALUE_BYTES:
-	case UNS_VALUE_RECORD: /* nothing that is emitted has any */
-		break;
+	case UNS_VALUE_RECORD:
+		break; /* unshard writes none */
 	}
 	return uns_fail(e->err, -ENOTSUP, "bytes cannot be written in a protocol 2 pickle");
 }
 
-int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors,
-		    size_t n_tensors, const struct uns_pickle_class *classes, struct uns_text *out,
-		    struct uns_err *err)
+int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors, size_t n_tensors,
+		    const struct uns_pickle_class *classes, struct uns_text *out, struct uns_err *err)
 {
-	struct emitter e = { .out = out, .tensors = tensors, .n_tensors = n_tensors,
-			     .classes = classes, .err = err };
+	struct emitter e = { .out = out, .tensors = tensors, .n_tensors = n_tensors, .classes = classes, .err = err };
 
 	if (!uns_value_fits(root, MAX_NODES, MAX_DEPTH))
 		return uns_fail(err, -ENOTSUP, "the value is nested too deeply to be written");
 	uns_text_add(out, "\x80\x02", 2);
-	UNS_TRY(emit(&e, root));
+	UNS_TRY(emit_value(&e, root));
 	op(&e, '.');
 	return out->failed ? uns_oom(err) : 0;
 }
 
-int uns_pickle_emit_behind(struct uns_span front, const struct uns_value *root,
-			   const struct uns_pickle_tensor *tensors, size_t n_tensors,
-			   struct uns_text *out, struct uns_err *err)
+int uns_pickle_emit_behind(struct uns_span front, const struct uns_value *root, const struct uns_pickle_tensor *tensors,
+			   size_t n_tensors, struct uns_text *out, struct uns_err *err)
 {
 	struct emitter e = { .out = out, .tensors = tensors, .n_tensors = n_tensors, .err = err };
 

@@ -21,28 +21,24 @@ struct uns_pickle_tensor {
 	const uint64_t *dims;
 };
 
-/* A class that is written although weights_only=True may refuse it, because a loader needs an object
- * of it. */
+/* A class that is written although weights_only=True may refuse it, because a loader needs an object of it. */
 struct uns_pickle_class {
 	const char *name; /* "module.name" */
 	bool called;      /* written as the call cls(*args), as an enum's member is; else made without a call
-			   * and then given its state */
+		      * and then given its state */
 	bool once; /* an object that the value tree holds several times is written once, and loads as one object */
 };
 
-/* The whole pickle, PROTO to STOP. Storage keys are the leaves' indices in decimal.
- * A subclass of list or dict, other than OrderedDict, is written as a list or dict.
- * -ENOTSUP for an object (or a name of a class or function) that weights_only=True would refuse,
- * naming it, unless it is one of `classes` (ends with a NULL name; NULL = none); also for such a
- * subclass with attributes, which a list or dict cannot have. */
-int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors,
-		    size_t n_tensors, const struct uns_pickle_class *classes, struct uns_text *out,
-		    struct uns_err *err);
+/* The whole pickle, PROTO to STOP. Storage keys are the leaves' indices in decimal. A subclass of list or dict, other
+ * than OrderedDict, is written as a list or dict. -ENOTSUP for an object (or a name of a class or function) that
+ * weights_only=True would refuse, naming it, unless it is one of `classes` (ends with a NULL name; NULL = none); also
+ * for such a subclass with attributes, which a list or dict cannot have. */
+int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors, size_t n_tensors,
+		    const struct uns_pickle_class *classes, struct uns_text *out, struct uns_err *err);
 
 /* Appends the items of `root`, a dict, to the dict that `front` pickles. front is a pickle without
  * its STOP, and is not looked into. */
-int uns_pickle_emit_behind(struct uns_span front, const struct uns_value *root,
-			   const struct uns_pickle_tensor *tensors, size_t n_tensors,
-			   struct uns_text *out, struct uns_err *err);
+int uns_pickle_emit_behind(struct uns_span front, const struct uns_value *root, const struct uns_pickle_tensor *tensors,
+			   size_t n_tensors, struct uns_text *out, struct uns_err *err);
 
 #endif

@@ -31,10 +31,8 @@ struct uns_pickle {
 	size_t op_at; /* of the current opcode, bytes from start: for messages */
 	unsigned arg; /* of the current opcode, from the table of opcodes */
 	struct uns_arena *arena;
-	size_t used_before,
-		limit_bytes; /* of the arena, the stack, the memo and the marks together */
-	size_t shared,
-		limit_shared; /* items reached again through values that are used more than once */
+	size_t used_before, limit_bytes; /* of the arena, the stack, the memo and the marks together */
+	size_t shared, limit_shared; /* items reached again through values that are used more than once */
 	bool over_limit, done;
 	struct uns_err *err;
 
@@ -48,23 +46,23 @@ struct uns_pickle {
 	struct uns_value *none, *boolean[2], *unit;
 	struct uns_pickle_recent recent;
 	bool records; /* objects become records */
-	void *spare[1 + UNS_PICKLE_MAX_SPARE]; /* given back, by size in words; each begins with the next one's address */
+	void *spare[1 +
+		    UNS_PICKLE_MAX_SPARE]; /* given back, by size in words; each begins with the next one's address */
 };
 
-/* pickle_values.c. Is there room for n things of this size? Says so in m->over_limit too. */
+/* pickle_values.c. Is there room for n things of this size? If not, sets m->over_limit. */
 bool uns_pickle_within_limit(struct uns_pickle *m, size_t n, size_t size);
 /* Zeroed memory from the arena, or NULL: out of memory or over the limit. */
 void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size);
 /* Gives back memory that nothing refers to: a later allocation of this size gets it. */
 void uns_pickle_spare(struct uns_pickle *m, void *p, size_t bytes);
 struct uns_value *uns_pickle_value(struct uns_pickle *m, enum uns_value_kind kind);
-struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p,
-				   size_t n);
+struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p, size_t n);
 /* A TUPLE of these n items. again: it is one that was made before. NULL = no memory. */
 struct uns_value *uns_pickle_tuple(struct uns_pickle *m, struct uns_value **items, size_t n, bool *again);
 /* The GLOBAL "outer.inner". */
-struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, size_t outer_len,
-				    const char *inner, size_t inner_len);
+struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, size_t outer_len, const char *inner,
+				    size_t inner_len);
 
 /* callable(*args) as data: a plain container if the callable makes one, otherwise an OBJECT. args is
  * a TUPLE. NULL = no memory. */
@@ -80,7 +78,8 @@ struct uns_value *uns_pickle_object(struct uns_pickle *m, const struct uns_value
 
 /* pickle_record.c: is the object, once it is given this state, to become a RECORD? If so, record makes it one, and
  * the state must not be used any more. unrecord makes it an OBJECT again. Both return false when out of memory. */
-bool uns_pickle_is_recordable(const struct uns_pickle *m, const struct uns_value *object, const struct uns_value *state);
+bool uns_pickle_is_recordable(const struct uns_pickle *m, const struct uns_value *object,
+			      const struct uns_value *state);
 bool uns_pickle_record(struct uns_pickle *m, struct uns_value *object, struct uns_value *state);
 bool uns_pickle_unrecord(struct uns_pickle *m, struct uns_value *record);
 

@@ -29,7 +29,8 @@ static inline uint64_t uns_pickle_memo_bit(uint64_t at)
 bool uns_pickle_memo_init(struct uns_pickle_memo *memo, size_t max);
 void uns_pickle_memo_fini(struct uns_pickle_memo *memo);
 
-/* First every number that is fetched is told (a number above max is ignored), then the entries are made. */
+/* First call uns_pickle_memo_will_fetch for every number that is fetched (one above max is ignored), then make the
+ * entries. */
 void uns_pickle_memo_will_fetch(struct uns_pickle_memo *memo, uint64_t at);
 bool uns_pickle_memo_make(struct uns_pickle_memo *memo);
 

@@ -1,19 +1,17 @@
-/* A few calls in pickles stand for plain data: containers and bytes that older protocols have no
- * opcode for. They are turned into that data; every other call stays a tagged OBJECT. Nothing is
- * called. */
+/* A few calls in pickles make plain data: containers and bytes that older protocols have no opcode for. unshard makes
+ * that data of them; every other call stays a tagged OBJECT. Nothing is called. */
 #include "wire/pickle_machine.h"
 
 #include <string.h>
 
-/* The tag of a call whose callable is not a plain name: the result of another call, say. */
+/* The tag of a call whose callable is not a plain name: for example the result of another call. */
 #define COMPUTED "(computed)"
 
 enum { MAX_NAME = 256 };
 
 static bool is_seq(const struct uns_value *v)
 {
-	return v && (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE ||
-		     v->kind == UNS_VALUE_SET);
+	return v && (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE || v->kind == UNS_VALUE_SET);
 }
 
 struct uns_value *uns_pickle_object(struct uns_pickle *m, const struct uns_value *callable,
@@ -95,8 +93,7 @@ static bool is_text(const struct uns_value *v, const char *text)
 }
 
 /* _codecs.encode(text, 'latin1'): how protocol 2 spells bytes. */
-static struct uns_value *encoded(struct uns_pickle *m, const struct uns_value *callable,
-				 const struct uns_value *args)
+static struct uns_value *encoded(struct uns_pickle *m, const struct uns_value *callable, const struct uns_value *args)
 {
 	const struct uns_value *text = uns_value_at(args, 0);
 	struct uns_value *v = uns_pickle_bytes(m, UNS_VALUE_BYTES, text->bytes, text->n);
@@ -115,8 +112,7 @@ static struct uns_value *encoded(struct uns_pickle *m, const struct uns_value *c
 
 static bool is_latin1_call(const struct uns_value *callable, const struct uns_value *args)
 {
-	return uns_value_is(callable, "_codecs.encode") && args->n == 2 &&
-	       args->item[0]->kind == UNS_VALUE_STR &&
+	return uns_value_is(callable, "_codecs.encode") && args->n == 2 && args->item[0]->kind == UNS_VALUE_STR &&
 	       (is_text(args->item[1], "latin1") || is_text(args->item[1], "latin-1"));
 }
 
@@ -154,16 +150,14 @@ static bool is_empty_dict_call(const struct uns_value *callable, const struct un
 
 static bool is_pairs_call(const struct uns_value *callable, const struct uns_value *args)
 {
-	return uns_value_is(callable, "collections.OrderedDict") && args->n == 1 &&
-	       is_seq(args->item[0]);
+	return uns_value_is(callable, "collections.OrderedDict") && args->n == 1 && is_seq(args->item[0]);
 }
 
 /* getattr(Class, 'Inner'): how protocol 2 names a nested class. */
 static bool is_nested_name(const struct uns_value *callable, const struct uns_value *args)
 {
-	return strcmp(builtin(callable), "getattr") == 0 && args->n == 2 &&
-	       args->item[0]->kind == UNS_VALUE_GLOBAL && args->item[1]->kind == UNS_VALUE_STR &&
-	       args->item[1]->n <= MAX_NAME && uns_value_str(args->item[1]);
+	return strcmp(builtin(callable), "getattr") == 0 && args->n == 2 && args->item[0]->kind == UNS_VALUE_GLOBAL &&
+	       args->item[1]->kind == UNS_VALUE_STR && args->item[1]->n <= MAX_NAME && uns_value_str(args->item[1]);
 }
 
 static bool is_size_call(const struct uns_value *callable, const struct uns_value *args)
@@ -203,10 +197,8 @@ struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value
 	if (is_latin1_call(callable, args))
 		return encoded(m, callable, args);
 	if (is_bytes_call(callable, args))
-		return uns_pickle_bytes(m, UNS_VALUE_BYTES, first ? first->bytes : "",
-					first ? first->n : 0);
+		return uns_pickle_bytes(m, UNS_VALUE_BYTES, first ? first->bytes : "", first ? first->n : 0);
 	if (is_nested_name(callable, args))
-		return uns_pickle_dotted(m, first->cls, strlen(first->cls), args->item[1]->bytes,
-					 args->item[1]->n);
+		return uns_pickle_dotted(m, first->cls, strlen(first->cls), args->item[1]->bytes, args->item[1]->n);
 	return uns_pickle_object(m, callable, args);
 }

@@ -7,12 +7,11 @@ enum { MAX_RECENT_TUPLE = 8, WORD = sizeof(void *) };
 
 bool uns_pickle_within_limit(struct uns_pickle *m, size_t n, size_t size)
 {
-	size_t used = m->arena->used_bytes - m->used_before + m->stack.cap * sizeof(*m->stack.v) +
-		      m->memo.bytes + m->cap_marks * sizeof(*m->mark),
+	size_t used = m->arena->used_bytes - m->used_before + m->stack.cap * sizeof(*m->stack.v) + m->memo.bytes +
+		      m->cap_marks * sizeof(*m->mark),
 	       need;
 
-	m->over_limit = __builtin_mul_overflow(n, size, &need) || used > m->limit_bytes ||
-			need > m->limit_bytes - used;
+	m->over_limit = __builtin_mul_overflow(n, size, &need) || used > m->limit_bytes || need > m->limit_bytes - used;
 	return !m->over_limit;
 }
 
@@ -52,8 +51,7 @@ struct uns_value *uns_pickle_value(struct uns_pickle *m, enum uns_value_kind kin
 	return v;
 }
 
-struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p,
-				   size_t n)
+struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p, size_t n)
 {
 	struct uns_value *v = uns_pickle_value(m, kind);
 	char *copy = v ? uns_pickle_alloc(m, n + 1, 1) : NULL;
@@ -67,8 +65,8 @@ struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kin
 	return v;
 }
 
-struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, size_t outer_len,
-				    const char *inner, size_t inner_len)
+struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, size_t outer_len, const char *inner,
+				    size_t inner_len)
 {
 	struct uns_value *v = uns_pickle_value(m, UNS_VALUE_GLOBAL);
 	char *cls = v ? uns_pickle_alloc(m, outer_len + inner_len + 2, 1) : NULL;

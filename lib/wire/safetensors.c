@@ -36,8 +36,7 @@ static int damaged(struct scan *s, const char *expected)
 
 static void skip_space(struct scan *s)
 {
-	while (s->in.p < s->in.end &&
-	       (*s->in.p == ' ' || *s->in.p == '\n' || *s->in.p == '\r' || *s->in.p == '\t'))
+	while (s->in.p < s->in.end && (*s->in.p == ' ' || *s->in.p == '\n' || *s->in.p == '\r' || *s->in.p == '\t'))
 		s->in.p++;
 }
 
@@ -94,8 +93,7 @@ static int within_limit(struct scan *s, size_t n, size_t size)
 {
 	if (s->arena->used_bytes - s->used_before + n * size <= s->limit_bytes)
 		return 0;
-	return uns_fail(s->err, -ENOTSUP,
-			"safetensors header of %zu bytes needs more than %zu bytes of memory",
+	return uns_fail(s->err, -ENOTSUP, "safetensors header of %zu bytes needs more than %zu bytes of memory",
 			(size_t)(s->in.end - s->start), s->limit_bytes);
 }
 
@@ -156,8 +154,7 @@ static int take_code_point(struct scan *s, uint32_t *out)
 		return uns_fail(s->err, -ENOTSUP, "safetensors header: a string holds a NUL");
 	if (*out < 0xd800 || *out > 0xdfff)
 		return 0;
-	if (*out > 0xdbff || !take_exactly(s, "\\u") || !take_hex4(s, &low) || low < 0xdc00 ||
-	    low > 0xdfff)
+	if (*out > 0xdbff || !take_exactly(s, "\\u") || !take_hex4(s, &low) || low < 0xdc00 || low > 0xdfff)
 		return damaged(s, "a pair of surrogates");
 	*out = 0x10000 + ((*out - 0xd800) << 10) + (low - 0xdc00);
 	return 0;
@@ -186,7 +183,7 @@ static int take_escape(struct scan *s, char *out, size_t *len)
 	return 0;
 }
 
-/* An escape is never shorter than what it stands for, so the raw length is enough room. */
+/* An escape is never shorter than its character, so the raw length is enough room. */
 static size_t raw_length(const struct scan *s)
 {
 	const uint8_t *p;
@@ -204,9 +201,7 @@ static int take_string(struct scan *s, const char **out)
 	UNS_TRY(need_char(s, '"'));
 	n_raw = raw_length(s);
 	UNS_TRY(within_limit(s, n_raw + 1, 1));
-	text = uns_arena_alloc(s->arena, n_raw + 1, 1);
-	if (!text)
-		return uns_oom(s->err);
+	UNS_TRY_ALLOC(text = uns_arena_alloc(s->arena, n_raw + 1, 1), s->err);
 	while (s->in.p < s->in.end && *s->in.p != '"') {
 		if (*s->in.p < 0x20)
 			return damaged(s, "no control character in a string");
@@ -282,8 +277,7 @@ static int parse_dtype(struct scan *s, struct uns_st_entry *e)
 	UNS_TRY(take_string(s, &name));
 	e->dtype = uns_dtype_of_safetensors(name, strlen(name));
 	if (e->dtype == UNS_DTYPE_NONE)
-		return uns_fail(s->err, -ENOTSUP, "tensor '%s' has the dtype '%s', which is not known",
-				e->name, name);
+		return uns_fail(s->err, -ENOTSUP, "tensor '%s' has the dtype '%s', which is not known", e->name, name);
 	return 0;
 }
 
@@ -295,8 +289,8 @@ static int parse_shape(struct scan *s, struct uns_st_entry *e)
 		return 0;
 	do {
 		if (e->n_dims == UNS_MAX_DIMS)
-			return uns_fail(s->err, -ENOTSUP, "tensor '%s' has more than %d dimensions",
-					e->name, UNS_MAX_DIMS);
+			return uns_fail(s->err, -ENOTSUP, "tensor '%s' has more than %d dimensions", e->name,
+					UNS_MAX_DIMS);
 		UNS_TRY(take_u64(s, &e->dims[e->n_dims++]));
 	} while (take_char(s, ','));
 	return need_char(s, ']');
@@ -351,10 +345,8 @@ static int check_extent(struct scan *s, const struct uns_st_entry *e)
 	if (!fits)
 		return uns_fail(s->err, -EBADMSG, "tensor '%s' has a shape that overflows", e->name);
 	if (e->end_bytes < e->begin_bytes || e->end_bytes - e->begin_bytes != need)
-		return uns_fail(s->err, -EBADMSG,
-				"tensor '%s' needs %llu bytes but its data_offsets are [%llu, %llu]",
-				e->name, (unsigned long long)need,
-				(unsigned long long)e->begin_bytes,
+		return uns_fail(s->err, -EBADMSG, "tensor '%s' needs %llu bytes but its data_offsets are [%llu, %llu]",
+				e->name, (unsigned long long)need, (unsigned long long)e->begin_bytes,
 				(unsigned long long)e->end_bytes);
 	return 0;
 }
@@ -371,8 +363,7 @@ static int parse_tensor(struct scan *s, struct uns_st_entry *e)
 		UNS_TRY(need_char(s, '}'));
 	}
 	if (!seen.dtype || !seen.shape || !seen.data_offsets)
-		return uns_fail(s->err, -EBADMSG,
-				"tensor '%s' lacks one of dtype, shape and data_offsets", e->name);
+		return uns_fail(s->err, -EBADMSG, "tensor '%s' lacks one of dtype, shape and data_offsets", e->name);
 	return check_extent(s, e);
 }
 
@@ -382,8 +373,7 @@ static int entry_new(struct scan *s, const char *name, struct uns_st_entry **out
 {
 	if (s->out->n == s->cap)
 		UNS_TRY(within_limit(s, 2 * s->cap, sizeof(**out)));
-	if (!UNS_ARENA_ROOM(s->arena, s->out->v, s->out->n, s->cap))
-		return uns_oom(s->err);
+	UNS_TRY_ALLOC(UNS_ARENA_ROOM(s->arena, s->out->v, s->out->n, s->cap), s->err);
 	*out = &s->out->v[s->out->n++];
 	(*out)->name = name;
 	return 0;
@@ -399,8 +389,7 @@ static int meta_reserve(struct scan *s)
 	UNS_TRY(within_limit(s, 2 * cap, sizeof(*key)));
 	key = uns_arena_grow(s->arena, s->out->meta_key, n, cap, sizeof(*key));
 	value = uns_arena_grow(s->arena, s->out->meta_value, n, cap, sizeof(*value));
-	if (!key || !value)
-		return uns_oom(s->err);
+	UNS_TRY_ALLOC(key && value, s->err);
 	s->out->meta_key = key;
 	s->out->meta_value = value;
 	s->cap_meta = cap;
@@ -434,8 +423,7 @@ static int parse_member(struct scan *s)
 
 	UNS_TRY(take_string(s, &name));
 	UNS_TRY(need_char(s, ':'));
-	if (!uns_map_put(&s->names, name, s, &old))
-		return uns_oom(s->err);
+	UNS_TRY_ALLOC(uns_map_put(&s->names, name, s, &old), s->err);
 	if (old)
 		return uns_fail(s->err, -EBADMSG, "safetensors header has '%s' twice", name);
 	if (strcmp(name, "__metadata__") == 0)
@@ -474,19 +462,14 @@ static int check_data(const struct uns_st_header *h, uint64_t file_bytes, struct
 
 	for (i = 0; i < h->n; i++) {
 		if (h->v[i].begin_bytes != at)
-			return uns_fail(err, -EBADMSG,
-					"tensor '%s' begins at byte %llu of the data, expected %llu",
-					h->v[i].name, (unsigned long long)h->v[i].begin_bytes,
-					(unsigned long long)at);
+			return uns_fail(err, -EBADMSG, "tensor '%s' begins at byte %llu of the data, expected %llu",
+					h->v[i].name, (unsigned long long)h->v[i].begin_bytes, (unsigned long long)at);
 		at = h->v[i].end_bytes;
 	}
 	if (at != file_bytes - h->data_bytes)
-		return uns_fail(err, -EBADMSG,
-				"safetensors file has %llu bytes of data, its header describes %llu: %s",
-				(unsigned long long)(file_bytes - h->data_bytes),
-				(unsigned long long)at,
-				at > file_bytes - h->data_bytes ? "truncated?" :
-								  "was it written over?");
+		return uns_fail(err, -EBADMSG, "safetensors file has %llu bytes of data, its header describes %llu: %s",
+				(unsigned long long)(file_bytes - h->data_bytes), (unsigned long long)at,
+				at > file_bytes - h->data_bytes ? "truncated?" : "was it written over?");
 	return 0;
 }
 
@@ -495,8 +478,8 @@ static void scan_fini(struct scan *s)
 	uns_map_fini(&s->names);
 }
 
-static int parse_bytes(const uint8_t *bytes, size_t len, struct uns_arena *arena,
-		       struct uns_st_header *out, struct uns_err *err)
+static int parse_bytes(const uint8_t *bytes, size_t len, struct uns_arena *arena, struct uns_st_header *out,
+		       struct uns_err *err)
 {
 	UNS_CLEANUP(scan_fini)
 	struct scan s = { .in = uns_span_of(bytes, len),
@@ -528,23 +511,19 @@ static int read_length(const struct uns_reader *r, size_t *out, struct uns_err *
 	if (len > MAX_HEADER_BYTES || len > r->size - LENGTH_BYTES)
 		return uns_fail(err, -EBADMSG,
 				"safetensors header of %llu bytes does not fit a file of %llu bytes (limit %d)",
-				(unsigned long long)len, (unsigned long long)r->size,
-				MAX_HEADER_BYTES);
+				(unsigned long long)len, (unsigned long long)r->size, MAX_HEADER_BYTES);
 	*out = (size_t)len;
 	return 0;
 }
 
-int uns_st_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_st_header *out,
-		struct uns_err *err)
+int uns_st_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_st_header *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) uint8_t *bytes = NULL;
 	size_t len = 0;
 
 	*out = (struct uns_st_header){ 0 };
 	UNS_TRY(read_length(r, &len, err));
-	bytes = malloc(len ? len : 1);
-	if (!bytes)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(bytes = malloc(len ? len : 1), err);
 	UNS_TRY(uns_reader_pread(r, bytes, len, LENGTH_BYTES, err));
 	out->data_bytes = LENGTH_BYTES + len;
 	UNS_TRY(parse_bytes(bytes, len, arena, out, err));

@@ -30,14 +30,12 @@ struct uns_st_header {
 
 /* Reads 8 + N bytes (N <= 100 MB, the library's own limit). Checks what the library checks: offsets
  * in range, without holes or overlaps, size = product of shape times dtype. */
-int uns_st_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_st_header *out,
-		struct uns_err *err);
+int uns_st_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_st_header *out, struct uns_err *err);
 const char *uns_st_meta(const struct uns_st_header *h, const char *key);
 
-/* Sort entries as safetensors' save_file does (dtype descending, then name), assign offsets, and
- * give the header's bytes including the length word, padded so that data starts 8-aligned; the
- * result is byte-identical to save_file's with metadata {"format":"pt"}.
- * Duplicate names are refused. Entries are changed in place. */
+/* Sort entries as safetensors' save_file does (dtype descending, then name), assign offsets, and give the header's
+ * bytes including the length word, padded so that data starts 8-aligned; the result is byte-identical to save_file's
+ * with metadata {"format":"pt"}. Duplicate names are refused. Entries are changed in place. */
 int uns_st_emit(struct uns_st_entry *v, size_t n, struct uns_arena *arena, struct uns_span *out,
 		uint64_t *data_size_bytes, struct uns_err *err);
 

@@ -1,5 +1,4 @@
-/* Writing safetensors headers, byte for byte as the library's save_file does: its order, its
- * spacing, its escapes. */
+/* Writing safetensors headers, byte for byte as the library's save_file does: its order, its spacing, its escapes. */
 #include "wire/safetensors.h"
 
 #include <stdlib.h>
@@ -40,10 +39,8 @@ static int check_names(const struct uns_st_entry *v, size_t n, struct uns_err *e
 					"tensor '%s' cannot be in a safetensors file: its name is not UTF-8",
 					v[i].name);
 		if (strcmp(v[i].name, "__metadata__") == 0)
-			return uns_fail(err, -ENOTSUP,
-					"tensor '__metadata__' cannot be in a safetensors file");
-		if (!uns_map_put(&seen, v[i].name, (void *)(uintptr_t)&v[i], &old))
-			return uns_oom(err);
+			return uns_fail(err, -ENOTSUP, "tensor '__metadata__' cannot be in a safetensors file");
+		UNS_TRY_ALLOC(uns_map_put(&seen, v[i].name, (void *)(uintptr_t)&v[i], &old), err);
 		if (old)
 			return uns_fail(err, -EBADMSG, "two tensors are named '%s'", v[i].name);
 	}
@@ -56,17 +53,16 @@ static int entry_size(const struct uns_st_entry *e, uint64_t *out, struct uns_er
 	size_t d;
 
 	if (!dtype->safetensors)
-		return uns_fail(err, -ENOTSUP, "tensor '%s' is %s, which safetensors cannot hold",
-				e->name, dtype->torch);
+		return uns_fail(err, -ENOTSUP, "tensor '%s' is %s, which safetensors cannot hold", e->name,
+				dtype->torch);
 	*out = dtype->size_bytes;
 	for (d = 0; d < e->n_dims; d++)
 		if (!uns_u64_mul(*out, e->dims[d], out))
-			return uns_fail(err, -EBADMSG, "tensor '%s' has a shape that overflows",
-					e->name);
+			return uns_fail(err, -EBADMSG, "tensor '%s' has a shape that overflows", e->name);
 	return 0;
 }
 
-static int place(struct uns_st_entry *v, size_t n, uint64_t *size_bytes, struct uns_err *err)
+static int entries_place(struct uns_st_entry *v, size_t n, uint64_t *size_bytes, struct uns_err *err)
 {
 	uint64_t at = 0, need;
 	size_t i;
@@ -131,8 +127,7 @@ static void add_header(struct uns_text *t, const struct uns_st_entry *v, size_t 
 		uns_text_str(t, " ");
 }
 
-static int finish(struct uns_text *t, struct uns_arena *arena, struct uns_span *out,
-		  struct uns_err *err)
+static int finish(struct uns_text *t, struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
 {
 	uint64_t len = t->len - LENGTH_BYTES;
 	char *bytes;
@@ -141,12 +136,9 @@ static int finish(struct uns_text *t, struct uns_arena *arena, struct uns_span *
 	if (t->failed)
 		return uns_oom(err);
 	if (len > MAX_HEADER_BYTES)
-		return uns_fail(err, -ENOTSUP,
-				"safetensors header would be %llu bytes; readers refuse more than %d",
+		return uns_fail(err, -ENOTSUP, "safetensors header would be %llu bytes; readers refuse more than %d",
 				(unsigned long long)len, MAX_HEADER_BYTES);
-	bytes = uns_arena_strn(arena, t->p, t->len);
-	if (!bytes)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(bytes = uns_arena_strn(arena, t->p, t->len), err);
 	for (i = 0; i < LENGTH_BYTES; i++)
 		bytes[i] = (char)(len >> (8 * i));
 	*out = uns_span_of(bytes, t->len);
@@ -161,7 +153,7 @@ int uns_st_emit(struct uns_st_entry *v, size_t n, struct uns_arena *arena, struc
 	UNS_TRY(check_names(v, n, err));
 	if (n)
 		qsort(v, n, sizeof(*v), by_dtype_and_name);
-	UNS_TRY(place(v, n, data_size_bytes, err));
+	UNS_TRY(entries_place(v, n, data_size_bytes, err));
 	add_header(&text, v, n);
 	return finish(&text, arena, out, err);
 }

@@ -30,9 +30,8 @@ static int read_byteorder(struct uns_torchfile *file, struct uns_arena *arena, s
 	return 0;
 }
 
-int uns_torchfile_open_traced(const struct uns_reader *r, struct uns_arena *arena,
-			      struct uns_torchfile *out, struct uns_span *pickle,
-			      struct uns_pickle_trace *trace, struct uns_err *err)
+int uns_torchfile_open_traced(const struct uns_reader *r, struct uns_arena *arena, struct uns_torchfile *out,
+			      struct uns_span *pickle, struct uns_pickle_trace *trace, struct uns_err *err)
 {
 	const struct uns_zip_record *rec;
 	struct uns_span in;
@@ -48,8 +47,8 @@ int uns_torchfile_open_traced(const struct uns_reader *r, struct uns_arena *aren
 	return uns_pickle_parse_traced(&in, arena, &out->root, trace, err);
 }
 
-int uns_torchfile_open(const struct uns_reader *r, struct uns_arena *arena,
-		       struct uns_torchfile *out, struct uns_err *err)
+int uns_torchfile_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_torchfile *out,
+		       struct uns_err *err)
 {
 	struct uns_span unused;
 
@@ -156,9 +155,8 @@ static int fail_unreadable(const struct uns_value *v, struct uns_err *err)
 		return uns_fail(err, -EBADMSG, "not a tensor");
 	if (is_call(v, FROM_TYPE))
 		cls = uns_value_at(v->object.args, 1);
-	return cls && cls->cls ? uns_fail(err, -ENOTSUP, "a tensor of class %s", cls->cls) :
-				 uns_fail(err, -ENOTSUP, "a tensor of a form that unshard does "
-							 "not know: %s", v->cls);
+	return cls && cls->cls ? uns_fail(err, -ENOTSUP, "a tensor of class %s", cls->cls)
+			       : uns_fail(err, -ENOTSUP, "a tensor of a form that unshard does not know: %s", v->cls);
 }
 
 static int parse_dims(const struct uns_value *v, uint64_t *dims, size_t *n, struct uns_err *err)
@@ -183,8 +181,7 @@ static int parse_shape(const struct call *call, struct uns_torch_tensor *out, st
 	UNS_TRY(parse_dims(uns_value_at(call->args, 2), out->dims, &out->n_dims, err));
 	UNS_TRY(parse_dims(uns_value_at(call->args, 3), out->stride_elems, &n_strides, err));
 	if (n_strides != out->n_dims)
-		return uns_fail(err, -EBADMSG, "a tensor of %zu dimensions with %zu strides",
-				out->n_dims, n_strides);
+		return uns_fail(err, -EBADMSG, "a tensor of %zu dimensions with %zu strides", out->n_dims, n_strides);
 	return 0;
 }
 
@@ -193,8 +190,7 @@ static bool has_metadata(const struct call *call)
 {
 	const struct uns_value *meta = uns_value_at(call->args, call->v3 ? 7 : 6);
 
-	return meta && meta->kind != UNS_VALUE_NONE &&
-	       !(meta->kind == UNS_VALUE_DICT && meta->n == 0);
+	return meta && meta->kind != UNS_VALUE_NONE && !(meta->kind == UNS_VALUE_DICT && meta->n == 0);
 }
 
 int uns_torch_readable(const struct uns_value *v, struct uns_err *err)
@@ -216,8 +212,8 @@ static const char *name_in_torch(const struct uns_value *v)
 }
 
 /* The element type, and what the storage's numel counts: elements, or bytes when untyped. */
-static int parse_dtype(const struct call *call, const struct uns_value *storage_class,
-		       struct uns_torch_tensor *out, uint64_t *unit_bytes, struct uns_err *err)
+static int parse_dtype(const struct call *call, const struct uns_value *storage_class, struct uns_torch_tensor *out,
+		       uint64_t *unit_bytes, struct uns_err *err)
 {
 	const struct uns_value *v = call->v3 ? uns_value_at(call->args, 6) : storage_class;
 	const char *name = name_in_torch(v);
@@ -241,8 +237,8 @@ static int parse_dtype(const struct call *call, const struct uns_value *storage_
 	return 0;
 }
 
-static int find_storage(const struct uns_torchfile *file, const char *key,
-			const struct uns_zip_record **out, struct uns_err *err)
+static int find_storage(const struct uns_torchfile *file, const char *key, const struct uns_zip_record **out,
+			struct uns_err *err)
 {
 	char name[64];
 	int n = snprintf(name, sizeof(name), "data/%s", key);
@@ -251,8 +247,8 @@ static int find_storage(const struct uns_torchfile *file, const char *key,
 	return *out ? 0 : uns_fail(err, -EBADMSG, "the record data/%.40s is missing", key);
 }
 
-static int parse_storage(const struct uns_torchfile *file, const struct call *call,
-			 struct uns_torch_tensor *out, struct uns_err *err)
+static int parse_storage(const struct uns_torchfile *file, const struct call *call, struct uns_torch_tensor *out,
+			 struct uns_err *err)
 {
 	const struct uns_value *id = uns_value_at(call->args, 0), *tag;
 	const struct uns_zip_record *rec;
@@ -262,15 +258,14 @@ static int parse_storage(const struct uns_torchfile *file, const struct call *ca
 	tag = is_call(id, UNS_PERSISTENT_ID) ? id->object.args : NULL;
 	kind = uns_value_str(uns_value_at(tag, 0));
 	out->key = uns_value_str(uns_value_at(tag, 2));
-	if (!kind || strcmp(kind, "storage") != 0 || !out->key ||
-	    !uns_value_u64(uns_value_at(tag, 4), &numel))
+	if (!kind || strcmp(kind, "storage") != 0 || !out->key || !uns_value_u64(uns_value_at(tag, 4), &numel))
 		return uns_fail(err, -EBADMSG, "a tensor without a valid storage");
 	UNS_TRY(parse_dtype(call, uns_value_at(tag, 1), out, &unit, err));
 	UNS_TRY(find_storage(file, out->key, &rec, err));
 	if (!uns_u64_mul(numel, unit, &bytes) || bytes != rec->size_bytes)
 		return uns_fail(err, -EBADMSG,
-				"the record data/%s has %" PRIu64 " bytes; expected %" PRIu64
-				" elements of %" PRIu64 " bytes",
+				"the record data/%s has %" PRIu64 " bytes; expected %" PRIu64 " elements of %" PRIu64
+				" bytes",
 				out->key, rec->size_bytes, numel, unit);
 	out->storage_bytes = rec->size_bytes;
 	out->crc32 = rec->crc32;
@@ -296,8 +291,8 @@ static bool measure(const struct uns_torch_tensor *t, uint64_t *last, uint64_t *
 	*last = t->first_elem;
 	*elems = 1;
 	for (i = 0; i < t->n_dims; i++)
-		if (!uns_u64_mul(t->dims[i] - 1, t->stride_elems[i], &step) ||
-		    !uns_u64_add(*last, step, last) || !uns_u64_mul(*elems, t->dims[i], elems))
+		if (!uns_u64_mul(t->dims[i] - 1, t->stride_elems[i], &step) || !uns_u64_add(*last, step, last) ||
+		    !uns_u64_mul(*elems, t->dims[i], elems))
 			return false;
 	return true;
 }
@@ -311,9 +306,8 @@ static int check_inside(const struct uns_torch_tensor *t, struct uns_err *err)
 	if (!measure(t, &last, &elems) || !uns_u64_mul(elems, size, &bytes) || bytes > INT64_MAX ||
 	    last >= t->storage_bytes / size)
 		return uns_fail(err, -EBADMSG,
-				"a tensor reaches past the end of its storage data/%s of %" PRIu64
-				" bytes",
-				t->key, t->storage_bytes);
+				"a tensor reaches past the end of its storage data/%s of %" PRIu64 " bytes", t->key,
+				t->storage_bytes);
 	return 0;
 }
 
@@ -332,8 +326,8 @@ static bool is_contiguous(const struct uns_torch_tensor *t)
 	return true;
 }
 
-int uns_torch_tensor(const struct uns_torchfile *file, const struct uns_value *v,
-		     struct uns_torch_tensor *out, struct uns_err *err)
+int uns_torch_tensor(const struct uns_torchfile *file, const struct uns_value *v, struct uns_torch_tensor *out,
+		     struct uns_err *err)
 {
 	struct call call;
 

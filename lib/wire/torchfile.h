@@ -15,19 +15,18 @@ struct uns_torchfile {
 	const struct uns_reader *r; /* borrowed */
 	struct uns_zip zip;
 	const struct uns_value *root;
-	bool big_endian; /* the byteorder record says so: tensors are refused (-ENOTSUP) */
+	bool big_endian; /* the byteorder record has "big": tensors are refused (-ENOTSUP) */
 };
 
 /* Open and parse data.pkl (at most 256 MiB). All results live in the arena. */
-int uns_torchfile_open(const struct uns_reader *r, struct uns_arena *arena,
-		       struct uns_torchfile *out, struct uns_err *err);
+int uns_torchfile_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_torchfile *out,
+		       struct uns_err *err);
 /* The same; also returns data.pkl's bytes and the sites of names in it (wire/pickle_rename.h). */
-int uns_torchfile_open_traced(const struct uns_reader *r, struct uns_arena *arena,
-			      struct uns_torchfile *out, struct uns_span *pickle,
-			      struct uns_pickle_trace *trace, struct uns_err *err);
+int uns_torchfile_open_traced(const struct uns_reader *r, struct uns_arena *arena, struct uns_torchfile *out,
+			      struct uns_span *pickle, struct uns_pickle_trace *trace, struct uns_err *err);
 
-/* What the file holds, as its first bytes alone say: data.pkl is torch.save's first record. false: it is not
- * all there, or something else comes first. */
+/* Returns what the file holds from its first bytes alone: data.pkl is torch.save's first record. Returns false if that
+ * is not complete, or not the first record. */
 bool uns_torchfile_peek(struct uns_span head, struct uns_arena *arena, const struct uns_value **out);
 
 /* Where one tensor's bytes are. */
@@ -53,7 +52,7 @@ bool uns_torch_is_tensor(const struct uns_value *v);
 int uns_torch_readable(const struct uns_value *v, struct uns_err *err);
 
 /* Where such a tensor's bytes are; reads one local header. */
-int uns_torch_tensor(const struct uns_torchfile *file, const struct uns_value *v,
-		     struct uns_torch_tensor *out, struct uns_err *err);
+int uns_torch_tensor(const struct uns_torchfile *file, const struct uns_value *v, struct uns_torch_tensor *out,
+		     struct uns_err *err);
 
 #endif

@@ -1,12 +1,12 @@
 /* Lookups in value trees. Knows nothing of where the values came from. */
 #include "wire/value.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static bool is_seq(const struct uns_value *v)
 {
-	return v && (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE ||
-		     v->kind == UNS_VALUE_SET);
+	return v && (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE || v->kind == UNS_VALUE_SET);
 }
 
 static bool is_text(const struct uns_value *v, const char *text, size_t len)
@@ -51,22 +51,17 @@ const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i)
 	return is_seq(seq) && i < seq->n ? seq->item[i] : NULL;
 }
 
-static const struct uns_value *field_of_record(const struct uns_value *record, const char *name)
-{
-	size_t i, len = strlen(name);
-
-	for (i = record->n; i > 0; i--)
-		if (is_text(record->names->item[i - 1], name, len))
-			return record->item[i - 1];
-	return NULL;
-}
-
 const struct uns_value *uns_value_field(const struct uns_value *object, const char *name)
 {
 	const struct uns_value *state = object ? object->state : NULL, *found;
+	size_t i, len = strlen(name);
 
-	if (object && object->kind == UNS_VALUE_RECORD)
-		return field_of_record(object, name);
+	if (object && object->kind == UNS_VALUE_RECORD) {
+		for (i = object->n; i > 0; i--)
+			if (is_text(object->names->item[i - 1], name, len))
+				return object->item[i - 1];
+		return NULL;
+	}
 	if (!state || state->kind != UNS_VALUE_TUPLE || state->n != 2)
 		return uns_value_get(state, name);
 	found = uns_value_get(state->item[1], name);
@@ -104,53 +99,50 @@ const char *uns_value_str(const struct uns_value *v)
 	return v->bytes;
 }
 
+char *uns_value_child_name(struct uns_arena *arena, const char *name, const struct uns_value *key, size_t i)
+{
+	const char *dot = *name ? "." : "", *text = uns_value_str(key);
+	int64_t number = (int64_t)i;
+
+	if (text)
+		return uns_arena_printf(arena, "%s%s%s", name, dot, text);
+	uns_value_int(key, &number);
+	return uns_arena_printf(arena, "%s%s%" PRId64, name, dot, number);
+}
+
 bool uns_value_is(const struct uns_value *v, const char *cls)
 {
 	return v && v->cls && strcmp(v->cls, cls) == 0;
 }
 
-static bool walk(const struct uns_value *v, size_t *nodes, unsigned depth);
-
-static bool walk_all(const struct uns_value **v, size_t n, size_t *nodes, unsigned depth)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		if (!walk(v[i], nodes, depth))
-			return false;
-	return true;
-}
-
 /* *nodes and depth: how many more are allowed. */
-static bool walk(const struct uns_value *v, size_t *nodes, unsigned depth)
+static bool value_walk(const struct uns_value *v, size_t *nodes, unsigned depth)
 {
+	size_t i, n;
+
 	if (!v)
 		return true;
 	if (*nodes == 0 || depth == 0)
 		return false;
 	--*nodes;
-	if (v->state && !walk(v->state, nodes, depth - 1))
+	if (v->state && !value_walk(v->state, nodes, depth - 1))
 		return false;
-	if (!walk_all(v->item, uns_value_n_items(v), nodes, depth - 1))
-		return false;
-	return v->kind != UNS_VALUE_OBJECT || walk(v->object.args, nodes, depth - 1);
+	n = uns_value_n_items(v);
+	for (i = 0; i < n; i++)
+		if (!value_walk(v->item[i], nodes, depth - 1))
+			return false;
+	return v->kind != UNS_VALUE_OBJECT || value_walk(v->object.args, nodes, depth - 1);
 }
 
 bool uns_value_fits(const struct uns_value *v, size_t max_nodes, unsigned max_depth)
 {
-	return walk(v, &max_nodes, max_depth);
-}
-
-static const struct uns_value *size_args(const struct uns_value *v)
-{
-	return v && v->kind == UNS_VALUE_OBJECT && uns_value_is(v, "torch.Size") ?
-		       uns_value_at(v->object.args, 0) :
-		       v;
+	return value_walk(v, &max_nodes, max_depth);
 }
 
 bool uns_value_dims(const struct uns_value *v, uint64_t *dims, size_t cap, size_t *n)
 {
-	const struct uns_value *seq = size_args(v);
+	bool is_size = v && v->kind == UNS_VALUE_OBJECT && uns_value_is(v, "torch.Size");
+	const struct uns_value *seq = is_size ? uns_value_at(v->object.args, 0) : v;
 	size_t i;
 
 	if (!seq || (seq->kind != UNS_VALUE_TUPLE && seq->kind != UNS_VALUE_LIST) || seq->n > cap)

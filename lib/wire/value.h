@@ -2,13 +2,15 @@
  * built. Nothing here can run anything.
  *
  * Pickles share: a value may be reached in several ways, and a hostile (or merely odd) one may hold
- * itself. Whoever walks a whole value asks uns_value_fits first. */
+ * itself. Call uns_value_fits before a recursion over a whole value. */
 #ifndef UNS_WIRE_VALUE_H
 #define UNS_WIRE_VALUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/arena.h"
 
 enum __attribute__((packed)) uns_value_kind {
 	UNS_VALUE_NONE,
@@ -78,6 +80,9 @@ bool uns_value_is(const struct uns_value *v, const char *cls); /* v->cls is cls 
 /* true if v, written out as a tree, has at most max_nodes values and max_depth levels, so that
  * recursion over it is safe. false for cycles. O(max_nodes). */
 bool uns_value_fits(const struct uns_value *v, size_t max_nodes, unsigned max_depth);
+/* "name.key": what item i of a dict or sequence called `name` is called; key NULL = of a sequence: "name.3". In the
+ * arena; NULL = out of memory. */
+char *uns_value_child_name(struct uns_arena *arena, const char *name, const struct uns_value *key, size_t i);
 /* torch.Size or a tuple/list of non-negative ints -> numbers; false if not, or more than cap. */
 bool uns_value_dims(const struct uns_value *v, uint64_t *dims, size_t cap, size_t *n);
 

@@ -36,7 +36,8 @@ struct uns_value *uns_value_new_float(struct uns_arena *arena, double f)
 
 struct uns_value *uns_value_new_str(struct uns_arena *arena, const char *s)
 {
-	return NEW(.kind = UNS_VALUE_STR, .bytes = s, .n = (uint32_t)strlen(s));
+	arena->failed |= !s;
+	return s ? NEW(.kind = UNS_VALUE_STR, .bytes = s, .n = (uint32_t)strlen(s)) : NULL;
 }
 
 struct uns_value *uns_value_new_tensor(struct uns_arena *arena, size_t index)
@@ -49,11 +50,10 @@ struct uns_value *uns_value_new_global(struct uns_arena *arena, const char *cls)
 	return NEW(.kind = UNS_VALUE_GLOBAL, .cls = cls);
 }
 
-struct uns_value *uns_value_new_object(struct uns_arena *arena, const char *cls,
-				       const struct uns_value *args, const struct uns_value *state)
+struct uns_value *uns_value_new_object(struct uns_arena *arena, const char *cls, const struct uns_value *args,
+				       const struct uns_value *state)
 {
-	return args ? NEW(.kind = UNS_VALUE_OBJECT, .cls = cls, .object.args = args, .state = state)
-		    : NULL;
+	return args ? NEW(.kind = UNS_VALUE_OBJECT, .cls = cls, .object.args = args, .state = state) : NULL;
 }
 
 static struct uns_value *seq_new(struct uns_arena *arena, enum uns_value_kind kind, size_t cap)
@@ -84,8 +84,7 @@ struct uns_value *uns_value_new_size(struct uns_arena *arena, const uint64_t *di
 	for (i = 0; i < n; i++)
 		if (!uns_value_append(dims, uns_value_new_int(arena, dim ? (int64_t)dim[i] : 0)))
 			return NULL;
-	return uns_value_append(args, dims) ? uns_value_new_object(arena, "torch.Size", args, NULL)
-					    : NULL;
+	return uns_value_append(args, dims) ? uns_value_new_object(arena, "torch.Size", args, NULL) : NULL;
 }
 
 struct uns_value *uns_value_new_dict(struct uns_arena *arena, size_t cap)
@@ -114,14 +113,16 @@ bool uns_value_put(struct uns_value *dict, const struct uns_value *key, const st
 	return true;
 }
 
-bool uns_value_put_str(struct uns_arena *arena, struct uns_value *dict, const char *name,
-		       const struct uns_value *v)
+bool uns_value_put_str(struct uns_arena *arena, struct uns_value *dict, const char *name, const struct uns_value *v)
 {
-	return uns_value_put(dict, uns_value_new_str(arena, name), v);
+	bool put = uns_value_put(dict, uns_value_new_str(arena, name), v);
+
+	arena->failed |= !put;
+	return put;
 }
 
-struct uns_value *uns_value_new_dict_of(struct uns_arena *arena, const struct uns_value *dict,
-					const char *without, size_t more)
+struct uns_value *uns_value_new_dict_of(struct uns_arena *arena, const struct uns_value *dict, const char *without,
+					size_t more)
 {
 	size_t i, n = dict && dict->kind == UNS_VALUE_DICT ? dict->n : 0;
 	struct uns_value *out = uns_value_new_dict(arena, n + more);
@@ -130,72 +131,52 @@ struct uns_value *uns_value_new_dict_of(struct uns_arena *arena, const struct un
 	for (i = 0; out && i < n; i++) {
 		key = without ? uns_value_str(dict->pair[i].key) : NULL;
 		if (!key || strcmp(key, without) != 0)
-			uns_value_put(out, dict->pair[i].key,
-				      dict->pair[i].value); /* there is room */
+			uns_value_put(out, dict->pair[i].key, dict->pair[i].value); /* there is room */
 	}
 	return out;
 }
 
 /* -- copies -- */
 
-static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v,
-				    bool *failed);
-
-static const struct uns_value **copy_all(struct uns_arena *arena, const struct uns_value **v,
-					 size_t n, bool *failed)
+/* uns_value_fits was asked first, so the depth is bounded. */
+static const struct uns_value *value_copy(struct uns_arena *arena, const struct uns_value *v)
 {
-	const struct uns_value **out = UNS_NEW_N(arena, const struct uns_value *, n);
-	size_t i;
+	struct uns_value *out = v ? UNS_NEW(arena, struct uns_value) : NULL;
+	const struct uns_value **item;
+	size_t i, n;
 
-	*failed |= !out;
-	for (i = 0; i < n && !*failed; i++)
-		out[i] = copy(arena, v[i], failed);
-	return out;
-}
-
-static void copy_content(struct uns_arena *arena, struct uns_value *v, bool *failed)
-{
+	if (!out)
+		return NULL;
+	*out = *v;
+	out->cls = v->cls ? uns_arena_str(arena, v->cls) : NULL;
 	switch (v->kind) {
 	case UNS_VALUE_STR:
 	case UNS_VALUE_BYTES:
 	case UNS_VALUE_BIGINT:
-		v->bytes = uns_arena_strn(arena, v->bytes, v->n);
-		*failed |= !v->bytes;
-		return;
+		out->bytes = uns_arena_strn(arena, v->bytes, v->n);
+		break;
 	case UNS_VALUE_LIST:
 	case UNS_VALUE_TUPLE:
 	case UNS_VALUE_SET:
 	case UNS_VALUE_DICT:
 	case UNS_VALUE_RECORD:
-		v->item = copy_all(arena, v->item, uns_value_n_items(v), failed);
-		return;
+		n = uns_value_n_items(v);
+		out->item = item = UNS_NEW_N(arena, const struct uns_value *, n);
+		for (i = 0; i < n && !arena->failed; i++)
+			item[i] = value_copy(arena, v->item[i]);
+		break;
 	case UNS_VALUE_OBJECT:
-		v->object.args = copy(arena, v->object.args, failed);
-		return;
+		out->object.args = value_copy(arena, v->object.args);
+		break;
 	case UNS_VALUE_NONE:
 	case UNS_VALUE_BOOL:
 	case UNS_VALUE_INT:
 	case UNS_VALUE_FLOAT:
 	case UNS_VALUE_GLOBAL:
 	case UNS_VALUE_TENSOR:
-		return;
+		break;
 	}
-}
-
-/* uns_value_fits was asked first, so the depth is bounded. */
-static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v,
-				    bool *failed)
-{
-	struct uns_value *out = v && !*failed ? UNS_NEW(arena, struct uns_value) : NULL;
-
-	*failed |= v && !out;
-	if (!out)
-		return NULL;
-	*out = *v;
-	out->cls = v->cls ? uns_arena_str(arena, v->cls) : NULL;
-	*failed |= v->cls && !out->cls;
-	copy_content(arena, out, failed);
-	out->state = copy(arena, v->state, failed);
+	out->state = arena->failed ? NULL : value_copy(arena, v->state);
 	return out;
 }
 
@@ -203,10 +184,9 @@ const struct uns_value *uns_value_copy(struct uns_arena *arena, const struct uns
 {
 	enum { MAX_NODES = 1000 * 1000, MAX_DEPTH = 100 };
 	const struct uns_value *out;
-	bool failed = false;
 
 	if (!uns_value_fits(v, MAX_NODES, MAX_DEPTH))
 		return NULL;
-	out = copy(arena, v, &failed);
-	return failed ? NULL : out;
+	out = value_copy(arena, v);
+	return arena->failed ? NULL : out;
 }

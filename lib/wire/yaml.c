@@ -4,13 +4,13 @@
 #include "wire/yaml.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
 #include "base/cleanup.h"
+#include "base/number.h"
 
 struct builder {
 	cJSON *root;
@@ -44,32 +44,19 @@ static bool is_one_of(const char *const *words, const char *s)
 	return false;
 }
 
-static bool looks_numeric(const char *s)
-{
-	if (*s == '+' || *s == '-')
-		s++;
-	return (*s >= '0' && *s <= '9') || (*s == '.' && s[1] >= '0' && s[1] <= '9');
-}
-
 /* Decimal numbers only: the trees are read for stages, steps and rates. */
 static cJSON *number_or_text(const char *s)
 {
-	char *end;
 	double value;
 
-	if (!looks_numeric(s) || strpbrk(s, "xX_:nNiI"))
-		return cJSON_CreateString(s);
-	value = strtod(s, &end);
-	return *end || !isfinite(value) ? cJSON_CreateString(s) : cJSON_CreateNumber(value);
+	return uns_number_parse(uns_span_of(s, strlen(s)), &value) ? cJSON_CreateNumber(value) : cJSON_CreateString(s);
 }
 
 static cJSON *plain_value(const char *s)
 {
 	static const char *const nulls[] = { "", "~", "null", "Null", "NULL", NULL };
-	static const char *const yes[] = { "true", "True", "TRUE", "yes", "Yes",
-					   "YES",  "on",   "On",   "ON",  NULL };
-	static const char *const no[] = { "false", "False", "FALSE", "no",  "No",
-					  "NO",    "off",   "Off",   "OFF", NULL };
+	static const char *const yes[] = { "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", NULL };
+	static const char *const no[] = { "false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", NULL };
 
 	if (is_one_of(nulls, s))
 		return cJSON_CreateNull();
@@ -94,13 +81,12 @@ static int take_key(struct builder *b, const char *text, size_t line, struct uns
 }
 
 /* Takes `item`. Of equal keys the last counts, as for Python. */
-static int place(struct builder *b, cJSON *item, struct uns_err *err)
+static int item_place(struct builder *b, cJSON *item, struct uns_err *err)
 {
 	cJSON *parent = b->depth ? b->open[b->depth - 1] : NULL;
 	bool done;
 
-	if (!item)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(item, err);
 	if (!parent) {
 		b->root = item;
 		return 0;
@@ -142,24 +128,24 @@ static int add_scalar(struct builder *b, const yaml_event_t *e, struct uns_err *
 		return take_key(b, text, line_of(e), err);
 	if (tag && strcmp(tag, YAML_STR_TAG) == 0)
 		plain = false;
-	return place(b, plain ? plain_value(text) : cJSON_CreateString(text), err);
+	return item_place(b, plain ? plain_value(text) : cJSON_CreateString(text), err);
 }
 
-static int open_collection(struct builder *b, const yaml_event_t *e, const yaml_char_t *tag,
-			   cJSON *item, struct uns_err *err)
+static int open_collection(struct builder *b, const yaml_event_t *e, const yaml_char_t *tag, cJSON *item,
+			   struct uns_err *err)
 {
 	int code = check_tag(tag, line_of(e), err);
 
 	if (code == 0 && wants_key(b))
 		code = uns_fail(err, -ENOTSUP, "line %zu: a YAML key is not a word", line_of(e));
 	if (code == 0 && b->depth == UNS_YAML_MAX_DEPTH)
-		code = uns_fail(err, -ENOTSUP, "line %zu: YAML is nested deeper than %d",
-				line_of(e), UNS_YAML_MAX_DEPTH);
+		code = uns_fail(err, -ENOTSUP, "line %zu: YAML is nested deeper than %d", line_of(e),
+				UNS_YAML_MAX_DEPTH);
 	if (code < 0) {
 		cJSON_Delete(item);
 		return code;
 	}
-	UNS_TRY(place(b, item, err));
+	UNS_TRY(item_place(b, item, err));
 	b->open[b->depth++] = item;
 	return 0;
 }
@@ -167,8 +153,7 @@ static int open_collection(struct builder *b, const yaml_event_t *e, const yaml_
 static int add_event(struct builder *b, const yaml_event_t *e, struct uns_err *err)
 {
 	if (++b->n_nodes > UNS_YAML_MAX_NODES)
-		return uns_fail(err, -ENOTSUP, "line %zu: YAML has more than %d nodes", line_of(e),
-				UNS_YAML_MAX_NODES);
+		return uns_fail(err, -ENOTSUP, "line %zu: YAML has more than %d nodes", line_of(e), UNS_YAML_MAX_NODES);
 	switch (e->type) {
 	case YAML_SCALAR_EVENT:
 		return add_scalar(b, e, err);
@@ -181,12 +166,10 @@ static int add_event(struct builder *b, const yaml_event_t *e, struct uns_err *e
 		b->depth--;
 		return 0;
 	case YAML_ALIAS_EVENT:
-		return uns_fail(err, -ENOTSUP, "line %zu: YAML aliases (*name) are not read",
-				line_of(e));
+		return uns_fail(err, -ENOTSUP, "line %zu: YAML aliases (*name) are not read", line_of(e));
 	case YAML_DOCUMENT_START_EVENT:
 		if (b->n_documents++)
-			return uns_fail(err, -ENOTSUP, "line %zu: a second YAML document; expected one",
-					line_of(e));
+			return uns_fail(err, -ENOTSUP, "line %zu: a second YAML document; expected one", line_of(e));
 		return 0;
 	case YAML_STREAM_END_EVENT:
 		b->ended = true;
@@ -204,8 +187,7 @@ static int next_event(struct builder *b, yaml_parser_t *parser, struct uns_err *
 	if (!yaml_parser_parse(parser, &event)) {
 		if (parser->error == YAML_MEMORY_ERROR)
 			return uns_oom(err);
-		return uns_fail(err, -EBADMSG, "line %zu: YAML is damaged: %s",
-				parser->problem_mark.line + 1,
+		return uns_fail(err, -EBADMSG, "line %zu: YAML is damaged: %s", parser->problem_mark.line + 1,
 				parser->problem ? parser->problem : "not readable");
 	}
 	code = add_event(b, &event, err);
@@ -227,7 +209,7 @@ int uns_yaml_parse(struct uns_span in, cJSON **out, struct uns_err *err)
 	while (!b.ended)
 		UNS_TRY(next_event(&b, &parser, err));
 	if (!b.root)
-		UNS_TRY(place(&b, cJSON_CreateNull(), err));
+		UNS_TRY(item_place(&b, cJSON_CreateNull(), err));
 	*out = UNS_TAKE(b.root);
 	return 0;
 }

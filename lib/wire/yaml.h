@@ -1,9 +1,8 @@
-/* YAML as configs are written in it: mappings, lists and plain values of one document, turned into
- * the same cJSON tree that wire/json.h gives. Values read as yaml.safe_load of Python reads them
- * (yes, no, on and off are booleans).
+/* YAML as configs are written in it: mappings, lists and plain values of one document, turned into the same cJSON tree
+ * that wire/json.h gives. Values read as yaml.safe_load of Python reads them (yes, no, on and off are booleans).
  *
- * What a hostile file could grow by is refused with its line: aliases, merge keys, tags other than
- * YAML's own, deep nesting, too many nodes. */
+ * What a hostile file could grow by is refused with its line: aliases, merge keys, tags other than YAML's own, deep
+ * nesting, too many nodes. */
 #ifndef UNS_WIRE_YAML_H
 #define UNS_WIRE_YAML_H
 

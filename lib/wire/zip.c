@@ -1,6 +1,5 @@
-/* Reads the central directory of a zip archive, and refuses an archive that two readers could
- * understand differently: end records must agree, the directory must end where they begin, names
- * must be unique and records disjoint. */
+/* Reads the central directory of a zip archive, and refuses an archive that two readers could understand differently:
+ * end records must agree, the directory must end where they begin, names must be unique and records disjoint. */
 #include "wire/zip.h"
 
 #include <stdlib.h>
@@ -40,7 +39,7 @@ struct tail {
 	size_t len;
 };
 
-/* What the end records say. */
+/* The content of the end records. */
 struct ends {
 	uint64_t n, dir_bytes, dir_off;
 	uint64_t off; /* where the end records begin, and so where the directory ends */
@@ -56,15 +55,13 @@ static int read_tail(const struct uns_reader *r, size_t want, struct tail *t, st
 	free(t->p);
 	t->len = want < r->size ? want : (size_t)r->size;
 	t->off = r->size - t->len;
-	t->p = malloc(t->len ? t->len : 1);
-	if (!t->p)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(t->p = malloc(t->len ? t->len : 1), err);
 	return uns_reader_pread(r, t->p, t->len, t->off, err);
 }
 
 /* len bytes at `off`: from the tail if they lie in it, else read into buf. */
-static int bytes_at(const struct uns_reader *r, const struct tail *t, uint64_t off, size_t len,
-		    uint8_t *buf, struct uns_err *err)
+static int bytes_at(const struct uns_reader *r, const struct tail *t, uint64_t off, size_t len, uint8_t *buf,
+		    struct uns_err *err)
 {
 	if (off < t->off)
 		return uns_reader_pread(r, buf, len, off, err);
@@ -83,30 +80,25 @@ static const uint8_t *find_end(const struct tail *t)
 	size_t at;
 
 	for (at = t->len < END_BYTES ? 0 : t->len - END_BYTES + 1; at-- > 0;)
-		if (uns_le(t->p + at, 4) == END_SIGNATURE &&
-		    at + END_BYTES + uns_le(t->p + at + 20, 2) == t->len)
+		if (uns_le(t->p + at, 4) == END_SIGNATURE && at + END_BYTES + uns_le(t->p + at + 20, 2) == t->len)
 			return t->p + at;
 	return NULL;
 }
 
-/* A field of the end record must equal the wide field of the zip64 record, or be all ones ("see
- * there"). */
+/* A field of the end record must equal the wide field of the zip64 record, or be all ones ("see there"). */
 static bool agrees(uint64_t narrow, uint64_t full, uint64_t wide)
 {
 	return narrow == full || narrow == wide;
 }
 
-static int parse_end64(const uint8_t *p, const uint8_t *end, uint64_t at, struct ends *out,
-		       struct uns_err *err)
+static int parse_end64(const uint8_t *p, const uint8_t *end, uint64_t at, struct ends *out, struct uns_err *err)
 {
 	if (uns_le(p, 4) != END64_SIGNATURE || uns_le(p + 4, 8) < END64_BYTES - 12)
-		return uns_fail(err, -EBADMSG, "zip: no zip64 end record at byte %llu",
-				(unsigned long long)at);
+		return uns_fail(err, -EBADMSG, "zip: no zip64 end record at byte %llu", (unsigned long long)at);
 	*out = (struct ends){ uns_le(p + 32, 8), uns_le(p + 40, 8), uns_le(p + 48, 8), at };
 	if (uns_le(p + 16, 4) != 0 || uns_le(p + 20, 4) != 0 || uns_le(p + 24, 8) != out->n)
 		return uns_fail(err, -ENOTSUP, "zip: the archive is split over several disks");
-	if (!agrees(uns_le(end + 10, 2), FULL16, out->n) ||
-	    !agrees(uns_le(end + 12, 4), FULL32, out->dir_bytes) ||
+	if (!agrees(uns_le(end + 10, 2), FULL16, out->n) || !agrees(uns_le(end + 12, 4), FULL32, out->dir_bytes) ||
 	    !agrees(uns_le(end + 16, 4), FULL32, out->dir_off))
 		return uns_fail(err, -EBADMSG, "zip: the two end records contradict each other");
 	return 0;
@@ -122,8 +114,8 @@ static int parse_end(const uint8_t *end, uint64_t at, struct ends *out, struct u
 	return 0;
 }
 
-static int parse_ends(const struct uns_reader *r, const struct tail *t, const uint8_t *end,
-		      struct ends *out, struct uns_err *err)
+static int parse_ends(const struct uns_reader *r, const struct tail *t, const uint8_t *end, struct ends *out,
+		      struct uns_err *err)
 {
 	uint64_t end_off = t->off + (uint64_t)(end - t->p), at;
 	uint8_t p[END64_BYTES];
@@ -135,8 +127,7 @@ static int parse_ends(const struct uns_reader *r, const struct tail *t, const ui
 		return parse_end(end, end_off, out, err);
 	at = uns_le(p + 8, 8);
 	if (!uns_inside(at, END64_BYTES, end_off - LOCATOR_BYTES))
-		return uns_fail(err, -EBADMSG,
-				"zip: the zip64 end record is recorded at byte %llu, past the end",
+		return uns_fail(err, -EBADMSG, "zip: the zip64 end record is recorded at byte %llu, past the end",
 				(unsigned long long)at);
 	UNS_TRY(bytes_at(r, t, at, END64_BYTES, p, err));
 	return parse_end64(p, end, at, out, err);
@@ -146,13 +137,12 @@ static int check_ends(const struct ends *e, struct uns_err *err)
 {
 	if (e->dir_bytes > e->off || e->dir_off != e->off - e->dir_bytes)
 		return uns_fail(err, -EBADMSG,
-				"zip: the directory is recorded with %llu bytes at %llu, but must end at "
-				"byte %llu",
+				"zip: the directory is recorded with %llu bytes at %llu, but must end at byte %llu",
 				(unsigned long long)e->dir_bytes, (unsigned long long)e->dir_off,
 				(unsigned long long)e->off);
 	if (e->n > e->dir_bytes / ENTRY_BYTES)
-		return uns_fail(err, -EBADMSG, "zip: %llu records do not fit into %llu bytes",
-				(unsigned long long)e->n, (unsigned long long)e->dir_bytes);
+		return uns_fail(err, -EBADMSG, "zip: %llu records do not fit into %llu bytes", (unsigned long long)e->n,
+				(unsigned long long)e->dir_bytes);
 	if (e->dir_bytes > MAX_DIRECTORY_BYTES)
 		return uns_fail(err, -ENOTSUP, "zip: a directory of %llu bytes; expected at most %d",
 				(unsigned long long)e->dir_bytes, MAX_DIRECTORY_BYTES);
@@ -161,7 +151,7 @@ static int check_ends(const struct ends *e, struct uns_err *err)
 
 /* -- directory -- */
 
-/* If `value` is all ones, the number stands in the zip64 extra field: take it from there. */
+/* If `value` is all ones, the number is in the zip64 extra field. */
 static bool widen(struct uns_span *zip64, uint64_t *value)
 {
 	return *value != FULL32 || uns_take_u64le(zip64, value);
@@ -184,83 +174,63 @@ static bool find_zip64(struct uns_span extra, struct uns_span *out)
 	return true;
 }
 
-static int check_record(const struct uns_zip_record *rec, uint64_t plain_bytes, unsigned flags,
-			uint64_t dir_off, struct uns_err *err)
-{
-	uint64_t need;
-
-	if (flags & FLAG_ENCRYPTED)
-		return uns_fail(err, -ENOTSUP, "zip: record %s is encrypted", rec->name);
-	if (rec->method == 0 && plain_bytes != rec->size_bytes)
-		return uns_fail(err, -EBADMSG, "zip: stored record %s has sizes %llu and %llu",
-				rec->name, (unsigned long long)rec->size_bytes,
-				(unsigned long long)plain_bytes);
-	if (!uns_u64_add(LOCAL_BYTES + strlen(rec->name), rec->size_bytes, &need) ||
-	    !uns_inside(rec->header_bytes, need, dir_off))
-		return uns_fail(err, -EBADMSG,
-				"zip: record %s, %llu bytes at %llu, runs into the directory at %llu",
-				rec->name, (unsigned long long)rec->size_bytes,
-				(unsigned long long)rec->header_bytes, (unsigned long long)dir_off);
-	return 0;
-}
-
-static int parse_entry(struct uns_span *dir, uint64_t dir_off, struct uns_arena *arena,
-		       struct uns_zip_record *rec, struct uns_err *err)
+static int parse_entry(struct uns_span *dir, uint64_t dir_off, struct uns_arena *arena, struct uns_zip_record *rec,
+		       struct uns_err *err)
 {
 	const uint8_t *p, *name, *extra;
-	uint64_t plain_bytes;
+	uint64_t plain_bytes, need;
 	struct uns_span zip64;
 
 	if (!uns_span_take(dir, ENTRY_BYTES, &p) || uns_le(p, 4) != ENTRY_SIGNATURE ||
-	    !uns_span_take(dir, uns_le(p + 28, 2), &name) ||
-	    !uns_span_take(dir, uns_le(p + 30, 2), &extra) || !uns_span_skip(dir, uns_le(p + 32, 2)))
+	    !uns_span_take(dir, uns_le(p + 28, 2), &name) || !uns_span_take(dir, uns_le(p + 30, 2), &extra) ||
+	    !uns_span_skip(dir, uns_le(p + 32, 2)))
 		return uns_fail(err, -EBADMSG, "zip: the directory is damaged");
 	if (name == extra || memchr(name, '\0', (size_t)(extra - name)))
 		return uns_fail(err, -EBADMSG, "zip: a record without a valid name");
-	rec->name = uns_arena_strn(arena, (const char *)name, (size_t)(extra - name));
-	if (!rec->name)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(rec->name = uns_arena_strn(arena, (const char *)name, (size_t)(extra - name)), err);
 	rec->method = (uint16_t)uns_le(p + 10, 2);
 	rec->crc32 = (uint32_t)uns_le(p + 16, 4);
 	rec->size_bytes = uns_le(p + 20, 4);
 	plain_bytes = uns_le(p + 24, 4);
 	rec->header_bytes = uns_le(p + 42, 4);
-	if (!find_zip64(uns_span_of(extra, uns_le(p + 30, 2)), &zip64) ||
-	    !widen(&zip64, &plain_bytes) || !widen(&zip64, &rec->size_bytes) ||
-	    !widen(&zip64, &rec->header_bytes))
+	if (!find_zip64(uns_span_of(extra, uns_le(p + 30, 2)), &zip64) || !widen(&zip64, &plain_bytes) ||
+	    !widen(&zip64, &rec->size_bytes) || !widen(&zip64, &rec->header_bytes))
 		return uns_fail(err, -EBADMSG, "zip: record %s lacks its zip64 sizes", rec->name);
-	return check_record(rec, plain_bytes, (unsigned)uns_le(p + 8, 2), dir_off, err);
+	if (uns_le(p + 8, 2) & FLAG_ENCRYPTED)
+		return uns_fail(err, -ENOTSUP, "zip: record %s is encrypted", rec->name);
+	if (rec->method == 0 && plain_bytes != rec->size_bytes)
+		return uns_fail(err, -EBADMSG, "zip: stored record %s has sizes %llu and %llu", rec->name,
+				(unsigned long long)rec->size_bytes, (unsigned long long)plain_bytes);
+	if (!uns_u64_add(LOCAL_BYTES + strlen(rec->name), rec->size_bytes, &need) ||
+	    !uns_inside(rec->header_bytes, need, dir_off))
+		return uns_fail(err, -EBADMSG, "zip: record %s, %llu bytes at %llu, runs into the directory at %llu",
+				rec->name, (unsigned long long)rec->size_bytes, (unsigned long long)rec->header_bytes,
+				(unsigned long long)dir_off);
+	return 0;
 }
 
-static int parse_directory(struct uns_span dir, const struct ends *e, struct uns_arena *arena,
-			   struct uns_zip *out, struct uns_err *err)
+static int parse_directory(const struct uns_reader *r, const struct tail *t, const struct ends *e,
+			   struct uns_arena *arena, struct uns_zip *out, struct uns_err *err)
 {
+	UNS_CLEANUP(uns_free_p) uint8_t *own = NULL;
+	const uint8_t *bytes = e->dir_off >= t->off ? t->p + (e->dir_off - t->off) : NULL;
+	struct uns_span dir;
+	size_t i;
+
+	if (!bytes) { /* not all of it is in the tail */
+		UNS_TRY_ALLOC(own = malloc((size_t)e->dir_bytes), err);
+		UNS_TRY(uns_reader_pread(r, own, (size_t)e->dir_bytes, e->dir_off, err));
+		bytes = own;
+	}
+	dir = uns_span_of(bytes, (size_t)e->dir_bytes);
 	out->n = (size_t)e->n;
-	out->v = UNS_NEW_N(arena, struct uns_zip_record, out->n);
-	if (!out->v)
-		return uns_oom(err);
-	for (size_t i = 0; i < out->n; i++)
+	UNS_TRY_ALLOC(out->v = UNS_NEW_N(arena, struct uns_zip_record, out->n), err);
+	for (i = 0; i < out->n; i++)
 		UNS_TRY(parse_entry(&dir, e->dir_off, arena, &out->v[i], err));
 	if (uns_span_left(&dir))
 		return uns_fail(err, -EBADMSG, "zip: %zu bytes of the directory belong to no record",
 				uns_span_left(&dir));
 	return 0;
-}
-
-static int load_directory(const struct uns_reader *r, const struct tail *t, const struct ends *e,
-			  struct uns_arena *arena, struct uns_zip *out, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_free_p) uint8_t *dir = NULL;
-
-	if (e->dir_off >= t->off)
-		return parse_directory(uns_span_of(t->p + (e->dir_off - t->off),
-						   (size_t)e->dir_bytes),
-				       e, arena, out, err);
-	dir = malloc((size_t)e->dir_bytes);
-	if (!dir)
-		return uns_oom(err);
-	UNS_TRY(uns_reader_pread(r, dir, (size_t)e->dir_bytes, e->dir_off, err));
-	return parse_directory(uns_span_of(dir, (size_t)e->dir_bytes), e, arena, out, err);
 }
 
 /* -- what must hold between records -- */
@@ -281,67 +251,42 @@ static int by_name(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-/* Gives every record its limit; sums do not overflow (check_record). */
-static int set_limits(struct uns_zip_record **order, size_t n, uint64_t dir_off, struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		struct uns_zip_record *rec = order[i];
-
-		rec->limit_bytes = i + 1 < n ? order[i + 1]->header_bytes : dir_off;
-		if (rec->header_bytes + LOCAL_BYTES + strlen(rec->name) + rec->size_bytes >
-		    rec->limit_bytes)
-			return uns_fail(err, -EBADMSG, "zip: records %s and %s overlap", rec->name,
-					order[i + 1 < n ? i + 1 : i]->name);
-	}
-	return 0;
-}
-
-static int check_names(struct uns_zip *zip, struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 1; i < zip->n; i++)
-		if (strcmp(zip->by_name[i - 1]->name, zip->by_name[i]->name) == 0)
-			return uns_fail(err, -EBADMSG, "zip: two records are called %s",
-					zip->by_name[i]->name);
-	return 0;
-}
-
-static int relate_records(struct uns_zip *zip, uint64_t dir_off, struct uns_arena *arena,
-			  struct uns_err *err)
+/* Gives every record its limit (sums do not overflow: parse_entry), sorts the records by name, and finds the prefix of
+ * all names, which the first and the last have in common. */
+static int relate_records(struct uns_zip *zip, uint64_t dir_off, struct uns_arena *arena, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) struct uns_zip_record **order = calloc(zip->n + 1, sizeof(*order));
-	size_t i;
+	struct uns_zip_record *rec;
+	const char *slash;
+	size_t i, len;
 
 	zip->by_name = UNS_NEW_N(arena, const struct uns_zip_record *, zip->n);
-	if (!order || !zip->by_name)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(order && zip->by_name, err);
 	for (i = 0; i < zip->n; i++)
 		order[i] = &zip->v[i];
 	qsort(order, zip->n, sizeof(*order), by_header);
-	UNS_TRY(set_limits(order, zip->n, dir_off, err));
+	for (i = 0; i < zip->n; i++) {
+		rec = order[i];
+		rec->limit_bytes = i + 1 < zip->n ? order[i + 1]->header_bytes : dir_off;
+		if (rec->header_bytes + LOCAL_BYTES + strlen(rec->name) + rec->size_bytes > rec->limit_bytes)
+			return uns_fail(err, -EBADMSG, "zip: records %s and %s overlap", rec->name,
+					order[i + 1 < zip->n ? i + 1 : i]->name);
+	}
 	qsort(order, zip->n, sizeof(*order), by_name);
-	for (i = 0; i < zip->n; i++)
+	for (i = 0; i < zip->n; i++) {
 		zip->by_name[i] = order[i];
-	return check_names(zip, err);
-}
-
-/* The prefix of all names: since they are sorted, what the first and the last have in common. */
-static int find_prefix(struct uns_zip *zip, struct uns_arena *arena, struct uns_err *err)
-{
-	const char *slash = zip->n ? strchr(zip->by_name[0]->name, '/') : NULL;
-	size_t len = slash ? (size_t)(slash - zip->by_name[0]->name) + 1 : 0;
-
-	if (len && strncmp(zip->by_name[0]->name, zip->by_name[zip->n - 1]->name, len) != 0)
+		if (i && strcmp(order[i - 1]->name, order[i]->name) == 0)
+			return uns_fail(err, -EBADMSG, "zip: two records are called %s", order[i]->name);
+	}
+	slash = zip->n ? strchr(order[0]->name, '/') : NULL;
+	len = slash ? (size_t)(slash - order[0]->name) + 1 : 0;
+	if (len && strncmp(order[0]->name, order[zip->n - 1]->name, len) != 0)
 		len = 0;
-	zip->prefix = uns_arena_strn(arena, len ? zip->by_name[0]->name : "", len);
+	zip->prefix = uns_arena_strn(arena, len ? order[0]->name : "", len);
 	return zip->prefix ? 0 : uns_oom(err);
 }
 
-int uns_zip_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_zip *out,
-		 struct uns_err *err)
+int uns_zip_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_zip *out, struct uns_err *err)
 {
 	UNS_CLEANUP(free_tail) struct tail t = { 0 };
 	const uint8_t *end;
@@ -356,14 +301,12 @@ int uns_zip_open(const struct uns_reader *r, struct uns_arena *arena, struct uns
 	}
 	if (!end)
 		return uns_fail(err, -EBADMSG,
-				"truncated, or not a zip archive: no end record was found in its "
-				"%llu bytes",
+				"truncated, or not a zip archive: no end record was found in its %llu bytes",
 				(unsigned long long)r->size);
 	UNS_TRY(parse_ends(r, &t, end, &e, err));
 	UNS_TRY(check_ends(&e, err));
-	UNS_TRY(load_directory(r, &t, &e, arena, out, err));
-	UNS_TRY(relate_records(out, e.dir_off, arena, err));
-	return find_prefix(out, arena, err);
+	UNS_TRY(parse_directory(r, &t, &e, arena, out, err));
+	return relate_records(out, e.dir_off, arena, err);
 }
 
 /* -- records -- */
@@ -394,25 +337,23 @@ const struct uns_zip_record *uns_zip_find(const struct uns_zip *zip, const char 
 }
 
 /* header: LOCAL_BYTES and the first n_name bytes of the name. */
-static int parse_local(const struct uns_zip_record *record, const uint8_t *header, size_t n_name,
-		       uint64_t *start_bytes, struct uns_err *err)
+static int parse_local(const struct uns_zip_record *record, const uint8_t *header, size_t n_name, uint64_t *start_bytes,
+		       struct uns_err *err)
 {
 	uint64_t name_len = uns_le(header + 26, 2), extra_len = uns_le(header + 28, 2), start;
 
 	if (record->method != 0)
-		return uns_fail(err, -ENOTSUP,
-				"zip: record %s is compressed (method %u); torch.save stores",
+		return uns_fail(err, -ENOTSUP, "zip: record %s is compressed (method %u); torch.save stores",
 				record->name, record->method);
 	if (uns_le(header, 4) != LOCAL_SIGNATURE || name_len != strlen(record->name) ||
 	    memcmp(header + LOCAL_BYTES, record->name, n_name) != 0)
-		return uns_fail(err, -EBADMSG, "zip: record %s has no local header at byte %llu",
-				record->name, (unsigned long long)record->header_bytes);
+		return uns_fail(err, -EBADMSG, "zip: record %s has no local header at byte %llu", record->name,
+				(unsigned long long)record->header_bytes);
 	start = record->header_bytes + LOCAL_BYTES + name_len + extra_len;
 	if (!uns_inside(start, record->size_bytes, record->limit_bytes))
-		return uns_fail(err, -EBADMSG,
-				"zip: record %s, %llu bytes at %llu, runs into what starts at %llu",
-				record->name, (unsigned long long)record->size_bytes,
-				(unsigned long long)start, (unsigned long long)record->limit_bytes);
+		return uns_fail(err, -EBADMSG, "zip: record %s, %llu bytes at %llu, runs into what starts at %llu",
+				record->name, (unsigned long long)record->size_bytes, (unsigned long long)start,
+				(unsigned long long)record->limit_bytes);
 	*start_bytes = start;
 	return 0;
 }
@@ -424,8 +365,8 @@ static size_t checked_name_bytes(const struct uns_zip_record *record)
 	return n < NAME_CHECK_BYTES ? n : NAME_CHECK_BYTES;
 }
 
-int uns_zip_data(const struct uns_reader *r, const struct uns_zip_record *record,
-		 uint64_t *start_bytes, struct uns_err *err)
+int uns_zip_data(const struct uns_reader *r, const struct uns_zip_record *record, uint64_t *start_bytes,
+		 struct uns_err *err)
 {
 	uint8_t header[LOCAL_BYTES + NAME_CHECK_BYTES];
 	size_t n = checked_name_bytes(record);
@@ -443,47 +384,36 @@ bool uns_zip_first(struct uns_span *head, const char *name)
 	    uns_le(header + 8, 2) != 0)
 		return false;
 	n_found = (size_t)uns_le(header + 26, 2);
-	return uns_span_take(head, n_found, &found) &&
-	       uns_span_skip(head, (size_t)uns_le(header + 28, 2)) && n_found > n &&
-	       found[n_found - n - 1] == '/' && memcmp(found + n_found - n, name, n) == 0;
+	return uns_span_take(head, n_found, &found) && uns_span_skip(head, (size_t)uns_le(header + 28, 2)) &&
+	       n_found > n && found[n_found - n - 1] == '/' && memcmp(found + n_found - n, name, n) == 0;
 }
 
-static int check_crc(const struct uns_zip_record *record, struct uns_span bytes, struct uns_err *err)
-{
-	uint32_t crc = (uint32_t)crc32_z(0, bytes.p, uns_span_left(&bytes));
-
-	if (record->crc32 == 0 || record->crc32 == crc)
-		return 0;
-	return uns_fail(err, -EBADMSG, "zip: record %s is damaged: CRC %08x, expected %08x",
-			record->name, crc, record->crc32);
-}
-
-int uns_zip_read(const struct uns_reader *r, const struct uns_zip_record *record,
-		 uint64_t max_bytes, struct uns_arena *arena, struct uns_span *out,
-		 struct uns_err *err)
+int uns_zip_read(const struct uns_reader *r, const struct uns_zip_record *record, uint64_t max_bytes,
+		 struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
 {
 	uint64_t whole = record->limit_bytes - record->header_bytes, start;
+	uint32_t crc;
 	uint8_t *p;
 
 	if (record->size_bytes > max_bytes)
-		return uns_fail(err, -ENOTSUP, "zip: record %s has %llu bytes; expected at most %llu",
-				record->name, (unsigned long long)record->size_bytes,
-				(unsigned long long)max_bytes);
+		return uns_fail(err, -ENOTSUP, "zip: record %s has %llu bytes; expected at most %llu", record->name,
+				(unsigned long long)record->size_bytes, (unsigned long long)max_bytes);
 	if (whole > record->size_bytes + SLACK_BYTES) { /* a large gap before the next record: do not read it */
 		UNS_TRY(uns_zip_data(r, record, &start, err));
 		whole = record->size_bytes;
 	} else {
 		start = record->header_bytes;
 	}
-	p = uns_arena_alloc(arena, (size_t)whole, 1);
-	if (!p)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(p = uns_arena_alloc(arena, (size_t)whole, 1), err);
 	UNS_TRY(uns_reader_pread(r, p, (size_t)whole, start, err));
 	if (whole != record->size_bytes) {
 		UNS_TRY(parse_local(record, p, checked_name_bytes(record), &start, err));
 		p += start - record->header_bytes;
 	}
 	*out = uns_span_of(p, (size_t)record->size_bytes);
-	return check_crc(record, *out, err);
+	crc = (uint32_t)crc32_z(0, p, (size_t)record->size_bytes);
+	if (record->crc32 && record->crc32 != crc)
+		return uns_fail(err, -EBADMSG, "zip: record %s is damaged: CRC %08x, expected %08x", record->name, crc,
+				record->crc32);
+	return 0;
 }
-

@@ -31,30 +31,27 @@ struct uns_zip {
 	const struct uns_zip_record **by_name; /* sorted; names are unique */
 };
 
-/* Read the end records and the central directory of the archive that fills `r`.
- * -EBADMSG with what is wrong. I/O: one read of the last 2 KiB; a second one for a larger directory,
- * or for an archive that ends in a comment. Records' extents are checked to lie before the
- * directory. */
-int uns_zip_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_zip *out,
-		 struct uns_err *err);
+/* Read the end records and the central directory of the archive that fills `r`. -EBADMSG with what is wrong. I/O: one
+ * read of the last 2 KiB; a second one for a larger directory, or for an archive that ends in a comment. Records'
+ * extents are checked to lie before the directory. */
+int uns_zip_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_zip *out, struct uns_err *err);
 
 /* The record called prefix + name, or NULL. O(log n). */
 const struct uns_zip_record *uns_zip_find(const struct uns_zip *zip, const char *name);
 
 /* The archive's first bytes, moved on to the data of its first record: false unless that is PREFIX/name, and
- * stored. How long it is its local header does not say. */
+ * stored. Its local header does not record its length. */
 bool uns_zip_first(struct uns_span *head, const char *name);
 
 /* Where the record's data starts in the archive: reads the 30-byte local header and the name behind
  * it. Checks signature, name, that [start, start+size) ends before the next record, and that it is
  * stored (-ENOTSUP if deflated). */
-int uns_zip_data(const struct uns_reader *r, const struct uns_zip_record *record,
-		 uint64_t *start_bytes, struct uns_err *err);
+int uns_zip_data(const struct uns_reader *r, const struct uns_zip_record *record, uint64_t *start_bytes,
+		 struct uns_err *err);
 
 /* A small record's bytes, into the arena, in one read; its CRC is checked where one is recorded.
  * -ENOTSUP when it is larger than max_bytes. */
-int uns_zip_read(const struct uns_reader *r, const struct uns_zip_record *record,
-		 uint64_t max_bytes, struct uns_arena *arena, struct uns_span *out,
-		 struct uns_err *err);
+int uns_zip_read(const struct uns_reader *r, const struct uns_zip_record *record, uint64_t max_bytes,
+		 struct uns_arena *arena, struct uns_span *out, struct uns_err *err);
 
 #endif

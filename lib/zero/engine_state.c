@@ -1,5 +1,5 @@
-/* Values of the catalog into DeepSpeed's dicts. Knows its keys (runtime/engine.py, _save_checkpoint
- * and _load_checkpoint), not the files that they go into. */
+/* Makes DeepSpeed's dicts of the catalog's values. Owns which keys they have (runtime/engine.py, _save_checkpoint and
+ * _load_checkpoint), not which files they go into. */
 #include "zero/engine_state.h"
 
 #include <string.h>
@@ -30,8 +30,8 @@ size_t uns_engine_count_files(const struct uns_catalog *cat, enum uns_zero_kind 
 	size_t i, n = 0;
 
 	for (i = 0; i < cat->n_companions; i++)
-		n += cat->companions[i].shard &&
-		     uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) && name.kind == kind;
+		n += cat->companions[i].shard && uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) &&
+		     name.kind == kind;
 	return n;
 }
 
@@ -100,8 +100,7 @@ void uns_engine_summary(struct uns_catalog *cat)
 	summary->is_autoep = uns_value_at(uns_catalog_value(cat, "model_states", "ds_autoep_layers"), 0) != NULL;
 	summary->has_experts = !summary->is_autoep && uns_engine_count_files(cat, UNS_ZERO_EXPERT) > 0;
 	summary->experts_vary = summary->has_experts && experts_vary(cat);
-	summary->is_round_robin =
-		uns_zero_is_round_robin(uns_catalog_value(cat, "model_states", "ds_config"));
+	summary->is_round_robin = uns_zero_is_round_robin(uns_catalog_value(cat, "model_states", "ds_config"));
 	if (uns_catalog_value(cat, UNS_CLIENT_ROOT, "pytorch-lightning_version"))
 		summary->resumed_by |= UNS_BY_LIGHTNING;
 }
@@ -115,8 +114,8 @@ const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct
 	return v && uns_value_str(v) ? v : uns_value_new_str(arena, WRITTEN_VERSION);
 }
 
-struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group,
-				   size_t first_param, size_t n_params)
+struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group, size_t first_param,
+				   size_t n_params)
 {
 	struct uns_value *dict = uns_value_new_dict_of(arena, group->hyper, NULL, 1);
 	struct uns_value *ids = uns_value_new_list(arena, n_params);
@@ -130,7 +129,7 @@ struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_gro
 
 /* -- what was saved -- */
 
-/* 1 = it can be written; 0 = it cannot, and a note says so. */
+/* 1 = it can be written; 0 = it cannot, and the tree has a note of it. */
 static int can_write(const struct uns_named_value *v, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
@@ -184,8 +183,7 @@ static const struct uns_tensor *next_inside(struct inside *in)
 
 	for (; in->at < in->cat->n_tensors; in->at++) {
 		t = &in->cat->tensors[in->at];
-		if (!is_inside(t, in->key) || !uns_str_number(t->name, "", "", &number) ||
-		    number < wanted)
+		if (!is_inside(t, in->key) || !uns_str_number(t->name, "", "", &number) || number < wanted)
 			continue;
 		return number == wanted ? t : NULL;
 	}
@@ -193,8 +191,7 @@ static const struct uns_tensor *next_inside(struct inside *in)
 }
 
 /* A tensor that could not be read is not in the catalog. It stays the value it was, which uns_pickle_emit refuses. */
-static int put_leaf(void *ctx, const struct uns_value *v, const struct uns_value **out,
-		    struct uns_err *err)
+static int put_leaf(void *ctx, const struct uns_value *v, const struct uns_value **out, struct uns_err *err)
 {
 	struct inside *in = ctx;
 	const struct uns_tensor *t;
@@ -205,14 +202,12 @@ static int put_leaf(void *ctx, const struct uns_value *v, const struct uns_value
 	t = next_inside(in);
 	if (!t)
 		return 1;
-	*out = in->state ? uns_torch_tensor_add(&in->state->leaves, in->arena, t)
-			 : uns_value_new_none(in->arena);
+	*out = in->state ? uns_torch_tensor_add(&in->state->leaves, in->arena, t) : uns_value_new_none(in->arena);
 	return *out ? 1 : uns_oom(err);
 }
 
-static int with_leaves(const struct uns_catalog *cat, const struct uns_named_value *v,
-		       struct uns_engine_state *state, struct uns_arena *arena,
-		       struct uns_named_value *out, struct uns_err *err)
+static int with_leaves(const struct uns_catalog *cat, const struct uns_named_value *v, struct uns_engine_state *state,
+		       struct uns_arena *arena, struct uns_named_value *out, struct uns_err *err)
 {
 	struct inside in = { .cat = cat, .key = v->name, .arena = arena, .state = state };
 	const struct uns_value_mapper mapper = { put_leaf, &in };
@@ -224,8 +219,8 @@ static int with_leaves(const struct uns_catalog *cat, const struct uns_named_val
 	return code < 0 && code != -ENOTSUP ? uns_fail_copy(err, &why) : 0;
 }
 
-static int put_client(const struct uns_catalog *cat, const struct uns_named_value *v,
-		      struct uns_vtree *out, struct uns_engine_state *state, struct uns_err *err)
+static int put_client(const struct uns_catalog *cat, const struct uns_named_value *v, struct uns_vtree *out,
+		      struct uns_engine_state *state, struct uns_err *err)
 {
 	struct uns_named_value shown;
 	int code;
@@ -235,8 +230,7 @@ static int put_client(const struct uns_catalog *cat, const struct uns_named_valu
 	if (code <= 0)
 		return code;
 	UNS_TRY(with_leaves(cat, v, state, &out->arena, &shown, err));
-	return uns_value_put_str(&out->arena, state->dict, v->name, shown.value) ? 0
-										 : uns_oom(err);
+	return uns_value_put_str(&out->arena, state->dict, v->name, shown.value) ? 0 : uns_oom(err);
 }
 
 static int put_own(const struct uns_catalog *cat, const char *const *without, struct uns_vtree *out,
@@ -254,18 +248,16 @@ static int put_own(const struct uns_catalog *cat, const char *const *without, st
 			UNS_TRY(put_client(cat, v, out, state, err));
 	}
 	for (; t < last; t++)
-		if (is_client_tensor(t) &&
-		    !uns_value_put_str(&out->arena, state->dict, t->name,
-				       uns_torch_tensor_add(&state->leaves, &out->arena, t)))
+		if (is_client_tensor(t) && !uns_value_put_str(&out->arena, state->dict, t->name,
+							      uns_torch_tensor_add(&state->leaves, &out->arena, t)))
 			return uns_oom(err);
 	return 0;
 }
 
 /* -- what the engine requires -- */
 
-static int put_foreign(const struct uns_catalog *cat, int64_t global_steps,
-		       const char *const *without, struct uns_vtree *out,
-		       struct uns_engine_state *state, struct uns_err *err)
+static int put_foreign(const struct uns_catalog *cat, int64_t global_steps, const char *const *without,
+		       struct uns_vtree *out, struct uns_engine_state *state, struct uns_err *err)
 {
 	struct uns_arena *arena = &out->arena;
 	const struct {
@@ -295,9 +287,8 @@ void uns_engine_state_fini(struct uns_engine_state *state)
 	uns_torch_leaves_fini(&state->leaves);
 }
 
-int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
-			   const char *const *without, size_t more_keys, struct uns_vtree *out,
-			   struct uns_engine_state *state, struct uns_err *err)
+int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps, const char *const *without,
+			   size_t more_keys, struct uns_vtree *out, struct uns_engine_state *state, struct uns_err *err)
 {
 	enum { FOREIGN_KEYS = 16 };
 	size_t keys = cat->n_values + more_keys + FOREIGN_KEYS, i;
@@ -305,22 +296,17 @@ int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
 	for (i = 0; i < cat->n_tensors; i++)
 		keys += is_client_tensor(&cat->tensors[i]);
 	*state = (struct uns_engine_state){ .dict = uns_value_new_dict(&out->arena, keys) };
-	if (!state->dict)
-		return uns_oom(err);
-	return cat->summary.has_engine_state
-		       ? put_own(cat, without, out, state, err)
-		       : put_foreign(cat, global_steps, without, out, state, err);
+	UNS_TRY_ALLOC(state->dict, err);
+	return cat->summary.has_engine_state ? put_own(cat, without, out, state, err)
+					     : put_foreign(cat, global_steps, without, out, state, err);
 }
 
-int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *only,
-			   const char *const *without, size_t more_keys, struct uns_vtree *out,
-			   struct uns_value **dict, struct uns_err *err)
+int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *only, const char *const *without,
+			   size_t more_keys, struct uns_vtree *out, struct uns_value **dict, struct uns_err *err)
 {
 	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
 
-	*dict = uns_value_new_dict(&out->arena, cat->n_values + more_keys);
-	if (!*dict)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(*dict = uns_value_new_dict(&out->arena, cat->n_values + more_keys), err);
 	for (; v < end; v++)
 		if (strcmp(v->root, "optim_states") == 0 && (!only || uns_str_in(v->name, only)) &&
 		    !uns_str_in(v->name, without))

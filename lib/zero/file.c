@@ -13,8 +13,7 @@ static int open_same(const struct uns_file *f, int *fd, struct uns_err *err)
 	struct uns_stat now;
 
 	if (f->missing)
-		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_FILE_MISSING,
-						      .file = f->path));
+		return UNS_FAIL_WITH(err, ZERO_FILE_MISSING, .file = f->path);
 	if (uns_root_open_file(f->root, f->path, fd, &now, err) < 0)
 		return uns_fail_in_file(err, f->path);
 	if (!uns_identity_equal(&now.id, &f->stat.id))
@@ -37,8 +36,7 @@ static int check_name(const struct uns_file *f, const char *prefix, struct uns_e
 	    (is.kind == was.kind && is.dp == was.dp && is.mp == was.mp && is.layer == was.layer &&
 	     is.expert == was.expert))
 		return 0;
-	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_FILE_RENAMED, .file = f->path,
-					      .rank = uns_rank(is.dp), .found = uns_str(saved)));
+	return UNS_FAIL_WITH(err, ZERO_FILE_RENAMED, .file = f->path, .rank = uns_rank(is.dp), .found = uns_str(saved));
 }
 
 int uns_zero_file_open(const struct uns_catalog *cat, uint32_t index, struct uns_arena *arena,
@@ -75,16 +73,14 @@ static uint64_t reach_bytes(const struct uns_torch_tensor *t)
 	return elems * uns_dtype_size(t->dtype);
 }
 
-int uns_zero_file_tensor(const struct uns_zero_file *file, const struct uns_value *v,
-			 struct uns_arena *arena, struct uns_tensor *out, struct uns_piece *piece,
-			 struct uns_err *err)
+int uns_zero_file_tensor(const struct uns_zero_file *file, const struct uns_value *v, struct uns_arena *arena,
+			 struct uns_tensor *out, struct uns_piece *piece, struct uns_err *err)
 {
 	struct uns_torch_tensor t;
 	struct uns_box *box = UNS_NEW(arena, struct uns_box);
 	uint64_t *strides;
 
-	if (!box)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(box, err);
 	UNS_TRY(uns_torch_tensor(&file->torch, v, &t, err));
 	out->dtype = t.dtype;
 	out->shape.n = (uint32_t)t.n_dims;
@@ -95,16 +91,13 @@ int uns_zero_file_tensor(const struct uns_zero_file *file, const struct uns_valu
 				     .file = file->index,
 				     .rank = -1,
 				     .container = UNS_RAW,
-				     .offset_bytes = t.data_bytes +
-						     t.first_elem * uns_dtype_size(t.dtype),
+				     .offset_bytes = t.data_bytes + t.first_elem * uns_dtype_size(t.dtype),
 				     .length_bytes = reach_bytes(&t) };
 	box->n = (uint32_t)t.n_dims;
 	memcpy(box->len, t.dims, sizeof(t.dims));
 	if (t.contiguous)
 		return 0;
-	strides = UNS_NEW_N(arena, uint64_t, t.n_dims);
-	if (!strides)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(strides = UNS_NEW_N(arena, uint64_t, t.n_dims), err);
 	memcpy(strides, t.stride_elems, t.n_dims * sizeof(*strides));
 	piece->stride_elems = strides;
 	return 0;

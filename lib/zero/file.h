@@ -24,8 +24,7 @@ int uns_zero_file_open(const struct uns_catalog *cat, uint32_t index, struct uns
 void uns_zero_file_close(struct uns_zero_file *file);
 
 /* The whole of tensor `v` of the file as one piece, and its type and shape. */
-int uns_zero_file_tensor(const struct uns_zero_file *file, const struct uns_value *v,
-			 struct uns_arena *arena, struct uns_tensor *out, struct uns_piece *piece,
-			 struct uns_err *err);
+int uns_zero_file_tensor(const struct uns_zero_file *file, const struct uns_value *v, struct uns_arena *arena,
+			 struct uns_tensor *out, struct uns_piece *piece, struct uns_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Sums cannot overflow: elements are below 2^60 (checked where shapes are parsed), parts are as large as files, ranks
- * are below 2^20. */
+/* The arithmetic of ZeRO's cuts, which reader and writer share. Sums cannot overflow: elements are below 2^60 (checked
+ * where shapes are parsed), parts are as large as files, ranks are below 2^20. */
 #include "zero/layout.h"
 
 #include <stdio.h>
@@ -27,8 +27,8 @@ bool uns_zero_obeys_round_robin(const struct uns_value *config, const char *vers
 
 	uns_value_int(uns_zero_setting(config, "stage"), &stage);
 	return uns_zero_is_round_robin(config) &&
-	       (stage == 2 || (stage == 1 && version && sscanf(version, "%u.%u", &major, &minor) == 2 &&
-			       (major > 0 || minor >= 13)));
+	       (stage == 2 ||
+		(stage == 1 && version && sscanf(version, "%u.%u", &major, &minor) == 2 && (major > 0 || minor >= 13)));
 }
 
 uint64_t uns_zero_sub_group_size(const struct uns_value *config)
@@ -56,8 +56,7 @@ void uns_zero_deal(size_t n, uint64_t world, size_t *order)
 
 /* -- where -- */
 
-static bool next_slice(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
-		       struct uns_zero_stretch *out)
+static bool next_slice(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems, struct uns_zero_stretch *out)
 {
 	uint64_t slice = uns_zero_slice(elems, layout->world);
 
@@ -69,8 +68,7 @@ static bool next_slice(const struct uns_zero_layout *layout, uint64_t at, uint64
 	return true;
 }
 
-static bool next_part(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
-		      struct uns_zero_stretch *out)
+static bool next_part(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems, struct uns_zero_stretch *out)
 {
 	uint64_t part = layout->part_elems, lo, hi;
 
@@ -88,14 +86,13 @@ static bool next_part(const struct uns_zero_layout *layout, uint64_t at, uint64_
 }
 
 bool uns_zero_stretch_next(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
-		       struct uns_zero_stretch *out)
+			   struct uns_zero_stretch *out)
 {
-	return layout->sliced ? next_slice(layout, at, elems, out)
-			      : next_part(layout, at, elems, out);
+	return layout->sliced ? next_slice(layout, at, elems, out) : next_part(layout, at, elems, out);
 }
 
-bool uns_zero_stretch_of(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
-		     uint64_t rank, struct uns_zero_stretch *out)
+bool uns_zero_stretch_of(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems, uint64_t rank,
+			 struct uns_zero_stretch *out)
 {
 	out->rank = rank;
 	return uns_zero_stretch_next(layout, at, elems, out) && out->rank == rank;
@@ -112,8 +109,7 @@ uint64_t uns_zero_held(const struct uns_zero_layout *layout, uint64_t end, uint6
 
 /* -- recorded padding -- */
 
-uint64_t uns_zero_padding(const struct uns_zero_layout *layout, uint64_t end, uint64_t rank,
-			  bool all_with_last)
+uint64_t uns_zero_padding(const struct uns_zero_layout *layout, uint64_t end, uint64_t rank, bool all_with_last)
 {
 	if (!all_with_last)
 		return layout->part_elems - uns_zero_held(layout, end, rank);
@@ -124,6 +120,5 @@ bool uns_zero_alignment(const struct uns_value *paddings, size_t g, size_t i, ui
 {
 	*out = 0;
 	return !paddings || paddings->kind == UNS_VALUE_NONE ||
-	       (uns_value_u64(uns_value_at(uns_value_at(paddings, g), i), out) &&
-		*out <= UINT32_MAX);
+	       (uns_value_u64(uns_value_at(uns_value_at(paddings, g), i), out) && *out <= UINT32_MAX);
 }

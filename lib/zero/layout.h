@@ -81,10 +81,11 @@ struct uns_zero_stretch {
 
 /* Of the parameter of `elems` elements that starts at `at` in its group: the stretch of the first rank
  * >= out->rank that holds any. Call with out->rank = 0, then out->rank + 1, ... false: none left. */
-bool uns_zero_stretch_next(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems, struct uns_zero_stretch *out);
+bool uns_zero_stretch_next(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
+			   struct uns_zero_stretch *out);
 /* The stretch of that one rank. false: it holds none of the parameter. */
 bool uns_zero_stretch_of(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems, uint64_t rank,
-		     struct uns_zero_stretch *out);
+			 struct uns_zero_stretch *out);
 
 /* Elements that a rank holds of a group that ends at `end`, without the padding at the group's end. */
 uint64_t uns_zero_held(const struct uns_zero_layout *layout, uint64_t end, uint64_t rank);

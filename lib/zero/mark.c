@@ -1,3 +1,4 @@
+/* Reads a mark, and takes from it only what can be a directory's name. */
 #include "zero/mark.h"
 
 #include <string.h>
@@ -7,12 +8,11 @@ enum { MAX_MARK_BYTES = 4096 };
 /* `n` bytes that a NUL follows: one component of a path. */
 static bool is_plain(const char *name, size_t n)
 {
-	return n && strlen(name) == n && !strchr(name, '/') && strcmp(name, ".") != 0 &&
-	       strcmp(name, "..") != 0;
+	return n && strlen(name) == n && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-int uns_zero_read_mark(const struct uns_root *root, const char *path, struct uns_arena *arena,
-		       const char **tag, struct uns_stat *stat, struct uns_err *err)
+int uns_zero_read_mark(const struct uns_root *root, const char *path, struct uns_arena *arena, const char **tag,
+		       struct uns_stat *stat, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	struct uns_span text;
@@ -27,9 +27,7 @@ int uns_zero_read_mark(const struct uns_root *root, const char *path, struct uns
 	n = uns_span_left(&text);
 	while (n && strchr(" \t\r\n", text.p[n - 1]))
 		n--;
-	name = uns_arena_strn(arena, (const char *)text.p, n);
-	if (!name)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(name = uns_arena_strn(arena, (const char *)text.p, n), err);
 	if (is_plain(name, n))
 		*tag = name;
 	return 1;

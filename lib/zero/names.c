@@ -1,8 +1,8 @@
-/* Matching of names against patterns where '#' stands for a number, with leading zeros or not. */
+/* The table of DeepSpeed's file names, and how a name is matched: '#' stands for a number, with leading zeros or not.
+ */
 #include "zero/names.h"
 
 #include <string.h>
-
 
 enum { MAX_DIGITS = 7, MAX_NUMBERS = 3 };
 
@@ -38,7 +38,7 @@ static bool take_number(const char **s, int32_t *out)
 	return digits > 0;
 }
 
-static bool match(const char *name, const struct pattern *p, struct uns_zero_name *out)
+static bool name_matches(const char *name, const struct pattern *p, struct uns_zero_name *out)
 {
 	const char *t = p->text;
 	int32_t number;
@@ -71,7 +71,7 @@ bool uns_zero_name_parse(const char *name, struct uns_zero_name *out)
 	size_t i;
 
 	for (i = 0; i < sizeof(patterns) / sizeof(*patterns); i++)
-		if (match(name, &patterns[i], out))
+		if (name_matches(name, &patterns[i], out))
 			return true;
 	return false;
 }
@@ -82,19 +82,17 @@ size_t uns_zero_count(const struct uns_listing *list, enum uns_zero_kind kind)
 	size_t i, n = 0;
 
 	for (i = 0; i < list->n; i++)
-		n += list->v[i].kind != UNS_KIND_DIR &&
-		     uns_zero_name_parse(list->v[i].name, &name) && name.kind == kind;
+		n += list->v[i].kind != UNS_KIND_DIR && uns_zero_name_parse(list->v[i].name, &name) &&
+		     name.kind == kind;
 	return n;
 }
 
-char *uns_zero_name_make(struct uns_arena *arena, enum uns_zero_kind kind, int64_t dp,
-			 unsigned mp)
+char *uns_zero_name_make(struct uns_arena *arena, enum uns_zero_kind kind, int64_t dp, unsigned mp)
 {
 	const char *what = kind == UNS_ZERO_MODEL ? "model" : "optim";
 
 	return dp < 0 ? uns_arena_printf(arena, "mp_rank_%02u_%s_states.pt", mp, what)
-		      : uns_arena_printf(arena, "zero_pp_rank_%lld_mp_rank_%02u_%s_states.pt",
-					 (long long)dp, mp, what);
+		      : uns_arena_printf(arena, "zero_pp_rank_%lld_mp_rank_%02u_%s_states.pt", (long long)dp, mp, what);
 }
 
 char *uns_zero_name_of_rank(struct uns_arena *arena, const char *name, int32_t dp)

@@ -1,5 +1,5 @@
-/* Which keys are the engine's (deepspeed 0.14 to 0.19, runtime/engine.py _save_checkpoint): all others
- * are the client's, spread into the same dict. */
+/* Owns which keys of DeepSpeed's dicts are the engine's (deepspeed 0.14 to 0.19, runtime/engine.py _save_checkpoint):
+ * all others are the client's, which the engine puts into the same dict. */
 #include "zero/values.h"
 
 #include <string.h>
@@ -8,8 +8,7 @@
 #include "model/client_state.h"
 #include "wire/value_map.h"
 
-const char *const uns_engine_counters[] = { "skipped_steps", "global_steps", "global_samples",
-					    NULL };
+const char *const uns_engine_counters[] = { "skipped_steps", "global_steps", "global_samples", NULL };
 const char *const uns_engine_keys[] = {
 	"buffer_names",
 	"param_shapes",
@@ -43,18 +42,16 @@ static const char *const optim_tensors[] = { "base_optimizer_state",
 static int add_value(struct uns_catalog *cat, uint32_t file, const char *root, const char *name,
 		     const struct uns_value *v, struct uns_err *err)
 {
-	const struct uns_named_value value = { .name = name, .root = root, .value = v,
-					       .file = file };
+	const struct uns_named_value value = { .name = name, .root = root, .value = v, .file = file };
 
 	return uns_catalog_add_value(cat, &value, err);
 }
 
 /* A tensor that cannot be read is kept as the value that it is: 0 = such a one. */
-static int add_tensor(struct uns_catalog *cat, const struct uns_zero_file *file, const char *root,
-		      const char *name, const struct uns_value *v, struct uns_err *err)
+static int add_tensor(struct uns_catalog *cat, const struct uns_zero_file *file, const char *root, const char *name,
+		      const struct uns_value *v, struct uns_err *err)
 {
-	struct uns_tensor t = { .name = name, .key = name, .root = root,
-				.role = UNS_ROLE_OTHER, UNS_TENSOR_ALONE };
+	struct uns_tensor t = { .name = name, .key = name, .root = root, .role = UNS_ROLE_OTHER, UNS_TENSOR_ALONE };
 	struct uns_piece piece;
 
 	if (uns_zero_file_tensor(file, v, &cat->arena, &t, &piece, NULL) < 0)
@@ -72,8 +69,7 @@ struct inside {
 	size_t n;
 };
 
-static int add_inside(void *ctx, const struct uns_value *v, const struct uns_value **out,
-		      struct uns_err *err)
+static int add_inside(void *ctx, const struct uns_value *v, const struct uns_value **out, struct uns_err *err)
 {
 	struct inside *in = ctx;
 	const char *name;
@@ -81,9 +77,7 @@ static int add_inside(void *ctx, const struct uns_value *v, const struct uns_val
 	if (!uns_torch_is_tensor(v))
 		return 0;
 	*out = v;
-	name = uns_arena_printf(&in->cat->arena, "%zu", in->n++);
-	if (!name)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(name = uns_arena_printf(&in->cat->arena, "%zu", in->n++), err);
 	UNS_TRY(add_tensor(in->cat, in->file, in->root, name, v, err));
 	return 1;
 }
@@ -91,15 +85,13 @@ static int add_inside(void *ctx, const struct uns_value *v, const struct uns_val
 static int add_client(struct uns_catalog *cat, const struct uns_zero_file *file, const char *name,
 		      const struct uns_value *v, struct uns_err *err)
 {
-	struct inside in = { cat, file, uns_arena_printf(&cat->arena, UNS_CLIENT_INSIDE "%s", name),
-			     0 };
+	struct inside in = { cat, file, uns_arena_printf(&cat->arena, UNS_CLIENT_INSIDE "%s", name), 0 };
 	const struct uns_value_mapper mapper = { add_inside, &in };
 	const struct uns_value *same;
 	struct uns_err why = { 0 };
 	int code;
 
-	if (!in.root)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(in.root, err);
 	if (uns_torch_is_tensor(v)) {
 		UNS_TRY(code = add_tensor(cat, file, UNS_CLIENT_ROOT, name, v, err));
 		return code ? 0 : add_value(cat, file->index, UNS_CLIENT_ROOT, name, v, err);
@@ -110,8 +102,7 @@ static int add_client(struct uns_catalog *cat, const struct uns_zero_file *file,
 	return add_value(cat, file->index, UNS_CLIENT_ROOT, name, v, err);
 }
 
-int uns_zero_values_add_model(struct uns_catalog *cat, const struct uns_zero_file *file,
-			      struct uns_err *err)
+int uns_zero_values_add_model(struct uns_catalog *cat, const struct uns_zero_file *file, struct uns_err *err)
 {
 	const struct uns_value *root = file->torch.root;
 	const char *name;
@@ -122,16 +113,14 @@ int uns_zero_values_add_model(struct uns_catalog *cat, const struct uns_zero_fil
 		if (!name || uns_str_in(name, model_tensors))
 			continue;
 		if (uns_str_in(name, uns_engine_keys) || uns_str_in(name, uns_engine_counters))
-			UNS_TRY(add_value(cat, file->index, "model_states", name,
-					  root->pair[i].value, err));
+			UNS_TRY(add_value(cat, file->index, "model_states", name, root->pair[i].value, err));
 		else
 			UNS_TRY(add_client(cat, file, name, root->pair[i].value, err));
 	}
 	return 0;
 }
 
-int uns_zero_values_add_optim(struct uns_catalog *cat, uint32_t file, const struct uns_value *dict,
-			      struct uns_err *err)
+int uns_zero_values_add_optim(struct uns_catalog *cat, uint32_t file, const struct uns_value *dict, struct uns_err *err)
 {
 	const char *name;
 	size_t i;
@@ -139,8 +128,7 @@ int uns_zero_values_add_optim(struct uns_catalog *cat, uint32_t file, const stru
 	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->n; i++) {
 		name = uns_value_str(dict->pair[i].key);
 		if (name && !uns_str_in(name, optim_tensors))
-			UNS_TRY(add_value(cat, file, "optim_states", name, dict->pair[i].value,
-					  err));
+			UNS_TRY(add_value(cat, file, "optim_states", name, dict->pair[i].value, err));
 	}
 	return 0;
 }

@@ -3,6 +3,7 @@
 ctypes releases the GIL for the duration of each call, and takes it again for a callback."""
 
 import ctypes as c
+import operator
 import os
 from pathlib import Path
 
@@ -68,7 +69,7 @@ CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, 
 
 
 class Calls(Sized):
-    _fields_ = [("size", c.c_size_t), ("ctx", c.c_void_p), *CALLBACK.items()]
+    _fields_ = [("size", c.c_size_t), ("ctx", c.c_void_p), *CALLBACK.items(), ("writes", c.c_void_p)]
 
 
 class Stat(Sized):
@@ -105,6 +106,22 @@ class CheckCounts(Sized):
 class Exported(Sized):
     _fields_ = [("size", c.c_size_t), ("checkpoints", c.c_size_t), ("files", c.c_size_t), ("size_bytes", c.c_uint64),
                 ("shared_bytes", c.c_uint64), ("kept_bytes", c.c_uint64)]
+
+
+def encoded(value: str | bytes | os.PathLike) -> bytes:
+    """A C string, which would end at a NUL."""
+    made = os.fsencode(value)
+    if b"\0" in made:
+        raise ValueError(f"embedded null byte in {value!r}")
+    return made
+
+
+def u64(value: int) -> int:
+    """ctypes would keep the low bits of any other number."""
+    number = operator.index(value)
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"{number} is not a number from 0 to 2**64 - 1")
+    return number
 
 
 HERE = Path(__file__).resolve().parent / "_lib"  # of a wheel: the library, what it needs, and the command

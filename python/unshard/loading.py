@@ -16,6 +16,7 @@ import torch
 from . import session as sessions
 from .device import WAY_CACHE, WAY_SUITED, Device
 from .errors import Error
+from .process import Process
 from .session import Session, Tensor, Tensors, log
 
 THREADS = max(4, 2 * (os.cpu_count() or 1))
@@ -76,9 +77,11 @@ class Host:
 
     def __init__(self, device: torch.device, threads: int | None):
         self._device, self._pool = device, ThreadPoolExecutor(threads or THREADS)
+        self._process = Process()
 
     def begin(self, boxes: list[Box]) -> Callable[[], list[torch.Tensor]]:
         """Returns at once. What it returns waits for the tensors."""
+        self._process.must_be_this("reader of tensors")  # whose threads a forked process lacks
         out = [box.empty() for box in boxes]
         jobs = [self._pool.submit(read_into, o, at, part)
                 for box, o in zip(boxes, out) if o.numel() for at, part in parts(box)]
@@ -233,11 +236,21 @@ def load_state_dict(model: torch.nn.Module, checkpoint: str | os.PathLike, view:
     own = model.state_dict()
     for name, tensor in own.items():
         if name not in found:
-            twin = next((n for n, t in own.items() if n in found and t.data_ptr() == tensor.data_ptr()
-                         and t.shape == tensor.shape and t.numel()), None)
+            twin = next((n for n, t in own.items() if n in found and same_memory(t, tensor)), None)
             if twin:
                 found[name] = found[twin]
     return model.load_state_dict(found, strict=strict)
+
+
+def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Each element of one is the same element of the other. Not known of subclasses, which keep their elements in other
+    tensors, and of tensors without memory (meta): their addresses are 0."""
+    def where(t):
+        return (t.untyped_storage().data_ptr(), t.storage_offset(), t.stride(), t.shape, t.dtype, t.device, t.is_conj(),
+                t.is_neg())
+    plain = (torch.Tensor, torch.nn.Parameter)
+    return (type(a) in plain and type(b) in plain and a.layout == b.layout == torch.strided and a.numel() > 0
+            and a.untyped_storage().data_ptr() != 0 and where(a) == where(b))
 
 
 class Slice:
@@ -256,7 +269,8 @@ class Slice:
     def __getitem__(self, index) -> torch.Tensor:
         t = self._tensor
         index = index if isinstance(index, tuple) else (index,)
-        if any(not isinstance(i, (int, slice)) or (isinstance(i, slice) and i.step not in (None, 1)) for i in index):
+        if any(isinstance(i, bool) or not isinstance(i, (int, slice))
+               or (isinstance(i, slice) and i.step not in (None, 1)) for i in index):
             return self._reader.begin([whole(t)])()[0][index]
         if len(index) > len(t.shape):
             raise IndexError(f"too many indices for tensor of dimension {len(t.shape)}")

@@ -194,7 +194,7 @@ class Told:
 def strings(values: str | Iterable[str] | None):
     """A list of C strings and its length, for a pair of fields."""
     listed = [values] if isinstance(values, str) else list(values or ())
-    return (c.c_char_p * len(listed))(*map(os.fsencode, listed)) if listed else None, len(listed)
+    return (c.c_char_p * len(listed))(*map(native.encoded, listed)) if listed else None, len(listed)
 
 
 def log_line(_, level, line):
@@ -207,7 +207,7 @@ LOG_LINE = native.LOG(log_line)
 def options_of(view, model, follow, facts, weights_key, store, settle_seconds, other) -> native.Options:
     """The struct of open()'s arguments."""
     o = native.Options(log=LOG_LINE, log_level=1)
-    o.view = None if view is None else view.encode()
+    o.view = None if view is None else native.encoded(view)
     for name, values in (("model", model), ("follow", follow), ("weight_root", weights_key)):
         array, n = strings(values if not isinstance(values, os.PathLike) else os.fspath(values))
         if n:
@@ -217,14 +217,16 @@ def options_of(view, model, follow, facts, weights_key, store, settle_seconds, o
     if n:
         o.fact, o.n_fact = array, n
     o.no_store = store is None
-    o.store = None if store in (None, "default") else os.fsencode(store)
+    o.store = None if store in (None, "default") else native.encoded(store)
     o.no_settling = settle_seconds == 0
-    o.settle_seconds = settle_seconds
-    for name, value in other.items():
-        if name not in ("max_shard_size_bytes", "mem_bytes", "cache_dir", "cache_size_bytes", "strip", "hide_rng",
-                        "keep_rng", "crc_exact", "assume_fsdp_units", "trim_memory", "delay_read_us"):
+    for name, value in {"settle_seconds": settle_seconds, **other}.items():
+        if name not in ("settle_seconds", "max_shard_size_bytes", "mem_bytes", "cache_dir", "cache_size_bytes", "strip",
+                        "hide_rng", "keep_rng", "crc_exact", "assume_fsdp_units", "trim_memory", "delay_read_us"):
             raise TypeError(f"open() got an unexpected keyword argument '{name}'")
-        setattr(o, name, os.fsencode(value) if name in ("cache_dir", "strip") else value)
+        value = native.encoded(value) if name in ("cache_dir", "strip") else value
+        setattr(o, name, value)
+        if getattr(o, name) != value:  # ctypes keeps the low bits
+            raise ValueError(f"{name}={value!r} is out of range")
     return o
 
 
@@ -241,7 +243,7 @@ class Session:
         self.opened: dict[int, Callable] = {}
         self._handle: c.c_void_p | None = c.c_void_p()
         err = native.ErrorStruct()
-        must(lib.unshard_open(os.fsencode(source), c.byref(options), c.byref(self._handle), c.byref(err)), err)
+        must(lib.unshard_open(native.encoded(source), c.byref(options), c.byref(self._handle), c.byref(err)), err)
 
     def __enter__(self) -> Session:
         return self
@@ -273,13 +275,13 @@ class Session:
     def stat(self, path: str = "") -> Stat:
         """Of a path of the tree: "weights/llama/checkpoint-2"."""
         st, err = native.Stat(), native.ErrorStruct()
-        must(lib.unshard_stat(self.handle, os.fsencode(path), c.byref(st), c.byref(err)), err)
+        must(lib.unshard_stat(self.handle, native.encoded(path), c.byref(st), c.byref(err)), err)
         return stat_of(st)
 
     def list(self, path: str = "") -> list[Entry]:
         """What is in a directory of the tree, in natural order of names."""
         listing, err = c.c_void_p(), native.ErrorStruct()
-        must(lib.unshard_list(self.handle, os.fsencode(path), c.byref(listing), c.byref(err)), err)
+        must(lib.unshard_list(self.handle, native.encoded(path), c.byref(listing), c.byref(err)), err)
         try:
             entries = (lib.unshard_listing_at(listing, i).contents for i in range(lib.unshard_listing_count(listing)))
             return [Entry(text(e.name), stat_of(e.stat)) for e in entries]
@@ -288,7 +290,7 @@ class Session:
 
     def readlink(self, path: str) -> str:
         target, err = c.c_void_p(), native.ErrorStruct()
-        must(lib.unshard_readlink(self.handle, os.fsencode(path), c.byref(target), c.byref(err)), err)
+        must(lib.unshard_readlink(self.handle, native.encoded(path), c.byref(target), c.byref(err)), err)
         return os.fsdecode(take(target))
 
     def file(self, path: str) -> File:
@@ -315,15 +317,16 @@ class Session:
         "provenance": where the files of the views come from. `checkpoint` is below the source."""
         made, err = c.c_void_p(), native.ErrorStruct()
         number = ("info", "tensors", "provenance").index(what)
-        must(lib.unshard_describe(self.handle, os.fsencode(checkpoint), number, None, c.byref(made), c.byref(err)), err)
+        must(lib.unshard_describe(self.handle, native.encoded(checkpoint), number, None, c.byref(made), c.byref(err)),
+             err)
         return json.loads(take(made))
 
     def problems(self, checkpoint: str) -> builtins.list[Finding]:
         """Everything known to be wrong with one checkpoint, and notes."""
         found: builtins.list[Finding] = []
         told, err = Told(finding=found.append), native.ErrorStruct()
-        told.must(lib.unshard_problems(self.handle, os.fsencode(checkpoint), c.byref(told.calls), None, c.byref(err)),
-                  err)
+        told.must(lib.unshard_problems(self.handle, native.encoded(checkpoint), c.byref(told.calls), None,
+                                       c.byref(err)), err)
         return found
 
     def check(self, path: str = "", deep: bool = False,
@@ -331,7 +334,7 @@ class Session:
         """As `unshard check`: of a checkpoint, or of every one below a directory. deep: reads all data."""
         found: builtins.list[Finding] = []
         told, err = Told(finding=found.append, progress=progress), native.ErrorStruct()
-        told.must(lib.unshard_check(self.handle, os.fsencode(path), 1 if deep else 0, c.byref(told.calls), None,
+        told.must(lib.unshard_check(self.handle, native.encoded(path), 1 if deep else 0, c.byref(told.calls), None,
                                     c.byref(err)), err)
         return found
 
@@ -339,18 +342,18 @@ class Session:
         """Facts of the metadata store that hold for a checkpoint or a directory. The session needs a store."""
         found: builtins.list[Fact] = []
         told, err = Told(fact=found.append), native.ErrorStruct()
-        told.must(lib.unshard_meta_list(self.handle, os.fsencode(path), c.byref(told.calls), c.byref(err)), err)
+        told.must(lib.unshard_meta_list(self.handle, native.encoded(path), c.byref(told.calls), c.byref(err)), err)
         return found
 
     def set_fact(self, path: str, key: str, value: Any) -> None:
         """Keep a fact for a checkpoint, or for all below a directory."""
         err = native.ErrorStruct()
-        must(lib.unshard_meta_set(self.handle, os.fsencode(path), key.encode(), json.dumps(value).encode(), None,
-                                  c.byref(err)), err)
+        must(lib.unshard_meta_set(self.handle, native.encoded(path), native.encoded(key), json.dumps(value).encode(),
+                                  None, c.byref(err)), err)
 
     def unset_fact(self, path: str, key: str) -> None:
         err = native.ErrorStruct()
-        must(lib.unshard_meta_unset(self.handle, os.fsencode(path), key.encode(), c.byref(err)), err)
+        must(lib.unshard_meta_unset(self.handle, native.encoded(path), native.encoded(key), c.byref(err)), err)
 
     def tensors(self, checkpoint: str, view: str | None = None) -> Tensors:
         """The tensors of a checkpoint by name; view: those in the view's files of weights, as they are there."""
@@ -362,8 +365,8 @@ class Session:
         """As `unshard export`: what the tree has at VIEW/path, as the new directory `out`."""
         left: builtins.list[Change] = []
         told, err, made = Told(change=left.append, progress=progress), native.ErrorStruct(), native.Exported()
-        told.must(lib.unshard_export(self.handle, os.fsencode(path), None if view is None else view.encode(),
-                                     os.fsencode(out), resume | verify << 1 | checksums << 2, c.byref(told.calls),
+        told.must(lib.unshard_export(self.handle, native.encoded(path), None if view is None else native.encoded(view),
+                                     native.encoded(out), resume | verify << 1 | checksums << 2, c.byref(told.calls),
                                      c.byref(made), c.byref(err)), err)
         return Exported(made.checkpoints, made.files, made.size_bytes, made.shared_bytes, made.kept_bytes, left)
 
@@ -416,7 +419,7 @@ class File(io.RawIOBase):
     def __init__(self, session: Session, path: str):
         super().__init__()
         handle, st, err = c.c_void_p(), native.Stat(), native.ErrorStruct()
-        must(lib.unshard_file_open(session.handle, os.fsencode(path), None, c.byref(handle), c.byref(st),
+        must(lib.unshard_file_open(session.handle, native.encoded(path), None, c.byref(handle), c.byref(st),
                                    c.byref(err)), err)
         self._opened = Opened(session, handle, lib.unshard_file_close, "file")
         self.path, self.stat, self._at = path, stat_of(st), 0
@@ -430,7 +433,7 @@ class File(io.RawIOBase):
         """Fills the buffer from byte `offset` on; fewer bytes only at the end of the file."""
         memory, n = address(buffer)
         err = native.ErrorStruct()
-        return must(lib.unshard_pread(self._opened.handle, memory, n, offset, c.byref(err)), err)
+        return must(lib.unshard_pread(self._opened.handle, memory, n, native.u64(offset), c.byref(err)), err)
 
     def pread(self, size: int, offset: int) -> bytearray:
         out = bytearray(max(0, min(size, self.stat.size - offset)))
@@ -488,10 +491,15 @@ class Tensor:
     def read_at(self, memory, n_bytes: int, lo=None, length=None, dtype: str | None = None) -> None:
         """The same at an address."""
         err = native.ErrorStruct()
-        sizes = c.c_uint64 * max(1, len(self.shape))
-        first, count = (None if x is None else sizes(*x) for x in (lo, length))
+        first, count = (None if x is None else self._of_each_dimension(x) for x in (lo, length))
         must(lib.unshard_tensor_read(self.opened.handle, self.index, first, count,
                                      -1 if dtype is None else DTYPES.index(dtype), memory, n_bytes, c.byref(err)), err)
+
+    def _of_each_dimension(self, numbers: Iterable[int]):
+        checked = [native.u64(n) for n in numbers]
+        if len(checked) != len(self.shape):
+            raise ValueError(f"{len(checked)} numbers for {len(self.shape)} dimensions")
+        return (c.c_uint64 * max(1, len(checked)))(*checked)
 
     def read(self, lo=None, length=None, dtype: str | None = None) -> bytearray:
         """The same as new bytes."""
@@ -522,8 +530,9 @@ class Tensors(Mapping[str, Tensor]):
 
     def __init__(self, session: Session, checkpoint: str, view: str | None):
         handle, err = c.c_void_p(), native.ErrorStruct()
-        must(lib.unshard_tensors_open(session.handle, os.fsencode(checkpoint),
-                                      None if view is None else view.encode(), c.byref(handle), c.byref(err)), err)
+        must(lib.unshard_tensors_open(session.handle, native.encoded(checkpoint),
+                                      None if view is None else native.encoded(view), c.byref(handle),
+                                      c.byref(err)), err)
         self._opened = Opened(session, handle, lib.unshard_tensors_close, "list of tensors")
         self.all = [self._tensor(i) for i in range(lib.unshard_tensors_count(self._opened.handle))]
         self._by_name: dict[tuple[str, str | None], Tensor] = {}

@@ -4,9 +4,9 @@
  *     one_file_fs SOURCE MOUNTPOINT [DELAY_US]
  *
  * Serves MOUNTPOINT/file in the foreground until it is unmounted or gets a signal. With a delay, every read
- * takes so many microseconds more: storage at the other end of a network, that answers many requests at once. Request size,
- * threads, queue and page cache are as in fs/; read-ahead is for the caller to set. When it has ended, it prints how many
- * reads there were, and how many of them at once, at most. */
+ * takes so many microseconds more: storage at the other end of a network, that answers many requests at once. Request
+ * size, threads, queue and page cache are as in fs/; read-ahead is for the caller to set. When it has ended, it prints
+ * how many reads there were, and how many of them at once, at most. */
 #define FUSE_USE_VERSION 312
 
 #include <errno.h>
@@ -100,8 +100,7 @@ static void count_read(void)
 	atomic_fetch_add(&reads, 1);
 }
 
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		    struct fuse_file_info *fi)
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	static _Thread_local char buf[REQUEST_BYTES] __attribute__((aligned(PAGE_BYTES)));
 	const struct source *source = fuse_req_userdata(req);
@@ -122,8 +121,10 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
+	const unsigned unwanted = FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE;
+
 	(void)userdata;
-	conn->want &= ~(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+	conn->want &= ~unwanted;
 	conn->max_read = REQUEST_BYTES;
 	conn->max_background = BACKGROUND_REQUESTS;
 	conn->congestion_threshold = BACKGROUND_REQUESTS * 3 / 4;

@@ -93,8 +93,8 @@ static void read_by_threads(const char *path)
 	unsigned i;
 
 	for (i = 0; i < THREADS; i++) {
-		part[i] = (struct part){ path, size / THREADS * i,
-					 i + 1 < THREADS ? size / THREADS * (i + 1) : size, 0 };
+		part[i] =
+			(struct part){ path, size / THREADS * i, i + 1 < THREADS ? size / THREADS * (i + 1) : size, 0 };
 		if (pthread_create(&part[i].thread, NULL, read_part, &part[i]))
 			die("thread");
 	}

@@ -59,6 +59,7 @@ static struct {
 } fake = { .lock = PTHREAD_MUTEX_INITIALIZER, .n_devices = 1 };
 
 static _Thread_local int current;
+static _Thread_local struct CUstream_st of_thread; /* cudaStreamPerThread; what is queued on it ends with the thread */
 static _Thread_local cudaError_t last;
 
 /* -- what tests call -- */
@@ -148,8 +149,7 @@ static cudaError_t enter(const char *function)
 	pthread_mutex_lock(&fake.lock);
 	count_thread();
 	for (i = 0; i < MOST_FAILURES; i++)
-		if (fake.failure[i].left && !strcmp(fake.failure[i].function, function) &&
-		    !--fake.failure[i].left)
+		if (fake.failure[i].left && !strcmp(fake.failure[i].function, function) && !--fake.failure[i].left)
 			found = (cudaError_t)fake.failure[i].error;
 	return found;
 }
@@ -267,8 +267,8 @@ EXPORTED cudaError_t cudaHostAlloc(void **out, size_t n_bytes, unsigned flags)
 	if (code == cudaSuccess && !(*out = block_new(n_bytes, true)))
 		code = cudaErrorMemoryAllocation;
 	if (code == cudaSuccess) {
-		record_call(&(struct fake_call){ .kind = FAKE_PINNED, .device = current, .to = *out,
-						 .n_bytes = n_bytes });
+		record_call(
+			&(struct fake_call){ .kind = FAKE_PINNED, .device = current, .to = *out, .n_bytes = n_bytes });
 		fake.n_alive++;
 	}
 	return leave(code);
@@ -289,9 +289,10 @@ EXPORTED cudaError_t cudaFreeHost(void *at)
 
 static struct CUstream_st *stream_of(cudaStream_t stream)
 {
-	struct CUstream_st *s = stream ? stream : &fake.legacy;
+	const bool legacy = !stream || stream == cudaStreamLegacy, own = stream == cudaStreamPerThread;
+	struct CUstream_st *s = legacy ? &fake.legacy : own ? &of_thread : stream;
 
-	if (!stream)
+	if (legacy || own)
 		s->device = current;
 	if (!s->end)
 		s->end = &s->first;
@@ -405,19 +406,19 @@ EXPORTED cudaError_t cudaEventDestroy(cudaEvent_t event)
 	return leave(code);
 }
 
-EXPORTED cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes,
-				     enum cudaMemcpyKind kind, cudaStream_t stream)
+EXPORTED cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind kind,
+				     cudaStream_t stream)
 {
 	cudaError_t code = enter("cudaMemcpyAsync");
 	struct CUstream_st *s = stream_of(stream);
-	struct fake_call call = { .kind = FAKE_QUEUED, .device = current, .stream = stream,
-				  .from = from, .to = to, .n_bytes = n_bytes };
+	struct fake_call call = {
+		.kind = FAKE_QUEUED, .device = current, .stream = stream, .from = from, .to = to, .n_bytes = n_bytes
+	};
 
 	if (code == cudaSuccess && s->device != current)
 		code = cudaErrorInvalidResourceHandle;
-	if (code == cudaSuccess &&
-	    (kind != cudaMemcpyHostToDevice || !in_block(from, n_bytes, true) ||
-	     (fake.n_mallocs && !in_block(to, n_bytes, false))))
+	if (code == cudaSuccess && (kind != cudaMemcpyHostToDevice || !in_block(from, n_bytes, true) ||
+				    (fake.n_mallocs && !in_block(to, n_bytes, false))))
 		code = cudaErrorInvalidValue;
 	if (code == cudaSuccess) {
 		record_call(&call);
@@ -477,6 +478,5 @@ EXPORTED const char *cudaGetErrorName(cudaError_t code)
 
 EXPORTED const char *cudaGetErrorString(cudaError_t code)
 {
-	return code == cudaErrorIllegalAddress ? "an illegal memory access was encountered"
-					       : "an error of the fake";
+	return code == cudaErrorIllegalAddress ? "an illegal memory access was encountered" : "an error of the fake";
 }

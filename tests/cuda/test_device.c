@@ -24,6 +24,7 @@
 
 #include "cuda/fake_cudart.h"
 #include "io/direct.h"
+#include "unit/threads.h"
 #include "unshard.h"
 
 /* The runtime's and the fake's functions, as they are in the library that the loader finds. */
@@ -94,8 +95,7 @@ static struct fixture {
 
 static int setup(void **state)
 {
-	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
-						 .no_settling = true };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
 	struct unshard_error err = { 0 };
 	const struct unshard_tensor *t;
 
@@ -135,14 +135,11 @@ static void *gpu_memory(size_t n_bytes)
 	return at;
 }
 
-static void right_bytes(size_t i, const uint64_t *lo, const uint64_t *len, const void *got,
-			size_t n_bytes)
+static void right_bytes(size_t i, const uint64_t *lo, const uint64_t *len, const void *got, size_t n_bytes)
 {
 	uint8_t *want = malloc(n_bytes + 1);
 
-	assert_int_equal(
-		unshard_tensor_read(f.weights, i, lo, len, UNSHARD_AS_STORED, want, n_bytes, NULL),
-		0);
+	assert_int_equal(unshard_tensor_read(f.weights, i, lo, len, UNSHARD_AS_STORED, want, n_bytes, NULL), 0);
 	assert_memory_equal(got, want, n_bytes);
 	free(want);
 }
@@ -191,13 +188,12 @@ static unshard_device *open_with(int ordinal, struct unshard_device_options opti
 
 static unshard_device *open_device(int ordinal, unsigned n_buffers, unsigned n_threads)
 {
-	return open_with(ordinal, (struct unshard_device_options){
-					  UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = BUFFER_BYTES,
-					  .n_buffers = n_buffers, .n_threads = n_threads });
+	return open_with(ordinal,
+			 (struct unshard_device_options){ UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = BUFFER_BYTES,
+							  .n_buffers = n_buffers, .n_threads = n_threads });
 }
 
-static unshard_transfer *begin(unshard_device *d, const struct unshard_device_box *boxes, size_t n,
-			       void *const *stream)
+static unshard_transfer *begin(unshard_device *d, const struct unshard_device_box *boxes, size_t n, void *const *stream)
 {
 	struct unshard_error err = { 0 };
 	unshard_transfer *t;
@@ -256,7 +252,8 @@ static void copies_are_under_way_while_the_next_is_read(void **state)
 	cuda.free(to);
 }
 
-/* A whole view in one transfer; small tensors share a buffer. No memory of the GPU is taken, and none that is managed. */
+/* A whole view in one transfer; small tensors share a buffer. No memory of the GPU is taken, and none that is managed.
+ */
 static void a_whole_view(void **state)
 {
 	struct unshard_device_box boxes[MOST_TENSORS];
@@ -265,9 +262,12 @@ static void a_whole_view(void **state)
 	const size_t taken = cuda.taken();
 	unshard_device *d = open_device(1, 4, 3);
 	const struct fake_call *call;
+	cpu_set_t own;
 
 	(void)state;
 	end(begin(d, boxes, n, NULL));
+	assert_int_equal(sched_getaffinity(0, sizeof(own), &own), 0);
+	assert_true(library_threads_checked(&own) >= 3);
 	assert_int_equal(cuda.taken(), taken);
 	for (i = 0; i < n; i++)
 		right_bytes(i, NULL, NULL, boxes[i].to, boxes[i].to_bytes);
@@ -293,7 +293,7 @@ static void on_the_callers_stream(void **state)
 	unshard_device *d = open_device(0, 4, 2);
 	const struct fake_call *call;
 	void *stale, *event = NULL;
-	cudaStream_t streams[2] = { NULL, NULL }; /* the default stream is one too */
+	cudaStream_t streams[3] = { NULL, NULL, cudaStreamLegacy }; /* the default stream is one too, by both names */
 	unshard_transfer *t;
 	size_t i, k, n;
 
@@ -301,11 +301,9 @@ static void on_the_callers_stream(void **state)
 	assert_int_equal(cuda.host_alloc(&stale, LARGE_BYTES, 0), cudaSuccess);
 	memset(stale, 0xdd, LARGE_BYTES);
 	assert_int_equal(cuda.stream_create(&streams[1], cudaStreamNonBlocking), cudaSuccess);
-	for (k = 0; k < 2; k++) {
+	for (k = 0; k < 3; k++) {
 		cuda.reset(2);
-		assert_int_equal(
-			cuda.copy(to, stale, LARGE_BYTES, cudaMemcpyHostToDevice, streams[k]),
-			cudaSuccess);
+		assert_int_equal(cuda.copy(to, stale, LARGE_BYTES, cudaMemcpyHostToDevice, streams[k]), cudaSuccess);
 		t = begin(d, &box, 1, (void *const *)&streams[k]);
 		assert_int_equal(unshard_transfer_queued(t, &event, NULL), 0);
 		assert_int_equal(cuda.event_synchronize(event), cudaSuccess);
@@ -318,6 +316,27 @@ static void on_the_callers_stream(void **state)
 	unshard_device_close(d);
 	cuda.stream_destroy(streams[1]);
 	cuda.free_host(stale);
+	assert_int_equal(cuda.alive(), 0);
+	cuda.free(to);
+}
+
+/* In each of the library's threads it would be another stream: nothing would wait for the copies. */
+static void on_the_stream_of_each_thread_never(void **state)
+{
+	char *to = gpu_memory(LARGE_BYTES);
+	const struct unshard_device_box box = box_of(f.large, to);
+	unshard_device *d = open_device(0, 4, 2);
+	cudaStream_t stream = cudaStreamPerThread;
+	struct unshard_error err = { 0 };
+	unshard_transfer *t;
+	size_t n;
+
+	(void)state;
+	assert_int_equal(unshard_device_read(d, f.weights, &box, 1, (void *const *)&stream, &t, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "the stream is cudaStreamPerThread"));
+	cuda.calls(&n);
+	assert_int_equal(n, 1); /* the buffers */
+	unshard_device_close(d);
 	assert_int_equal(cuda.alive(), 0);
 	cuda.free(to);
 }
@@ -364,9 +383,7 @@ static void many_devices_at_once(void **state)
 static void nothing(void **state)
 {
 	const uint64_t lo[2] = { 5, 0 }, len[2] = { 0, COLUMNS };
-	const struct unshard_device_box box = {
-		UNSHARD_DEVICE_BOX_INIT, f.large, lo, len, UNSHARD_BF16, NULL, 0
-	};
+	const struct unshard_device_box box = { UNSHARD_DEVICE_BOX_INIT, f.large, lo, len, UNSHARD_BF16, NULL, 0 };
 	unshard_device *d = open_device(0, 1, 1);
 	void *event = NULL;
 	unshard_transfer *t = begin(d, &box, 1, NULL);
@@ -478,8 +495,8 @@ static bool can_be_read_past_the_cache(const struct source *s)
 }
 
 /* Read a box of the long tensor; how many bytes came past the page cache. */
-static uint64_t read_past_the_cache(const struct source *s, unshard_device *d, const uint64_t *lo,
-				    const uint64_t *len, enum unshard_dtype dtype, void *to, size_t n_bytes)
+static uint64_t read_past_the_cache(const struct source *s, unshard_device *d, const uint64_t *lo, const uint64_t *len,
+				    enum unshard_dtype dtype, void *to, size_t n_bytes)
 {
 	const struct unshard_device_box box = { UNSHARD_DEVICE_BOX_INIT, s->i, lo, len, dtype, to, n_bytes };
 	const uint64_t before = figure(s->u, "direct_read_bytes");
@@ -515,15 +532,15 @@ static void the_way_is_chosen_by_what_is_cached(void **state)
 	source_open(&s);
 	possible = can_be_read_past_the_cache(&s);
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		d = open_with(0, (struct unshard_device_options){
-					 UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = 300000,
-					 .n_buffers = 3, .n_threads = 2, .way = cases[i].way });
+		d = open_with(0,
+			      (struct unshard_device_options){ UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = 300000,
+							       .n_buffers = 3, .n_threads = 2, .way = cases[i].way });
 		dropped = !cases[i].cached && drop(&s);
 		if (!dropped)
 			assert_true(pread(s.fd, scratch, LONG_BYTES, 0) == LONG_BYTES);
 		past = read_past_the_cache(&s, d, NULL, NULL, UNSHARD_AS_STORED, to, LONG_BYTES);
-		expected = possible && cases[i].direct && (dropped || cases[i].way == UNSHARD_WAY_DIRECT) ?
-				   LONG_BYTES : 0;
+		expected =
+			possible && cases[i].direct && (dropped || cases[i].way == UNSHARD_WAY_DIRECT) ? LONG_BYTES : 0;
 		printf("way %d, %s: %d of %d bytes past the page cache\n", cases[i].way,
 		       dropped ? "not cached" : "cached", (int)past, LONG_BYTES);
 		assert_int_equal(past, expected);
@@ -537,8 +554,8 @@ static void the_way_is_chosen_by_what_is_cached(void **state)
 		/* A cast, by way of memory that is not pinned. */
 		drop(&s);
 		read_past_the_cache(&s, d, NULL, NULL, UNSHARD_BF16, to, LONG_BYTES / 2);
-		assert_int_equal(unshard_tensor_read(s.list, s.i, NULL, NULL, UNSHARD_BF16, scratch,
-						     LONG_BYTES / 2, NULL), 0);
+		assert_int_equal(
+			unshard_tensor_read(s.list, s.i, NULL, NULL, UNSHARD_BF16, scratch, LONG_BYTES / 2, NULL), 0);
 		assert_memory_equal(to, scratch, LONG_BYTES / 2);
 		unshard_device_close(d);
 	}
@@ -568,8 +585,8 @@ static void each_gpu_reads_its_own(void **state)
 			cuda.reset(2);
 			size = len[columns][rank][0] * len[columns][rank][1] * 4;
 			before = figure(s.u, "source_read_bytes");
-			read_past_the_cache(&s, d[rank], lo[columns][rank], len[columns][rank],
-					    UNSHARD_AS_STORED, to, size);
+			read_past_the_cache(&s, d[rank], lo[columns][rank], len[columns][rank], UNSHARD_AS_STORED, to,
+					    size);
 			n_read = figure(s.u, "source_read_bytes") - before;
 			if (columns)
 				assert_in_range(n_read, size, LONG_BYTES);
@@ -604,15 +621,14 @@ static void a_change_is_found_by_each_way(void **state)
 	for (way = UNSHARD_WAY_SUITED; way <= UNSHARD_WAY_DIRECT; way++) {
 		source_open(&s);
 		drop(&s);
-		d = open_with(0, (struct unshard_device_options){ UNSHARD_DEVICE_OPTIONS_INIT,
-								  .buffer_bytes = 300000, .n_buffers = 2,
-								  .way = (enum unshard_way)way });
+		d = open_with(0, (struct unshard_device_options){ UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = 300000,
+								  .n_buffers = 2, .way = (enum unshard_way)way });
 		read_past_the_cache(&s, d, NULL, NULL, UNSHARD_AS_STORED, to, LONG_BYTES); /* it is open now */
 		assert_int_equal(pwrite(s.fd, "changed", 7, 5000), 7);
 		assert_int_equal(fsync(s.fd), 0);
 		drop(&s);
-		box = (struct unshard_device_box){ UNSHARD_DEVICE_BOX_INIT, s.i, NULL, NULL, UNSHARD_AS_STORED,
-						   to, LONG_BYTES };
+		box = (struct unshard_device_box){ UNSHARD_DEVICE_BOX_INIT, s.i, NULL,      NULL,
+						   UNSHARD_AS_STORED,       to,  LONG_BYTES };
 		err = (struct unshard_error){ 0 };
 		assert_int_equal(unshard_device_read(d, s.list, &box, 1, NULL, &t, &err), 0);
 		assert_int_equal(unshard_transfer_wait(t, &err), -ESTALE);
@@ -706,6 +722,36 @@ static void near_the_gpu(void **state)
 	cuda.free(to);
 }
 
+/* -- no thread to be had -- */
+
+static bool no_threads;
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+	return no_threads ? EAGAIN : __real_pthread_create(thread, attr, run, arg);
+}
+
+/* Closing frees everything where no thread can begin. Opening and reading say so. */
+static void without_threads(void **state)
+{
+	char *to = gpu_memory(LARGE_BYTES);
+	const struct unshard_device_box box = box_of(f.large, to);
+	unshard_device *d = open_device(0, 4, 2), *second;
+	struct unshard_error err = { 0 };
+	unshard_transfer *t;
+
+	(void)state;
+	no_threads = true;
+	assert_int_equal(unshard_device_read(d, f.weights, &box, 1, NULL, &t, &err), -EAGAIN);
+	assert_non_null(strstr(err.text, "no thread"));
+	assert_int_equal(unshard_device_open(0, NULL, &second, &err), -EAGAIN);
+	unshard_device_close(d);
+	no_threads = false;
+	assert_int_equal(cuda.alive(), 0);
+	cuda.free(to);
+}
+
 /* -- many transfers, one ring -- */
 
 struct caller {
@@ -775,9 +821,8 @@ static const struct {
 /* Everything that a program does with a device, until something fails. */
 static int whole_way(char *to, struct unshard_error *err)
 {
-	const struct unshard_device_options options = {
-		UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = BUFFER_BYTES, .n_buffers = 2, .n_threads = 2
-	};
+	const struct unshard_device_options options = { UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = BUFFER_BYTES,
+							.n_buffers = 2, .n_threads = 2 };
 	const struct unshard_device_box box = box_of(f.large, to);
 	unshard_device *d;
 	unshard_transfer *t;
@@ -814,11 +859,9 @@ static void each_call_fails_once(void **state)
 			n_failed += code < 0;
 			if (code == 0)
 				right_bytes(f.large, NULL, NULL, to, LARGE_BYTES);
-			else if (code != failures[i].code || err.code != code ||
-				 !strstr(err.text, failures[i].words) ||
+			else if (code != failures[i].code || err.code != code || !strstr(err.text, failures[i].words) ||
 				 strncmp(err.text, "GPU 0: ", 7) != 0)
-				fail_msg("%s %d: %d, %s", failures[i].function, nth, code,
-					 err.text);
+				fail_msg("%s %d: %d, %s", failures[i].function, nth, code, err.text);
 			assert_int_equal(cuda.alive(), 0);
 		}
 		if (!n_failed)
@@ -862,9 +905,8 @@ static void which_gpu(void **state)
 
 	(void)state;
 	assert_int_equal(unshard_device_open(2, NULL, &d, &err), -ENODEV);
-	assert_string_equal(
-		err.text,
-		"GPU 2: CUDA finds 2 GPUs, numbered from 0; CUDA_VISIBLE_DEVICES may hide others");
+	assert_string_equal(err.text,
+			    "GPU 2: CUDA finds 2 GPUs, numbered from 0; CUDA_VISIBLE_DEVICES may hide others");
 	assert_int_equal(unshard_device_open(-1, NULL, &d, NULL), -ENODEV);
 	cuda.reset(0);
 	assert_int_equal(unshard_device_open(0, NULL, &d, NULL), -ENODEV);
@@ -902,8 +944,7 @@ static void refused(void **state)
 	d = open_device(0, 1, 1);
 	for (i = 0; i < sizeof(boxes) / sizeof(*boxes); i++) {
 		err = (struct unshard_error){ 0 };
-		if (unshard_device_read(d, f.weights, &boxes[i], 1, NULL, &t, &err) != codes[i] ||
-		    !err.text[0])
+		if (unshard_device_read(d, f.weights, &boxes[i], 1, NULL, &t, &err) != codes[i] || !err.text[0])
 			fail_msg("%zu: %s", i, err.text);
 	}
 	cuda.calls(&n);
@@ -914,8 +955,7 @@ static void refused(void **state)
 /* A shard changes while it is read: the checkpoint's own sentence, through threads and pool. */
 static void a_shard_that_changes(void **state)
 {
-	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
-						 .no_settling = true };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
 	char dir[] = "/tmp/uns_device_XXXXXX", command[512];
 	unshard_device *d = open_device(0, 2, 2);
 	struct unshard_device_box box;
@@ -927,13 +967,11 @@ static void a_shard_that_changes(void **state)
 
 	(void)state;
 	assert_non_null(mkdtemp(dir));
-	snprintf(command, sizeof(command), "cp -r %s/run/checkpoint-2 %s/ckpt", UNSHARD_GOLDEN,
-		 dir);
+	snprintf(command, sizeof(command), "cp -r %s/run/checkpoint-2 %s/ckpt", UNSHARD_GOLDEN, dir);
 	assert_int_equal(system(command), 0);
 	assert_int_equal(unshard_open(dir, &options, &u, NULL), 0);
 	assert_int_equal(unshard_tensors_open(u, "ckpt", "weights-fp32", &list, NULL), 0);
-	snprintf(command, sizeof(command),
-		 "cd %s/ckpt/pytorch_model_fsdp_0 && truncate -s -1 *.distcp", dir);
+	snprintf(command, sizeof(command), "cd %s/ckpt/pytorch_model_fsdp_0 && truncate -s -1 *.distcp", dir);
 	assert_int_equal(system(command), 0);
 	to = gpu_memory(LARGE_BYTES);
 	box = box_of(f.large, to);
@@ -968,6 +1006,8 @@ int main(void)
 		cmocka_unit_test_setup(a_change_is_found_by_each_way, reset),
 		cmocka_unit_test_setup(each_gpu_reads_its_own, reset),
 		cmocka_unit_test_setup(near_the_gpu, reset),
+		cmocka_unit_test_setup(without_threads, reset),
+		cmocka_unit_test_setup(on_the_stream_of_each_thread_never, reset),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,12 +1,13 @@
 """Checkpoints made by the real frameworks, and mounts of them.
 
-Checkpoints are generated once (tests/e2e/make, by launcher.py) and kept in tests/e2e/.cache beside a hash
-of their generator, of what it imports and of the frameworks' versions. Nothing here is ever skipped: a framework that is
-missing is a failure."""
+Checkpoints are generated once (tests/e2e/make, by launcher.py) and kept in tests/e2e/.cache, in a directory whose name
+has a hash of their generator, of what it imports and of the frameworks' versions. Nothing here is ever skipped: a
+framework that is missing is a failure."""
 
 import atexit
 import contextlib
 import fcntl
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -35,6 +36,7 @@ UNSHARD = Path(os.environ.get("UNSHARD_BIN", ROOT / "build/dev/bin/unshard"))
 DEVICE_NODE = Path("/dev/fuse")
 DEADLINE_S = 120  # of what comes by itself, sooner or later
 ONLY_WHERE_IMPORTED = {"peft": "peft", "megatron-core": "megatron.core", "mbridge": "mbridge"}  # package -> module
+KEPT_S = 7 * 86400
 LONGEST_S = 1200  # what takes longer hangs, on the slowest machine
 
 STATE = tempfile.mkdtemp(prefix="unshard-state-")  # the default metadata store of all tests
@@ -77,6 +79,7 @@ def sources(script):
     return sorted(found)
 
 
+@functools.cache
 def cache_key(launch):
     script, world, cases = LAUNCHES[launch]
     digest = hashlib.sha256(repr((script, world, cases)).encode())
@@ -146,20 +149,30 @@ def generated(script, world, out, cases):
     launch(script, world, out, cases)
 
 
+def forget_older(complete):
+    """Checkpoints that no test has asked for in a week: another version of their generator made them."""
+    for marker in complete:
+        if time.time() - marker.stat().st_mtime > KEPT_S:
+            marker.unlink()
+            shutil.rmtree(marker.with_suffix(""), ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def made():
     """made("t2", "tied-f1-fp32") -> the directory of that case; see launches.py."""
     base = HERE / ".cache"
 
     def get(launch, case):
-        where, key = base / launch, base / (launch + ".key")
+        script, world, cases = LAUNCHES[launch]
+        where = base / f"{launch}-{cache_key(launch)}"
+        complete = where.with_suffix(".complete")
         base.mkdir(exist_ok=True)
-        with open(base / (launch + ".lock"), "w") as lock:  # of another run in this checkout
+        with open(base / f"{launch}.lock", "w") as lock:  # of another process, which may need the same
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not key.exists() or key.read_text() != cache_key(launch):
-                key.unlink(missing_ok=True)
-                generated(*LAUNCHES[launch][:2], where, LAUNCHES[launch][2])
-                key.write_text(cache_key(launch))
+            if not complete.exists():
+                forget_older(base.glob(f"{launch}-*.complete"))
+                generated(script, world, where, cases)
+            complete.touch()
         return where / case
 
     return get

@@ -8,12 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, UNSHARD, Mount, is_mounted
+from conftest import LONGEST_S, ROOT, UNSHARD, Mount, is_mounted
+from test_network import network  # noqa: F401
 
 GOLDEN = ROOT / "tests/golden/run"
 PROCESSES, THREADS = 4, 16
@@ -80,6 +82,50 @@ def test_nothing_is_left_behind_under_64_readers(run, mount, command, eventually
     assert os.listdir(m) == []
     for r in readers:
         r.stdout.close()
+
+
+@pytest.mark.parametrize("storage", ["slow", "hangs"])
+def test_a_read_in_flight_does_not_hold_up_sigterm(network, mount, eventually, storage):  # noqa: F811
+    """The mount has gone before the storage answers. Then the read ends, with its bytes, and the process."""
+    network.up()
+    m = mount(network.path, "store=none", *(["delay_read_us=300000"] if storage == "slow" else []), changing=True)
+    pid, path = m.pid(), m / "weights/checkpoint-1/model.safetensors"
+    want = (m / "weights/checkpoint-2/model.safetensors").stat().st_size
+    with open(path, "rb") as file:
+        file.read(8)  # what says where tensors lie
+        if storage == "hangs":
+            for shard in network.path.glob("checkpoint-1/**/*.distcp"):
+                with open(shard, "rb") as f:
+                    os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            network.process.send_signal(signal.SIGSTOP)
+        got = []
+        reader = threading.Thread(target=lambda: got.append(os.pread(file.fileno(), want, 0)))
+        reader.start()
+        eventually(lambda: waits_in(pid) & {"pread64", "statx", "clock_nanosleep"}, every=0.01)
+        os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not is_mounted(m), within=2, every=0.01)
+        assert reader.is_alive() and Path(f"/proc/{pid}").exists()
+        network.process.send_signal(signal.SIGCONT)
+        reader.join(LONGEST_S)
+    assert len(got[0]) == want
+    eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def waits_in(pid):
+    """The system calls that threads of the process are in, of those named here."""
+    names = {"17": "pread64", "332": "statx", "230": "clock_nanosleep"}
+    calls = {(task / "syscall").read_text().split()[0] for task in Path(f"/proc/{pid}/task").iterdir()}
+    return {names[call] for call in calls & names.keys()}
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_a_mount_that_is_begun_without_standard_descriptors(run, mnt, command, closed):
+    begun = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", UNSHARD, "mount", run, mnt, "-o", "settle=0,store=none"],
+                           capture_output=True, timeout=LONGEST_S, check=False)
+    assert begun.returncode == 0
+    want = (GOLDEN.parent / "run.model.safetensors").read_bytes()
+    assert (mnt / "weights/checkpoint-2/model.safetensors").read_bytes() == want
+    command("umount", mnt)
 
 
 def status(path, field):

@@ -62,6 +62,9 @@ def content(top):
 def shown_as(folder, name):
     """What a view's directory has of the checkpoint `name`, which may be a file there; None = nothing to load."""
     at = folder / name
+    if f"{name}.ckpt" in os.listdir(folder) and name not in os.listdir(folder):
+        at = folder / f"{name}.ckpt"
+        return {at.name: (at.read_bytes(), at.stat().st_mtime_ns)}
     if at.is_file():
         return {name: (at.read_bytes(), at.stat().st_mtime_ns)}
     if not at.is_dir() or (at / PROBLEM).exists():
@@ -178,6 +181,18 @@ def test_a_lightning_checkpoint(made, tmp_path):
     assert torch.load(tmp_path / "full/step=2.ckpt", weights_only=False)["global_step"] == 2
 
 
+@pytest.mark.parametrize("name", ["step=2", "step=2.x", "last"])
+def test_a_lightning_directory_of_any_name(made, tmp_path, name):
+    """The view's name of the one file is not SOURCE's: NAME.ckpt."""
+    shutil.copytree(made("l2", "fsdp") / "run/step=2.ckpt", tmp_path / "run" / name)
+    done = export(tmp_path / "run" / name, tmp_path / "full", "--view", "full", "--verify")
+    assert os.listdir(tmp_path / "full") == [f"{name}.ckpt"]
+    assert torch.load(tmp_path / f"full/{name}.ckpt", weights_only=False)["global_step"] == 2
+    assert "1 checkpoint, 1 file" in done.stdout
+    export(tmp_path / "run", tmp_path / "all", "--view", "full")
+    assert [str(p.relative_to(tmp_path / "all")) for p in (tmp_path / "all").rglob("*") if p.is_file()] == [f"{name}.ckpt"]
+
+
 # -- what is ended, and resumed --
 
 @pytest.fixture
@@ -251,6 +266,39 @@ def test_two_at_once(model, command, faults, tmp_path):
     assert first.wait(LONGEST_S) == 0
     assert second.returncode == 2 and "another export" in second.stderr
     assert content(out) == content(tmp_path / "want")
+
+
+def test_it_can_write_nowhere_else(model, command, faults, tmp_path):
+    """Landlock, which a process may only ask for once it cannot gain privileges (no_new_privs)."""
+    out = tmp_path / "out"
+    with faults.armed("write", nth=3, action="hold", path=f"{out}.partial"):
+        writes = subprocess.Popen([UNSHARD, "export", model, out, "-o", "settle=0"], env=faults.env)
+        while not faults.struck:
+            assert writes.poll() is None
+        assert "NoNewPrivs:\t1" in Path(f"/proc/{writes.pid}/status").read_text()
+    assert writes.wait(LONGEST_S) == 0
+    assert content(out) == content(tmp_path / "want")
+
+
+def test_a_file_with_another_name_is_left_alone(model, command, faults, tmp_path):
+    """`cp -al`: the other name may be SOURCE's."""
+    out = tmp_path / "out"
+    subprocess.run(["cp", "-al", tmp_path / "want", f"{out}.partial"], check=True)
+    before = trees.fingerprint(tmp_path / "want")
+    done = export(model, out, "--resume", "--view", "weights-fp32", check=False)
+    assert done.returncode == 2 and "does not belong to this export" in done.stderr
+    assert trees.fingerprint(tmp_path / "want") == before
+
+
+def test_what_is_mounted_there_is_left_alone(model, tmp_path):
+    out, partial = tmp_path / "out", tmp_path / "out.partial"
+    partial.mkdir()
+    shutil.copytree(tmp_path / "want", tmp_path / "other")
+    before = trees.fingerprint(tmp_path / "other")
+    done = in_namespace(f"mount --bind {tmp_path / 'other'} {partial}", UNSHARD, "export", model, out, "--resume",
+                        "--view", "weights-fp32", "-o", "settle=0,store=none")
+    assert done.returncode == 2 and "does not belong to this export" in done.stderr
+    assert trees.fingerprint(tmp_path / "other") == before
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "rename"])

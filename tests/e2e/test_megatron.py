@@ -2,6 +2,7 @@
 tests/golden/dcp/make_megatron.py), and with a config.json as models of Hugging Face (make/torch_dist.py and
 make/torch_dist_vision.py: mbridge converts what save_pretrained wrote, megatron-core saves it)."""
 
+import argparse
 import json
 import shutil
 
@@ -217,3 +218,31 @@ def test_without_a_config_and_for_other_families_the_names_are_megatrons(made, m
     m = mount(run)
     assert "decoder.layers.self_attention.linear_qkv.weight" in trees.weights(m / "weights" / STEP)
     assert "does not know the names that Hugging Face publishes for model type gpt_neox" in (m / f"weights/{STEP}/.unshard/problems.txt").read_text()
+
+
+@pytest.mark.parametrize("args,said", [
+    ({"num_attention_heads": 1234}, "but the model was trained with 1234 (num_attention_heads in common.pt)"),
+    ({"apply_layernorm_1p": True}, "norms minus one"),
+])
+def test_a_config_that_the_trainings_own_arguments_contradict_is_refused(made, mount, command, tmp_path, args, said):
+    folder = made("mo2", "llama-tp2")
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    common = torch.load(run / STEP / "common.pt", weights_only=False)
+    torch.save({**common, "args": argparse.Namespace(**args)}, run / STEP / "common.pt")
+    mounted = mount(run, f"model={folder}/hf")
+    for view in ("weights", "full", "universal"):
+        assert said in (mounted / view / STEP / "UNSHARD_PROBLEM.txt").read_text(), view
+    assert said in command("check", run, "-o", f"model={folder}/hf", "-o", "settle=0", check=False).stdout
+
+
+def test_a_config_that_the_trainings_own_arguments_confirm_is_taken(made, mount, tmp_path):
+    folder = made("mo2", "llama-tp2")
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    config = json.loads((folder / "hf/config.json").read_text())
+    common = torch.load(run / STEP / "common.pt", weights_only=False)
+    args = {"num_attention_heads": config["num_attention_heads"], "group_query_attention": True, "rotary_percent": 1.0,
+            "num_query_groups": config["num_key_value_heads"], "norm_epsilon": config["rms_norm_eps"],
+            "position_embedding_type": "rope", "rotary_base": config["rope_parameters"]["rope_theta"]}
+    torch.save({**common, "args": argparse.Namespace(**args)}, run / STEP / "common.pt")
+    shown, without = (mount(r, f"model={folder}/hf") / "weights" / STEP for r in (run, folder / "run"))
+    assert (shown / "model.safetensors").read_bytes() == (without / "model.safetensors").read_bytes()

@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -277,6 +278,96 @@ def test_a_fork_does_not_touch_what_its_parent_opened():
     assert tensor.read() == want and session.check(deep=True) == []
 
 
+def test_tensors_that_are_read_when_asked_for_belong_to_the_process():
+    """The parent has read one: its pool has threads, which the child lacks; the child must not wait for them."""
+    lazy = unshard.load_file(GOLDEN / "run/checkpoint-2", lazy=True)
+    kept = lazy["model.norm.weight"]
+    with unshard.safe_open(GOLDEN / "run/checkpoint-2") as f:
+        row = f.get_slice("model.embed_tokens.weight")
+        f.get_tensor("model.norm.weight")
+
+        def refused():
+            signal.alarm(20)  # instead of for ever
+            assert torch.equal(lazy["model.norm.weight"], kept)
+            for use in (lambda: lazy["model.embed_tokens.weight"], lambda: f.get_tensor("model.embed_tokens.weight"), lambda: row[0]):
+                with pytest.raises(ValueError, match=f"belongs to process {os.getppid()}"):
+                    use()
+
+        in_a_child(refused)
+
+
+def test_numbers_and_names_that_c_would_cut(run, tmp_path):
+    tensor = run.tensors("checkpoint-2")["model.embed_tokens.weight"]
+    for bad in ([1 << 64, 0], [-1, 0], [(1 << 64) + 1, 0]):
+        with pytest.raises(ValueError, match="is not a number from 0 to"):
+            tensor.read(bad, [1, 1])
+    with pytest.raises(ValueError, match="1 numbers for 2 dimensions"):
+        tensor.read([0], [1])
+    with run.file("weights/checkpoint-2/model.safetensors") as f:
+        for bad in (1 << 64, -1):
+            with pytest.raises(ValueError, match="is not a number from 0 to"):
+                f.preadinto(bytearray(4), bad)
+    for use in (run.stat, run.list, run.file, run.info, run.problems, run.check, run.tensors):
+        with pytest.raises(ValueError, match="embedded null byte"):
+            use("weights\0/checkpoint-2")
+    with pytest.raises(ValueError, match="embedded null byte"):
+        run.export("checkpoint-2", tmp_path / "out\0side")
+    with pytest.raises(ValueError, match="embedded null byte"):
+        unshard.open(f"{GOLDEN}/run\0/nowhere")
+    for name, value in (("mem_bytes", -1), ("settle_seconds", 1 << 32), ("mem_bytes", 1 << 64)):
+        with pytest.raises(ValueError, match=f"{name}={value} is out of range"):
+            unshard.open(GOLDEN / "run", **{name: value})
+
+
+def test_a_bool_is_no_row():
+    with unshard.safe_open(GOLDEN / "run/checkpoint-2") as f:
+        whole, part = f.get_tensor("model.embed_tokens.weight"), f.get_slice("model.embed_tokens.weight")
+        for index in (True, False, (True, 0), (slice(0, 2), True)):
+            assert torch.equal(part[index], whole[index]), index
+
+
+class Wrapped(torch.Tensor):
+    """Keeps its elements elsewhere: its own address is 0."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return cls(args[0].inner.detach()) if "detach" in str(func) else NotImplemented
+
+
+@pytest.mark.parametrize("what", ["tied", "transposed", "int view", "shifted", "wrapped", "meta"])
+def test_a_missing_name_is_filled_from_the_same_memory_alone(tmp_path, what):
+    from safetensors.torch import save_file
+    here = tmp_path / "model"
+    here.mkdir()
+    weight = torch.arange(9.0).reshape(3, 3)
+    save_file({"a": weight}, here / "model.safetensors")
+    (here / "config.json").write_text("{}")
+    both = torch.zeros(12)
+    own = {"tied": (both[:9].view(3, 3),) * 2, "transposed": (both[:9].view(3, 3), both[:9].view(3, 3).t()),
+           "int view": (both[:9].view(3, 3), both[:9].view(3, 3).view(torch.int32)),
+           "shifted": (both[:9].view(3, 3), both[3:].view(3, 3)),
+           "wrapped": (Wrapped(torch.zeros(3, 3)), Wrapped(torch.zeros(3, 3))),
+           "meta": (torch.zeros(3, 3, device="meta"), torch.zeros(3, 3, device="meta"))}[what]
+
+    class Model(torch.nn.Module):
+        def state_dict(self, *_, **__):
+            return dict(zip("ab", own))
+
+        def load_state_dict(self, found, strict=True, assign=False):
+            self.found = found
+
+    model = Model()
+    unshard.load_state_dict(model, here)
+    assert set(model.found) == ({"a", "b"} if what == "tied" else {"a"})
+
+
 def test_fsspec_goes_on_in_a_fork():
     from unshard.filesystem import UnshardFileSystem
     fs = UnshardFileSystem(GOLDEN)
@@ -442,6 +533,25 @@ def archive_of(folder):
     """The clone as `python -m build` packs it, before it builds the wheel from that."""
     import build_backend
     return folder / build_backend.build_sdist(folder)
+
+
+@pytest.mark.parametrize("cmake, needs, passes", [
+    ("exit 0", [], False),
+    ('[ -z "$PYTHONPATH" ]', [], False),  # pip's, outside the build's environment
+    ('[ -n "$PYTHONPATH" ]', [], True),  # pip's, inside it
+    ("exit 1", ["cmake>=3.20", "ninja"], None),
+    (None, ["cmake>=3.20", "ninja"], None),
+])
+def test_the_cmake_that_runs_is_called_and_else_asked_for(tmp_path, monkeypatch, cmake, needs, passes):
+    monkeypatch.syspath_prepend(ROOT / "python")
+    import build_backend
+    if cmake:
+        (tmp_path / "cmake").write_text(f"#!/bin/sh\n{cmake}\n")
+        (tmp_path / "cmake").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "/of/the/build")
+    assert build_backend.get_requires_for_build_wheel() == needs
+    assert passes is None or ("PYTHONPATH" in build_backend.environment()) == passes
 
 
 @pytest.mark.parametrize("source", [pytest.param(lambda _: ROOT, id="clone"),

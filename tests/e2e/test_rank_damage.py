@@ -41,6 +41,7 @@ ONE_DTYPE = ("; --repair OUT writes a copy with one dtype for all ranks where mo
 BACK = "; copy it back from the training machine"
 RENAMED = (": the mount shows the right data, a trainer that resumes from these files would load "
            "another rank's; rename the files back, or copy them again from the training machine")
+SAVED_AS = "{{O{0}}}: the file was saved as {{o{1}}}: it was renamed, or is another rank's" + AGAIN
 TWO_SAVES = (": the files are of two saves; copy this save's files again from the training "
              "machine, or resume from the checkpoint before it")
 
@@ -350,10 +351,18 @@ case("optimizer: swapped", VERL, lambda a: swap(optim(a, 0), optim(a, 2)),
 case("parts of flattened parameters: swapped", ORIG,
      lambda a: (swap(model(a, 0), model(a, 1)), swap(optim(a, 0), optim(a, 1))),
      [problem("{M0} is named rank 0, but its content is rank 1's (1 other file likewise)" + RENAMED),
+      problem(SAVED_AS.format(0, 1)), problem(SAVED_AS.format(1, 0))],
+     WEIGHTS)
+case("parts of flattened parameters: only the model's swapped", ORIG, lambda a: swap(model(a, 0), model(a, 1)),
+     [problem("{M0} is named rank 0, but its content is rank 1's (1 other file likewise)" + RENAMED),
       problem("the model's files record other ranks than their names say, so the order of "
               "the ranks' pieces of the optimizer is not known; rename them back, or copy them "
               "again from the training machine")],
      WEIGHTS)
+case("parts of flattened parameters: only the optimizer's swapped", ORIG, lambda a: swap(optim(a, 0), optim(a, 1)),
+     [problem(SAVED_AS.format(0, 1)), problem(SAVED_AS.format(1, 0))], WEIGHTS)
+case("flat units: only the optimizer's swapped", FLAT, lambda a: swap(optim(a, 0), optim(a, 1)),
+     [problem(SAVED_AS.format(0, 1)), problem(SAVED_AS.format(1, 0))], WEIGHTS)
 case("one file twice", EASY, lambda a: shutil.copy(model(a, 0), model(a, 1)),
      [problem("{M1} was written by rank 0, as {m0} was: rank 1's own file is missing" + BACK)],
      NOTHING)

@@ -614,6 +614,25 @@ def test_what_does_not_help_is_removed(command, ranks, tmp_path):
     assert path.name in text and "not sound either" in text
 
 
+@pytest.mark.parametrize("umask,folder,file", [(0o022, 0o750, 0o640), (0o077, 0o700, 0o600)])
+def test_modes_are_the_sources_less_the_umask(command, ranks, tmp_path, umask, folder, file):
+    path = ranks / "optim_world_size_2_rank_1.pt"
+    state = load(path)
+    state["state"][0]["exp_avg"] = retyped(state["state"][0]["exp_avg"], torch.bfloat16)
+    torch.save(state, path)
+    for at in [ranks.parent.parent, *ranks.parent.parent.rglob("*")]:
+        at.chmod(0o750 if at.is_dir() else 0o640)
+    before = os.umask(umask)
+    try:
+        assert repair(command, ranks.parent.parent, tmp_path / "out")["repaired"]
+    finally:
+        os.umask(before)
+    modes = {at.is_dir(): set() for at in (tmp_path / "out").rglob("*")}
+    for at in [tmp_path / "out", *(tmp_path / "out").rglob("*")]:
+        modes[at.is_dir()].add(at.stat().st_mode & 0o777)
+    assert modes == {True: {folder}, False: {file}}
+
+
 def test_links_and_empty_directories_are_copied(command, ranks, tmp_path):
     add_stale(ranks, *STALE)
     (ranks / "huggingface/none").mkdir(parents=True)

@@ -44,12 +44,10 @@ class Place:
 
     def __init__(self, made, base):
         self.base, self.mnt = base, base / "mnt"
-        self.source = made("g2", "z2-fp16").parents[1]
-        for launch in ("e2", "g2", "h2"):
-            made(launch, "z2-bf16")
+        self.sources = {launch: made(launch, "z2-bf16").parent for launch in ("e2", "g2", "h2")}
 
     def saved(self, launch, case, what, step=None):
-        folder = self.source / launch / case
+        folder = self.sources[launch] / case
         return trees.tensors(folder / (f"{what}-{step}.safetensors" if step else f"{what}.safetensors"))
 
     def view(self, view, launch, case, tag=TAG):
@@ -68,8 +66,7 @@ class Place:
 def place(made, tmp_path_factory):
     p = Place(made, tmp_path_factory.mktemp("zero"))
     convert(p)
-    sources = {launch: p.source / launch for launch in ("e2", "g2", "h2")}
-    sources["universal"] = p.base / "universal"
+    sources = {**p.sources, "universal": p.base / "universal"}
     try:
         for name, source in sources.items():
             (p.mnt / name).mkdir(parents=True)
@@ -88,7 +85,7 @@ def convert(p):
     for case in ("z2-bf16", "z3-bf16", "z2-bf16-roundrobin"):
         run = p.base / "universal" / case / "run"
         run.mkdir(parents=True)
-        arguments += [p.source / "e2" / case / "run" / TAG, run / f"{TAG}_universal"]
+        arguments += [p.sources["e2"] / case / "run" / TAG, run / f"{TAG}_universal"]
     done = subprocess.run([sys.executable, "-c", CONVERT, *map(str, arguments)], text=True,
                           capture_output=True, timeout=conftest.LONGEST_S, env={**os.environ, "DS_ACCELERATOR": "cpu"})
     assert done.returncode == 0, done.stderr[-4000:]
@@ -98,7 +95,7 @@ def resume(p):
     spec = [[c, "trainer", "untied" if "untied" in c else "tied", p.view("full", "h2", c)]
             for c in TRAINERS]
     spec += [[c, "accelerate", "tied", p.view("full", "h2", c)] for c in ACCELERATE]
-    spec += [[f"oracle-{c}", "oracle", "tied", p.source / "h2" / c] for c in ("z2-bf16", "z3-fp32")]
+    spec += [[f"oracle-{c}", "oracle", "tied", p.sources["h2"] / c] for c in ("z2-bf16", "z3-fp32")]
     spec += [[f"{launch}-{c}", "engine", "numbered" if "numbered" in c else "adamw",
               p.view("full", launch, c)] for launch, c in [*ENGINES, ("g2", "z2-bf16-roundrobin")]]
     spec += [[f"universal-{c}", "engine", "adamw", p.view("full", "universal", c, f"{TAG}_universal")]
@@ -173,7 +170,7 @@ def test_fp32_is_the_master_and_says_where_not(place, case):
 @pytest.mark.parametrize("case", ["z0-bf16", "z1-bf16-untied", "z2-bf16", "z2-fp32",
                                   "z3-bf16-gathered"])
 def test_weights_are_those_that_the_trainer_saved_beside(place, case):
-    beside = place.source / "h2" / case / "run/checkpoint-2/model.safetensors"
+    beside = place.sources["h2"] / case / "run/checkpoint-2/model.safetensors"
     trees.assert_same(trees.weights(place.view("weights", "h2", case)),
                       untied(trees.tensors(beside), case))
 
@@ -290,7 +287,7 @@ def test_parameters_that_were_dealt_out_are_numbered_as_before(place, tmp_path, 
     _, got = place.resumed("g2-z2-bf16-roundrobin")
     live = place.saved("g2", "z2-bf16-roundrobin", "live")
     trees.assert_same({n: got[n].to(t.dtype) for n, t in live.items()}, live)
-    want = merged_by_deepspeed(place.source / "g2/z2-bf16-roundrobin/run", state, tmp_path / "run")
+    want = merged_by_deepspeed(place.sources["g2"] / "z2-bf16-roundrobin/run", state, tmp_path / "run")
     got = {n.split("|")[0]: t for n, t in got.items() if n.endswith(f"|{state}")}
     assert len(got) == 14
     trees.assert_same(got, {n: want[n] for n in got})
@@ -334,7 +331,7 @@ def test_every_tag_is_a_checkpoint(place, mount):
     for tag, where in (("global_step2", "z1-fp32-tags/2"), (TAG, "z1-fp32-tags")):
         got = trees.weights(place.view("weights", "g2", "z1-fp32-tags", tag))
         trees.assert_same(got, place.saved("g2", where, "live"))
-    m = mount(place.source / "g2/z1-fp32-tags/run")
+    m = mount(place.sources["g2"] / "z1-fp32-tags/run")
     assert sorted(os.listdir(m / "weights")) == ["global_step2", TAG, "latest", "zero_to_fp32.py",
                                                  "zero_to_torch.py"]
 
@@ -347,7 +344,7 @@ def test_every_tag_is_a_checkpoint(place, mount):
 def test_what_cannot_be_had_is_said(place, command, case, view, words):
     launch = "e2" if "elastic" in case else "g2"
     tag = "global_step2" if "pipe" in case else TAG
-    shown = json.loads(command("show", "--json", place.source / launch / case / "run" / tag).stdout)
+    shown = json.loads(command("show", "--json", place.sources[launch] / case / "run" / tag).stdout)
     assert shown["info"]["views"][view]["usage"] is None
     assert words in shown["info"]["views"][view]["why"]
     assert not place.view(view, launch, case, tag).exists()
@@ -361,6 +358,6 @@ def test_what_cannot_be_had_is_said(place, command, case, view, words):
     ("g2", "z2-fp16", "full", "model.load_state_dict(torch.load(")])
 def test_the_line_to_write(place, command, launch, case, view, line):
     folder = place.view(view, launch, case)
-    source = place.source / launch / folder.relative_to(place.mnt / launch / view)
+    source = place.sources[launch] / folder.relative_to(place.mnt / launch / view)
     shown = json.loads(command("show", "--json", source).stdout)
     assert shown["info"]["views"][view]["usage"].startswith(line)

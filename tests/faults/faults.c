@@ -122,8 +122,7 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *ctx)
 		return 0;
 	for (i = 0; i < info->dlpi_phnum; i++) {
 		start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-		if (info->dlpi_phdr[i].p_type == PT_LOAD &&
-		    object->at - start < info->dlpi_phdr[i].p_memsz)
+		if (info->dlpi_phdr[i].p_type == PT_LOAD && object->at - start < info->dlpi_phdr[i].p_memsz)
 			object->found = true;
 	}
 	return object->found;
@@ -156,8 +155,7 @@ static bool is_struck(enum faults_call call, int dir, const char *path, void *ca
 {
 	uint64_t n;
 
-	if (!process_is_meant() || !caller_is_meant(caller) ||
-	    (has_path(call) && !path_is_meant(dir, path)))
+	if (!process_is_meant() || !caller_is_meant(caller) || (has_path(call) && !path_is_meant(dir, path)))
 		return false;
 	__atomic_add_fetch(&plan->count[call], 1, __ATOMIC_RELAXED);
 	if (!(plan->calls & 1u << call))
@@ -194,8 +192,8 @@ static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *unus
 static __thread bool inside; /* in here, or in what bears no failure: nothing is counted */
 
 /* What becomes of a call: true = it fails with *error, which may be a short count for who can. */
-static __attribute__((noinline)) bool strikes(enum faults_call call, int dir, const char *path,
-					      void *caller, int *error)
+static __attribute__((noinline)) bool strikes(enum faults_call call, int dir, const char *path, void *caller,
+					      int *error)
 {
 	int saved = errno;
 	bool struck = false;
@@ -219,30 +217,29 @@ static __attribute__((noinline)) bool strikes(enum faults_call call, int dir, co
 	return struck;
 }
 
-#define STRIKES(call, dir, path, error)                                                            \
-	(is_armed() && strikes(call, dir, path, __builtin_return_address(0), error))
+#define STRIKES(call, dir, path, error) (is_armed() && strikes(call, dir, path, __builtin_return_address(0), error))
 
 /* Fail as libc does, -1 and errno. */
-#define FAIL_IF(call, dir, path)                                                                   \
-	do {                                                                                       \
-		int fail_error;                                                                    \
-		if (STRIKES(call, dir, path, &fail_error)) {                                       \
-			errno = fail_error;                                                        \
-			return -1;                                                                 \
-		}                                                                                  \
+#define FAIL_IF(call, dir, path)                             \
+	do {                                                 \
+		int fail_error;                              \
+		if (STRIKES(call, dir, path, &fail_error)) { \
+			errno = fail_error;                  \
+			return -1;                           \
+		}                                            \
 	} while (0)
 
 /* The same for one that moves bytes: *len is 1 where it is to come short. */
-#define FAIL_OR_SHORTEN(call, fd, len)                                                             \
-	do {                                                                                       \
-		int fail_error;                                                                    \
-		if (STRIKES(call, fd, NULL, &fail_error)) {                                        \
-			if (plan->action != FAULTS_SHORT || len == 0) {                            \
-				errno = fail_error;                                                \
-				return -1;                                                         \
-			}                                                                          \
-			len = 1;                                                                   \
-		}                                                                                  \
+#define FAIL_OR_SHORTEN(call, fd, len)                                  \
+	do {                                                            \
+		int fail_error;                                         \
+		if (STRIKES(call, fd, NULL, &fail_error)) {             \
+			if (plan->action != FAULTS_SHORT || len == 0) { \
+				errno = fail_error;                     \
+				return -1;                              \
+			}                                               \
+			len = 1;                                        \
+		}                                                       \
 	} while (0)
 
 /* -- the plan -- */
@@ -296,27 +293,27 @@ static mode_t mode_of(int flags, va_list ap)
 }
 
 /* Both names of a function, of which one or the other is used by who was built with 64-bit offsets. */
-#define OPEN(name)                                                                                 \
-	EXPORT int name(const char *path, int flags, ...)                                          \
-	{                                                                                          \
-		va_list ap;                                                                        \
-		mode_t mode;                                                                       \
-		va_start(ap, flags);                                                               \
-		mode = mode_of(flags, ap);                                                         \
-		va_end(ap);                                                                        \
-		FAIL_IF(flags &O_PATH ? FAULTS_STAT : FAULTS_OPEN, AT_FDCWD, path);                \
-		return REAL(name)(path, flags, mode);                                              \
+#define OPEN(name)                                                                  \
+	EXPORT int name(const char *path, int flags, ...)                           \
+	{                                                                           \
+		va_list ap;                                                         \
+		mode_t mode;                                                        \
+		va_start(ap, flags);                                                \
+		mode = mode_of(flags, ap);                                          \
+		va_end(ap);                                                         \
+		FAIL_IF(flags &O_PATH ? FAULTS_STAT : FAULTS_OPEN, AT_FDCWD, path); \
+		return REAL(name)(path, flags, mode);                               \
 	}
-#define OPENAT(name)                                                                               \
-	EXPORT int name(int dir, const char *path, int flags, ...)                                 \
-	{                                                                                          \
-		va_list ap;                                                                        \
-		mode_t mode;                                                                       \
-		va_start(ap, flags);                                                               \
-		mode = mode_of(flags, ap);                                                         \
-		va_end(ap);                                                                        \
-		FAIL_IF(flags &O_PATH ? FAULTS_STAT : FAULTS_OPEN, dir, path);                     \
-		return REAL(name)(dir, path, flags, mode);                                         \
+#define OPENAT(name)                                                           \
+	EXPORT int name(int dir, const char *path, int flags, ...)             \
+	{                                                                      \
+		va_list ap;                                                    \
+		mode_t mode;                                                   \
+		va_start(ap, flags);                                           \
+		mode = mode_of(flags, ap);                                     \
+		va_end(ap);                                                    \
+		FAIL_IF(flags &O_PATH ? FAULTS_STAT : FAULTS_OPEN, dir, path); \
+		return REAL(name)(dir, path, flags, mode);                     \
 	}
 
 #undef open
@@ -326,8 +323,7 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 
-static FILE *open_file(FILE *(*real)(const char *, const char *), const char *path,
-		       const char *mode, void *caller)
+static FILE *open_file(FILE *(*real)(const char *, const char *), const char *path, const char *mode, void *caller)
 {
 	int error;
 
@@ -377,30 +373,30 @@ EXPORT long syscall(long number, ...)
 		v[i] = va_arg(ap, long);
 	va_end(ap);
 	if (number == SYS_openat2)
-		FAIL_IF(((const struct open_how *)v[2])->flags & O_PATH ? FAULTS_STAT : FAULTS_OPEN,
-			(int)v[0], (const char *)v[1]);
+		FAIL_IF(((const struct open_how *)v[2])->flags & O_PATH ? FAULTS_STAT : FAULTS_OPEN, (int)v[0],
+			(const char *)v[1]);
 	return REAL(syscall)(number, v[0], v[1], v[2], v[3], v[4], v[5]);
 }
 
 /* -- stat -- */
 
-#define STAT(name, type)                                                                           \
-	EXPORT int name(const char *path, struct type *out)                                        \
-	{                                                                                          \
-		FAIL_IF(FAULTS_STAT, AT_FDCWD, path);                                              \
-		return REAL(name)(path, out);                                                      \
+#define STAT(name, type)                                    \
+	EXPORT int name(const char *path, struct type *out) \
+	{                                                   \
+		FAIL_IF(FAULTS_STAT, AT_FDCWD, path);       \
+		return REAL(name)(path, out);               \
 	}
-#define FSTAT(name, type)                                                                          \
-	EXPORT int name(int fd, struct type *out)                                                  \
-	{                                                                                          \
-		FAIL_IF(FAULTS_STAT, fd, NULL);                                                    \
-		return REAL(name)(fd, out);                                                        \
+#define FSTAT(name, type)                         \
+	EXPORT int name(int fd, struct type *out) \
+	{                                         \
+		FAIL_IF(FAULTS_STAT, fd, NULL);   \
+		return REAL(name)(fd, out);       \
 	}
-#define FSTATAT(name, type)                                                                        \
-	EXPORT int name(int dir, const char *path, struct type *out, int flags)                    \
-	{                                                                                          \
-		FAIL_IF(FAULTS_STAT, dir, path);                                                   \
-		return REAL(name)(dir, path, out, flags);                                          \
+#define FSTATAT(name, type)                                                     \
+	EXPORT int name(int dir, const char *path, struct type *out, int flags) \
+	{                                                                       \
+		FAIL_IF(FAULTS_STAT, dir, path);                                \
+		return REAL(name)(dir, path, out, flags);                       \
 	}
 
 STAT(stat, stat)
@@ -574,8 +570,7 @@ EXPORT ssize_t splice(int from, off64_t *from_off, int to, off64_t *to_off, size
 	return REAL(splice)(from, from_off, to, to_off, len, flags);
 }
 
-EXPORT ssize_t copy_file_range(int from, off64_t *from_off, int to, off64_t *to_off, size_t len,
-			       unsigned flags)
+EXPORT ssize_t copy_file_range(int from, off64_t *from_off, int to, off64_t *to_off, size_t len, unsigned flags)
 {
 	FAIL_OR_SHORTEN(FAULTS_WRITE, to, len);
 	return REAL(copy_file_range)(from, from_off, to, to_off, len, flags);
@@ -711,17 +706,17 @@ static bool is_lock(int command, const struct flock *lock)
 	}
 }
 
-#define FCNTL(name)                                                                                \
-	EXPORT int name(int fd, int command, ...)                                                  \
-	{                                                                                          \
-		va_list ap;                                                                        \
-		void *argument;                                                                    \
-		va_start(ap, command);                                                             \
-		argument = va_arg(ap, void *);                                                     \
-		va_end(ap);                                                                        \
-		if (is_lock(command, argument))                                                    \
-			FAIL_IF(FAULTS_LOCK, fd, NULL);                                            \
-		return REAL(name)(fd, command, argument);                                          \
+#define FCNTL(name)                                       \
+	EXPORT int name(int fd, int command, ...)         \
+	{                                                 \
+		va_list ap;                               \
+		void *argument;                           \
+		va_start(ap, command);                    \
+		argument = va_arg(ap, void *);            \
+		va_end(ap);                               \
+		if (is_lock(command, argument))           \
+			FAIL_IF(FAULTS_LOCK, fd, NULL);   \
+		return REAL(name)(fd, command, argument); \
 	}
 
 #undef fcntl
@@ -731,13 +726,13 @@ FCNTL(fcntl64)
 /* -- memory -- */
 
 /* A plan may not say which error: there is but one. */
-#define NO_MEMORY_IF()                                                                             \
-	do {                                                                                       \
-		int fail_error;                                                                    \
-		if (STRIKES(FAULTS_MALLOC, -1, NULL, &fail_error)) {                               \
-			errno = ENOMEM;                                                            \
-			return NULL;                                                               \
-		}                                                                                  \
+#define NO_MEMORY_IF()                                               \
+	do {                                                         \
+		int fail_error;                                      \
+		if (STRIKES(FAULTS_MALLOC, -1, NULL, &fail_error)) { \
+			errno = ENOMEM;                              \
+			return NULL;                                 \
+		}                                                    \
 	} while (0)
 
 EXPORT void *malloc(size_t size)
@@ -798,8 +793,7 @@ EXPORT int posix_memalign(void **out, size_t align, size_t size)
 	return REAL(posix_memalign)(out, align, size);
 }
 
-EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-			  void *ctx)
+EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *ctx)
 {
 	int error;
 
@@ -814,8 +808,7 @@ EXPORT int clock_gettime(clockid_t clock, struct timespec *out)
 {
 	int code = REAL(clock_gettime)(clock, out);
 
-	if (code == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC) &&
-	    process_is_meant())
+	if (code == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC) && process_is_meant())
 		out->tv_sec += plan->later_s + (clock == CLOCK_REALTIME ? plan->wall_s : 0);
 	return code;
 }
@@ -838,8 +831,7 @@ EXPORT int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, 
 	return REAL(pthread_cond_clockwait)(cond, mutex, clock, &really);
 }
 
-EXPORT int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-				  const struct timespec *until)
+EXPORT int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until)
 {
 	struct timespec really = *until;
 
@@ -858,13 +850,13 @@ static bool is_within(void *caller, void *function)
 	return dladdr(caller, &from) && dladdr(function, &of) && from.dli_fbase == of.dli_fbase;
 }
 
-#define SQLITE_FAIL_IF(function)                                                                   \
-	do {                                                                                       \
-		void *fail_of = (void *)(uintptr_t)(function);                                     \
-		int fail_error;                                                                    \
-		if (is_armed() && !is_within(__builtin_return_address(0), fail_of) &&              \
-		    STRIKES(FAULTS_SQLITE, -1, NULL, &fail_error))                                 \
-			return fail_error;                                                         \
+#define SQLITE_FAIL_IF(function)                                                      \
+	do {                                                                          \
+		void *fail_of = (void *)(uintptr_t)(function);                        \
+		int fail_error;                                                       \
+		if (is_armed() && !is_within(__builtin_return_address(0), fail_of) && \
+		    STRIKES(FAULTS_SQLITE, -1, NULL, &fail_error))                    \
+			return fail_error;                                            \
 	} while (0)
 
 EXPORT int sqlite3_open_v2(const char *path, sqlite3 **out, int flags, const char *vfs)
@@ -888,8 +880,7 @@ EXPORT int sqlite3_step(sqlite3_stmt *statement)
 	return REAL(sqlite3_step)(statement);
 }
 
-EXPORT int sqlite3_exec(sqlite3 *db, const char *sql, int (*row)(void *, int, char **, char **),
-			void *ctx, char **text)
+EXPORT int sqlite3_exec(sqlite3 *db, const char *sql, int (*row)(void *, int, char **, char **), void *ctx, char **text)
 {
 	SQLITE_FAIL_IF(REAL(sqlite3_exec));
 	return REAL(sqlite3_exec)(db, sql, row, ctx, text);

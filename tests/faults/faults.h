@@ -54,15 +54,14 @@ struct faults_plan {
 	uint32_t unused;
 	int64_t later_s;              /* added to what its clocks say, whether armed or not */
 	int64_t wall_s;               /* added to what the wall clock says: somebody has set it. Deadlines
-				       * that were made by it stay as they are */
+			 * that were made by it stay as they are */
 	uint64_t nth;                 /* the first is 1; 0 = each one */
 	uint64_t seen;                /* calls that were to be counted, since it was armed */
 	uint64_t struck;              /* those that failed, were held .. */
 	uint64_t count[FAULTS_CALLS]; /* of every kind, whatever `calls` says, since it was armed */
 	char path[256]; /* on files whose absolute name contains this; "" = any. Memory, threads and
-			    * SQLite's calls have none: they are not asked for it */
-	char library
-		[64]; /* made by the library or program of such a name ("libsqlite3"); "" = any */
+			 * SQLite's calls have none: they are not asked for it */
+	char library[64]; /* made by the library or program of such a name ("libsqlite3"); "" = any */
 	char program[32]; /* by a program of this name; "" = any */
 };
 

@@ -52,8 +52,8 @@ static int op_readlink(const char *path, char *target, size_t size)
 	return 0;
 }
 
-static int op_readdir(const char *path, void *to, fuse_fill_dir_t fill, off_t off,
-		      struct fuse_file_info *fi, enum fuse_readdir_flags flags)
+static int op_readdir(const char *path, void *to, fuse_fill_dir_t fill, off_t off, struct fuse_file_info *fi,
+		      enum fuse_readdir_flags flags)
 {
 	int fd = openat(source, below(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);

@@ -1,5 +1,5 @@
 """A tiny model of each family whose published tensor names are known: (model_type, class, config). With them
-tests/names/generate.py writes lib/files/published_table.c, and tests/e2e/test_names.py compares mounts with
+tests/names/generate.py writes lib/names/published_table.c, and tests/e2e/test_names.py compares mounts with
 save_pretrained. No dimension equals another that it could be taken for."""
 
 import transformers as T

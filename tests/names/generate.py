@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes lib/files/published_table.c from the installed transformers: generate.py [--check]
+"""Writes lib/names/published_table.c from the installed transformers: generate.py [--check]
 
 For a tiny model of each family (families.py) every element of every tensor is numbered, transformers' own
 revert_weight_conversion (which save_pretrained calls) is applied, and the rules are read off the numbers. Fails
@@ -21,7 +21,7 @@ from transformers.core_model_loading import Transpose, WeightConverter, revert_w
 
 import families
 
-TABLE = Path(__file__).parents[2] / "lib/files/published_table.c"
+TABLE = Path(__file__).parents[2] / "lib/names/published_table.c"
 
 
 def numbered(model):
@@ -213,7 +213,7 @@ def table(read):
         rows.append(f'\t{{ "{family}", {", ".join(row)} }},\n')
     return f"""/* Written by tests/names/generate.py from transformers {transformers.__version__}: do not edit. */
 /* clang-format off */
-#include "files/published_table.h"
+#include "names/published_table.h"
 
 #include <stddef.h>
 

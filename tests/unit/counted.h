@@ -12,13 +12,13 @@
 
 static _Atomic unsigned counted; /* calls so far */
 
-#define COUNTED(type, name, params, args)          \
-	type __real_##name params;                 \
-	type __wrap_##name params;                 \
-	type __wrap_##name params                  \
-	{                                          \
-		atomic_fetch_add(&counted, 1);     \
-		return __real_##name args;         \
+#define COUNTED(type, name, params, args)      \
+	type __real_##name params;             \
+	type __wrap_##name params;             \
+	type __wrap_##name params              \
+	{                                      \
+		atomic_fetch_add(&counted, 1); \
+		return __real_##name args;     \
 	}
 
 COUNTED(int, statx, (int dir, const char *name, int flags, unsigned mask, struct statx *st),

@@ -18,13 +18,17 @@ BELOW = {
     "model": {"base", "io", "wire"},
 }
 NOUNS = {"base", "io", "wire", "model"}
-BELOW.update({folder: NOUNS for folder in ("engine", "store", "files")})
+BELOW.update({folder: NOUNS for folder in ("engine", "store", "names")})
+BELOW["verify"] = NOUNS | {"engine"}
+BELOW["files"] = NOUNS | {"names"}
 FAMILIES = {"dcp", "zero", "ranks"}  # one folder, one framework's shards; they never see each other
-BELOW.update({folder: NOUNS | {"files"} for folder in FAMILIES})
+BELOW.update({folder: NOUNS | {"names", "files"} for folder in FAMILIES})
+BELOW["megatron"] = BELOW["dcp"] | {"dcp"}  # its shards are a DCP directory's
+FAMILIES.add("megatron")
 BELOW["parallel"] = NOUNS  # how a model was cut before a family cut it again
 BELOW["zero"] = BELOW["zero"] | {"parallel"}
-BELOW.update({folder: NOUNS | {"files"} | FAMILIES for folder in ("formats", "views")})
-BELOW["facts"] = NOUNS | {"engine", "store", "files"}
+BELOW.update({folder: NOUNS | {"names", "files"} | FAMILIES for folder in ("formats", "views")})
+BELOW["facts"] = NOUNS | {"engine", "store", "names", "files", "megatron"}
 BELOW["examine"] = NOUNS | {"store", "facts", "formats"}
 BELOW["api"] = set(BELOW)
 BELOW["session"] = set(BELOW)
@@ -33,6 +37,12 @@ BELOW["out"] = {"base", "io"}  # what is written: for rooms above the paths, whi
 ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair", "export")  # each sees session and paths, none another
 BELOW.update({folder: set(BELOW) for folder in ABOVE})
 BELOW["device"] = {"base", "api", "model", "tensors"}  # where a tensor's bytes come from is not its concern
+# What a room shows to others; the rest is for itself and for the rooms named here.
+SHOWS = {
+    "engine": ({"engine.h", "cast.h", "streams.h", "behind.h"}, {"verify"}),
+    "verify": ({"verify.h"}, set()),
+    "store": ({"store.h", "store_link.h", "catalog_memo.h"}, set()),
+}
 PUBLIC = "unshard.h"
 PUBLISHES = ("api", "session", "paths", "device") + ABOVE
 ALONE = {"formats": "format.h", "views": "view.h"}  # one file, one thing: all they share is this
@@ -72,11 +82,18 @@ def lib_problem(path, included):
         return "there is no such file in lib"
     if folder not in BELOW or target not in BELOW:
         return "a folder that ARCHITECTURE.md does not know"
+    if target == folder and folder == "zero" and "/read/" in path and "/write/" in included:
+        return "what reads ZeRO's files sees nothing of what writes them"
+    if target == folder and folder == "zero" and path.count(os.sep) == 2 and included.count("/") == 2:
+        return "the arithmetic of both sees neither reading nor writing"
     if target == folder:
         if folder in ALONE and os.path.basename(included) != ALONE[folder]:
             stem = os.path.splitext(os.path.basename(path))[0].split("_")[0]
             return None if own_thing(stem, included) else f"{folder} never see each other"
         return None
+    shown, friends = SHOWS.get(target, ({os.path.basename(included)}, set()))
+    if os.path.basename(included) not in shown and folder not in friends:
+        return f"{target} keeps this header to itself"
     return None if target in BELOW[folder] else f"{folder} may not see {target}"
 
 

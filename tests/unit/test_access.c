@@ -34,17 +34,13 @@ static void check_two(const struct uns_stat *a, const struct uns_stat *b, const 
 	for (u.uid = 0; u.uid < N_USERS; u.uid++) {
 		for (u.groups = 0; u.groups < 1 << N_GROUPS; u.groups++) {
 			if (may(&u, access.uid, access.gid, access.mode, 4) &&
-			    !(may(&u, a->uid, a->gid, a->mode, 4) &&
-			      may(&u, b->uid, b->gid, b->mode, 4)))
-				fail_msg("%u/%u %o and %u/%u %o give %o to user %u in %x", a->uid,
-					 a->gid, a->mode, b->uid, b->gid, b->mode, access.mode,
-					 u.uid, u.groups);
+			    !(may(&u, a->uid, a->gid, a->mode, 4) && may(&u, b->uid, b->gid, b->mode, 4)))
+				fail_msg("%u/%u %o and %u/%u %o give %o to user %u in %x", a->uid, a->gid, a->mode,
+					 b->uid, b->gid, b->mode, access.mode, u.uid, u.groups);
 			if (may(&u, through.uid, through.gid, through.mode, 4) &&
-			    !(may(&u, a->uid, a->gid, a->mode, 4) &&
-			      may(&u, dir->uid, dir->gid, dir->mode, 1)))
-				fail_msg("%u/%u %o through %u/%u %o gives %o to user %u in %x",
-					 a->uid, a->gid, a->mode, dir->uid, dir->gid, dir->mode,
-					 through.mode, u.uid, u.groups);
+			    !(may(&u, a->uid, a->gid, a->mode, 4) && may(&u, dir->uid, dir->gid, dir->mode, 1)))
+				fail_msg("%u/%u %o through %u/%u %o gives %o to user %u in %x", a->uid, a->gid, a->mode,
+					 dir->uid, dir->gid, dir->mode, through.mode, u.uid, u.groups);
 		}
 	}
 }

@@ -231,7 +231,8 @@ static int teardown(void **state)
 	(void)state;
 	uns_ahead_free(ahead);
 	if (ahead)
-		assert_int_equal(atomic_load(&threads_gone), threads_made); /* the process may end, the library be unloaded */
+		assert_int_equal(atomic_load(&threads_gone),
+				 threads_made); /* the process may end, the library be unloaded */
 	wait_until_nothing_is_left();
 	for (i = 0; i < FILES; i++) {
 		close(fd[i]);
@@ -422,7 +423,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(asks_for_each_byte_once_and_in_order, setup, teardown),
-		cmocka_unit_test_setup_teardown(asks_by_the_readers_description_where_it_gets_no_other, setup, teardown),
+		cmocka_unit_test_setup_teardown(asks_by_the_readers_description_where_it_gets_no_other, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(a_storage_that_hangs_holds_nobody_up, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_end_does_not_wait_for_storage_that_hangs, setup, teardown),
 		cmocka_unit_test_setup_teardown(forgets_what_a_reader_wants_no_more, setup, teardown),

@@ -76,7 +76,9 @@ static struct uns_layout layout;
 
 static void add_shard(uint64_t i)
 {
-	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .rank = (int32_t)i, .offset_bytes = HEADER,
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
+				   .rank = (int32_t)i,
+				   .offset_bytes = HEADER,
 				   .length_bytes = SHARD,
 				   .box = &(struct uns_box){ 1, { i * SHARD }, { SHARD } } };
 	char name[32], path[128];
@@ -96,8 +98,14 @@ static int setup(void **state)
 {
 	struct uns_engine_options options = { .n_threads = 1 };
 	struct uns_layout_builder b = { .arena = &arena };
-	struct uns_tensor t = { .name = "w", .key = "w", .root = "", .dtype = UNS_U8, .group = -1,
-				.position = -1, .alias_of = UNS_NONE, .shape = { .n = 1, .dim = { SIZE } } };
+	struct uns_tensor t = { .name = "w",
+				.key = "w",
+				.root = "",
+				.dtype = UNS_U8,
+				.group = -1,
+				.position = -1,
+				.alias_of = UNS_NONE,
+				.shape = { .n = 1, .dim = { SIZE } } };
 	uint32_t id;
 	uint64_t i;
 
@@ -229,8 +237,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(all_go_behind_one_reader, setup, teardown),
 		cmocka_unit_test_setup_teardown(all_go_when_workers_have_read_their_shares, setup, teardown),
-		cmocka_unit_test_setup_teardown(what_is_read_here_and_there_takes_no_neighbours_along, setup,
-						teardown),
+		cmocka_unit_test_setup_teardown(what_is_read_here_and_there_takes_no_neighbours_along, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_read_again_and_again_is_all_that_goes, setup, teardown),
 	};
 

@@ -10,7 +10,10 @@
 #include "model/box.h"
 #include "model/box_pool.h"
 
-#define SHAPE(...) { .n = sizeof((uint64_t[]){ __VA_ARGS__ }) / 8, .dim = { __VA_ARGS__ } }
+#define SHAPE(...)                                                                   \
+	{                                                                            \
+		.n = sizeof((uint64_t[]){ __VA_ARGS__ }) / 8, .dim = { __VA_ARGS__ } \
+	}
 
 static void checks_shapes(void **state)
 {
@@ -38,8 +41,7 @@ static void checks_shapes(void **state)
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct uns_err err = { 0 };
 
-		assert_int_equal(uns_shape_check(&cases[i].shape, cases[i].dtype, &err),
-				 cases[i].code);
+		assert_int_equal(uns_shape_check(&cases[i].shape, cases[i].dtype, &err), cases[i].code);
 		if (cases[i].says)
 			assert_non_null(strstr(err.text, cases[i].says));
 	}
@@ -52,11 +54,8 @@ static void writes_shapes(void **state)
 		size_t size;
 		const char *text;
 	} cases[] = {
-		{ { .n = 0 }, 20, "[]" },
-		{ SHAPE(2), 20, "[2]" },
-		{ SHAPE(2, 30), 20, "[2, 30]" },
-		{ SHAPE(2, 30), 5, "[2, " },
-		{ SHAPE(2, 30), 1, "" },
+		{ { .n = 0 }, 20, "[]" },    { SHAPE(2), 20, "[2]" }, { SHAPE(2, 30), 20, "[2, 30]" },
+		{ SHAPE(2, 30), 5, "[2, " }, { SHAPE(2, 30), 1, "" },
 	};
 	char buf[20];
 	size_t i;
@@ -64,8 +63,7 @@ static void writes_shapes(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		memset(buf, 'x', sizeof(buf));
-		assert_string_equal(uns_shape_text(&cases[i].shape, buf, cases[i].size),
-				    cases[i].text);
+		assert_string_equal(uns_shape_text(&cases[i].shape, buf, cases[i].size), cases[i].text);
 	}
 }
 
@@ -183,7 +181,8 @@ static void keeps_equal_boxes_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(checks_shapes),	cmocka_unit_test(writes_shapes),
+		cmocka_unit_test(checks_shapes),
+		cmocka_unit_test(writes_shapes),
 		cmocka_unit_test(knows_inside_and_overlap),
 		cmocka_unit_test(cuts_boxes_into_runs),
 		cmocka_unit_test(runs_hold_the_boxes_elements),

@@ -167,11 +167,8 @@ static const struct input {
 	const char *front, *each, *back;
 	size_t n_front, n_each, n_back;
 } inputs[] = {
-#define IN(name, parse, front, each, back)                                                         \
-	{                                                                                          \
-		name, parse, front, each, back, sizeof(front) - 1, sizeof(each) - 1,               \
-			sizeof(back) - 1                                                           \
-	}
+#define IN(name, parse, front, each, back) \
+	{ name, parse, front, each, back, sizeof(front) - 1, sizeof(each) - 1, sizeof(back) - 1 }
 	IN("empty dicts", pickle, "\x80\2", "}", "."),
 	IN("empty lists", pickle, "\x80\2", "]", "."),
 	IN("empty dicts of metadata", dcp_metadata, "\x80\2", "}", "."),
@@ -193,8 +190,7 @@ static const struct input {
 	IN("names put again", traced_pickle, "\x80\2(ca\nb\nq\1", "q\2", "t."),
 	IN("calls", pickle, "\x80\2ca\nb\nq\1(", "h\1)R", "t."),
 	IN("dicts of pairs", pickle, "\x80\2ccollections\nOrderedDict\nq\1(", "h\1]\x85R", "t."),
-	IN("keys of metadata", dcp_metadata, "\x80\2}(",
-	   CLASS ")\x81}(X\6\0\0\0offsetJ" NUMBER "ubN", "u."),
+	IN("keys of metadata", dcp_metadata, "\x80\2}(", CLASS ")\x81}(X\6\0\0\0offsetJ" NUMBER "ubN", "u."),
 	IN("numbers", json, "[0", ",1", "]"),
 	IN("empty arrays", json, "[0", ",[]", "]"),
 	IN("empty strings", json, "[0", ",\"\"", "]"),
@@ -213,8 +209,7 @@ static const struct input {
 	IN("keys", safetensors, "{\"a\":{\"dtype\":\"U8\"", ",\"\":0", "}}"),
 	IN("nested", safetensors, "{\"a\":{\"b\":", "[", ""),
 	IN("records", zip, "PK\3\4########################################",
-	   "PK\1\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0" NUMBER,
-	   ""),
+	   "PK\1\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0" NUMBER, ""),
 };
 
 /* Each '#' is a digit of a number that counts the repetitions: letters, so that it is text too. */
@@ -293,8 +288,8 @@ static void test_peak(void **state)
 		print_message("%-26s %5.2f bytes for a byte, %d %s\n", inputs[i].name,
 			      (double)before / (double)text.len, code, err.text);
 		if (before > uns_parse_budget(text.len) + ARENA_REST)
-			fail_msg("%s: %zu bytes of memory for %zu bytes, at most %zu are meant",
-				 inputs[i].name, before, text.len, uns_parse_budget(text.len));
+			fail_msg("%s: %zu bytes of memory for %zu bytes, at most %zu are meant", inputs[i].name, before,
+				 text.len, uns_parse_budget(text.len));
 	}
 }
 
@@ -302,7 +297,8 @@ static void test_peak(void **state)
  * tuple in a tuple and a call, 120 bytes, if it is not. */
 static void equal_shapes_are_kept_once(void **state)
 {
-	static const struct input in = IN("shapes", pickle, "\x80\2ctorch\nSize\nq\0010(", "h\1M\x10\x20K\1\x86\x85R", "t.");
+	static const struct input in =
+		IN("shapes", pickle, "\x80\2ctorch\nSize\nq\0010(", "h\1M\x10\x20K\1\x86\x85R", "t.");
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	size_t n = INPUT_BYTES / in.n_each;

@@ -129,8 +129,9 @@ static void keeps_what_fits(void **state)
 
 static void moves_the_oldest_to_a_file(void **state)
 {
-	struct recipe r[4] = { { 'a', 400, 7, 0, 0 }, { 'b', 400, 0, 0, 0 }, { 'c', 400, 0, 0, 0 },
-			       { 'd', 5000, 10, 0, 0 } };
+	struct recipe r[4] = {
+		{ 'a', 400, 7, 0, 0 }, { 'b', 400, 0, 0, 0 }, { 'c', 400, 0, 0, 0 }, { 'd', 5000, 10, 0, 0 }
+	};
 	struct uns_cached *e;
 	struct cache t = { 0 };
 	size_t i, k;
@@ -217,8 +218,7 @@ static void failures_leave_nothing(void **state)
 		struct cache t = { 0 };
 
 		start(&t, cases[i].mem, cases[i].spill);
-		assert_int_equal(uns_cache_get(t.c, &owner_a, ID(1), r.size, make, &r, &e, &err),
-				 cases[i].code);
+		assert_int_equal(uns_cache_get(t.c, &owner_a, ID(1), r.size, make, &r, &e, &err), cases[i].code);
 		assert_non_null(strstr(err.text, cases[i].why));
 		assert_int_equal(t.count.cache_bytes + t.count.spill_bytes, 0);
 		finish(&t);
@@ -282,8 +282,7 @@ static void maps_both_kinds(void **state)
 		struct cache t = { 0 };
 
 		start(&t, mem[i], 100000);
-		assert_int_equal(uns_cache_get(t.c, &owner_a, ID(9), r.size, make_mapped, &r, &e, &err),
-				 0);
+		assert_int_equal(uns_cache_get(t.c, &owner_a, ID(9), r.size, make_mapped, &r, &e, &err), 0);
 		check_content(e, &r);
 		uns_cache_put(t.c, e);
 		finish(&t);
@@ -310,8 +309,8 @@ static void *work(void *arg)
 		struct uns_err err = { 0 };
 		struct uns_cached *e;
 
-		if (uns_cache_get(w->t->c, id & 1 ? &owner_a : &owner_b, ID(id), w->r[id].size, make,
-				  &w->r[id], &e, &err) < 0 ||
+		if (uns_cache_get(w->t->c, id & 1 ? &owner_a : &owner_b, ID(id), w->r[id].size, make, &w->r[id], &e,
+				  &err) < 0 ||
 		    uns_cached_read(e, buf, sizeof(buf), w->r[id].size - sizeof(buf), &err) < 0) {
 			atomic_fetch_add(w->wrong, 1);
 			continue;

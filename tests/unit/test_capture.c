@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "counted.h"
-#include "io/capture.h"
+#include "base/cleanup.h"
+#include "io/seen.h"
 #include "shell.h"
 
 struct fixture {
@@ -59,8 +60,7 @@ static void what_was_seen_stays(void **state)
 	const struct uns_listing *list;
 
 	assert_int_equal(uns_capture_fill(f->capture, 4, NULL), 0);
-	shell(f->dir,
-	      "cd run/c && rm a sub/b && echo 55555 > sub/deep/d && echo > new && echo > sub/new");
+	shell(f->dir, "cd run/c && rm a sub/b && echo 55555 > sub/deep/d && echo > new && echo > sub/new");
 	assert_int_equal(size_of(f, "run/c/a"), 3);
 	assert_int_equal(size_of(f, "run/c/link"), 3); /* followed */
 	assert_int_equal(size_of(f, "run/c/dangling"), -ENOENT);
@@ -98,7 +98,7 @@ static void one_call_an_entry(void **state)
 	assert_int_equal(uns_list_seen(f->root, f->capture, "run/c/sub", NULL, &seen, NULL), 0);
 	assert_int_equal(seen.n, 102);
 	assert_int_equal(counted, before);
-	uns_capture_look(f->capture, "run", names, 3);
+	uns_capture_look(f->capture, f->root, "run", names, 3);
 	assert_int_equal(counted - before, 5);
 	assert_int_equal(size_of(f, "run/config.json"), 2);
 	assert_int_equal(size_of(f, "run/absent"), -ENOENT);
@@ -151,34 +151,111 @@ static void what_cannot_be_captured(void **state)
 	assert_non_null(strstr(err.text, "/run/x: No such file or directory"));
 	err = (struct uns_err){ 0 };
 	assert_int_equal(uns_capture_fill(f->capture, 4, NULL), 0);
-	assert_int_equal(uns_capture_stat(f->capture, "run/c/x", &(struct uns_stat){ 0 }, &err),
-			 -ENOENT);
+	assert_int_equal(uns_capture_stat(f->capture, "run/c/x", &(struct uns_stat){ 0 }, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "/run/c/x: No such file or directory"));
 }
 
-static void which_directories_were_listed(void **state)
+/* What was seen outside its directory: the list, and whether all of it is so still. */
+static void what_lies_elsewhere_is_in_the_list(void **state)
 {
+	static const char *const globs[] = { "*.json", NULL };
 	struct fixture *f = *state;
-	const struct uns_listing *list;
+	struct uns_inputs **list = uns_capture_inputs(f->capture);
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_listing names;
 	struct uns_stat st;
-	size_t at = 0;
 
-	assert_int_equal(uns_capture_list(f->capture, "run/c", &list, NULL), 0);
-	assert_int_equal(uns_capture_list(f->capture, "run/c/sub", &list, NULL), 0);
-	assert_int_equal(uns_capture_list(f->capture, "run/c", &list, NULL), 0);
-	assert_string_equal(uns_capture_listed(f->capture, &at, &st), "run/c");
-	assert_string_equal(uns_capture_listed(f->capture, &at, &st), "run/c/sub");
-	assert_int_equal(st.kind, UNS_KIND_DIR);
-	assert_null(uns_capture_listed(f->capture, &at, &st));
+	assert_int_equal(uns_list_seen(f->root, f->capture, "run/c/sub", NULL, &names, NULL), 0);
+	assert_int_equal((*list)->n, 1);
+	assert_int_equal(uns_capture_fill(f->capture, 4, NULL), 0);
+	assert_int_equal(uns_seen_elsewhere(f->capture, NULL), 0);
+	assert_int_equal((*list)->n, 0);
+	assert_int_equal(uns_stat_seen(f->root, f->capture, "run/c/sub/b", &st, NULL), 0);
+	assert_int_equal((*list)->n, 0);
+	assert_int_equal(uns_list_fitting(f->root, f->capture, "run", globs, &arena, &names, NULL), 0);
+	assert_int_equal(names.n, 1);
+	assert_int_equal(uns_stat_seen(f->root, f->capture, "run/config.json", &st, NULL), 0);
+	assert_int_equal(uns_stat_seen(f->root, f->capture, "run/absent", &st, NULL), -ENOENT);
+	assert_int_equal(uns_stat_seen(f->root, f->capture, "run/absent", &st, NULL), -ENOENT);
+	assert_int_equal(uns_list_seen(f->root, f->capture, "run/c/out", &arena, &names, NULL), 0);
+	assert_int_equal(uns_is_there(f->root, f->capture, "run/beside", NULL), 1);
+	assert_int_equal(uns_is_there_since(f->root, f->capture, "run/config.json", st.id.mtime_ns, NULL), 1);
+	assert_int_equal((*list)->n, 6);
+}
+
+/* Look at all of the list with a new capture. */
+static int is_same(struct fixture *f)
+{
+	struct uns_capture *c;
+	int same;
+
+	assert_int_equal(uns_capture_new(f->root, "run/c", NULL, &c, NULL), 0);
+	same = uns_seen_again(c, *uns_capture_inputs(f->capture), NULL);
+	uns_capture_free(c);
+	return same;
+}
+
+static void each_change_of_the_list_is_seen(void **state)
+{
+	static const struct {
+		const char *change, *back;
+		int same;
+	} tests[] = {
+		{ "echo 2 > run/config.json", "true", 0 },
+		{ "cp run/config.json run/c2 && mv run/c2 run/config.json", "true", 0 },
+		{ "echo > run/absent", "rm run/absent", 0 },
+		{ "echo > run/new.json", "rm run/new.json", 0 },
+		{ "echo > run/beside/new", "rm run/beside/new", 0 },
+		{ "rm run/tracker", "echo > run/tracker", 0 },
+		{ "echo > run/notes.txt", "rm run/notes.txt", 1 },
+		{ "echo 12 > run/tracker", "true", 1 },
+		{ "touch -d '1 hour ago' run/tracker", "touch run/tracker", 0 },
+	};
+	static const char *const globs[] = { "*.json", NULL };
+	struct fixture *f = *state;
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_inputs *first;
+	struct uns_listing names;
+	struct uns_stat st;
+	size_t i;
+
+	shell(f->dir, "echo > run/tracker");
+	assert_int_equal(uns_stat_seen(f->root, NULL, "run/tracker", &st, NULL), 0);
+	for (i = 0; i < sizeof(tests) / sizeof(*tests); i++) {
+		uns_capture_free(f->capture);
+		assert_int_equal(uns_capture_new(f->root, "run/c", NULL, &f->capture, NULL), 0);
+		uns_list_fitting(f->root, f->capture, "run", globs, &arena, &names, NULL);
+		uns_stat_seen(f->root, f->capture, "run/config.json", &st, NULL);
+		uns_stat_seen(f->root, f->capture, "run/absent", &st, NULL);
+		uns_list_seen(f->root, f->capture, "run/c/out", &arena, &names, NULL);
+		uns_is_there_since(f->root, f->capture, "run/tracker", st.id.mtime_ns, NULL);
+		assert_int_equal(is_same(f), 1);
+		shell(f->dir, tests[i].change);
+		if (is_same(f) != tests[i].same)
+			fail_msg("%s", tests[i].change);
+		shell(f->dir, tests[i].back);
+	}
+	/* A list that somebody else holds does not change. */
+	first = uns_inputs_ref(*uns_capture_inputs(f->capture));
+	i = first->n;
+	uns_is_there(f->root, f->capture, "run/other", NULL);
+	assert_int_equal(first->n, i);
+	assert_int_equal((*uns_capture_inputs(f->capture))->n, i + 1);
+	assert_true(uns_inputs_hash(first) != uns_inputs_hash(*uns_capture_inputs(f->capture)));
+	uns_inputs_put(first);
 }
 
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(what_was_seen_stays),       TEST(one_call_an_entry),
-		TEST(names_alone_cost_no_stats), TEST(what_is_hidden_is_never_touched),
-		TEST(what_cannot_be_captured),   TEST(which_directories_were_listed),
+		TEST(what_was_seen_stays),
+		TEST(one_call_an_entry),
+		TEST(names_alone_cost_no_stats),
+		TEST(what_is_hidden_is_never_touched),
+		TEST(what_cannot_be_captured),
+		TEST(what_lies_elsewhere_is_in_the_list),
+		TEST(each_change_of_the_list_is_seen),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,25 +41,22 @@ static bool is_nan(enum uns_dtype type, const uint8_t *p)
 	}
 }
 
-static void check_elements(enum uns_dtype from, enum uns_dtype to, const uint8_t *src,
-			   const uint8_t *want, const uint8_t *got, size_t n)
+static void check_elements(enum uns_dtype from, enum uns_dtype to, const uint8_t *src, const uint8_t *want,
+			   const uint8_t *got, size_t n)
 {
 	size_t in = uns_dtype_size(from), out = uns_dtype_size(to), i;
 
 	for (i = 0; i < n; i++)
 		if (memcmp(want + i * out, got + i * out, out) != 0 &&
 		    !(is_nan(to, want + i * out) && is_nan(to, got + i * out)))
-			fail_msg("%s %llx to %s: expected %llx, found %llx",
-				 uns_dtype_info(from)->torch,
-				 (unsigned long long)uns_le(src + i * in, (unsigned)in),
-				 uns_dtype_info(to)->torch,
+			fail_msg("%s %llx to %s: expected %llx, found %llx", uns_dtype_info(from)->torch,
+				 (unsigned long long)uns_le(src + i * in, (unsigned)in), uns_dtype_info(to)->torch,
 				 (unsigned long long)uns_le(want + i * out, (unsigned)out),
 				 (unsigned long long)uns_le(got + i * out, (unsigned)out));
 }
 
 /* All at once, and one by one at an odd address: loops have other paths for few elements. */
-static void check_record(enum uns_dtype from, enum uns_dtype to, const uint8_t *src,
-			 const uint8_t *want, size_t n)
+static void check_record(enum uns_dtype from, enum uns_dtype to, const uint8_t *src, const uint8_t *want, size_t n)
 {
 	size_t in = uns_dtype_size(from), out = uns_dtype_size(to), i;
 	uint8_t *got = malloc(n * out + 1);
@@ -107,14 +104,13 @@ static void knows_its_pairs(void **state)
 		enum uns_dtype from, to;
 		bool exists;
 	} cases[] = {
-		{ UNS_BF16, UNS_F32, true },  { UNS_F32, UNS_BF16, true },
-		{ UNS_F64, UNS_F16, true },   { UNS_F8_E8M0, UNS_BF16, true },
-		{ UNS_I64, UNS_I64, true },   { UNS_C128, UNS_C128, true },
-		{ UNS_I64, UNS_F32, false },  { UNS_F32, UNS_I64, false },
-		{ UNS_BOOL, UNS_F32, false }, { UNS_C64, UNS_F32, false },
-		{ UNS_F32, UNS_C64, false },  { UNS_F32, UNS_F8_E4M3, false },
-		{ UNS_DTYPE_NONE, UNS_F32, false },
-		{ UNS_DTYPE_NONE, UNS_DTYPE_NONE, false },
+		{ UNS_BF16, UNS_F32, true },        { UNS_F32, UNS_BF16, true },
+		{ UNS_F64, UNS_F16, true },         { UNS_F8_E8M0, UNS_BF16, true },
+		{ UNS_I64, UNS_I64, true },         { UNS_C128, UNS_C128, true },
+		{ UNS_I64, UNS_F32, false },        { UNS_F32, UNS_I64, false },
+		{ UNS_BOOL, UNS_F32, false },       { UNS_C64, UNS_F32, false },
+		{ UNS_F32, UNS_C64, false },        { UNS_F32, UNS_F8_E4M3, false },
+		{ UNS_DTYPE_NONE, UNS_F32, false }, { UNS_DTYPE_NONE, UNS_DTYPE_NONE, false },
 	};
 	size_t i;
 

@@ -57,8 +57,13 @@ static int teardown(void **state)
 
 static struct uns_tensor tensor_of(const char *name, uint64_t rows)
 {
-	return (struct uns_tensor){ .name = name, .key = name, .root = "", .dtype = UNS_F32,
-				    .shape = { 2, { rows, 3 } }, .group = -1, .position = -1,
+	return (struct uns_tensor){ .name = name,
+				    .key = name,
+				    .root = "",
+				    .dtype = UNS_F32,
+				    .shape = { 2, { rows, 3 } },
+				    .group = -1,
+				    .position = -1,
 				    .alias_of = UNS_NONE };
 }
 
@@ -67,6 +72,28 @@ static struct uns_piece rows_of(uint64_t first, uint64_t n, struct uns_box *box)
 {
 	*box = (struct uns_box){ 2, { first, 0 }, { n, 3 } };
 	return (struct uns_piece){ .box = box, .length_bytes = n * 12 };
+}
+
+/* A text that could not be allocated, and that nobody checked, is no part of any catalog. */
+static void refuses_all_once_an_allocation_has_failed(void **state)
+{
+	struct fixture *p = *state;
+	struct uns_tensor t = tensor_of("w", 4);
+	struct uns_err err = { 0 };
+	uint32_t file;
+
+	assert_int_equal(uns_catalog_add_tensor(p->cat, &t, NULL, &err), 0);
+	assert_null(uns_arena_alloc(&p->cat->arena, SIZE_MAX / 2, 1));
+	t.name = uns_arena_str(&p->cat->arena, NULL);
+	assert_null(t.name);
+	assert_int_equal(uns_catalog_add_tensor(p->cat, &t, NULL, &err), -ENOMEM);
+	assert_string_equal(err.text, "out of memory");
+	assert_int_equal(uns_catalog_add_file(p->cat, p->root, NULL, &file, NULL), -ENOMEM);
+	assert_int_equal(UNS_ADD_FINDING(p->cat, NULL, FILE_MISSING, .file = NULL), -ENOMEM);
+	assert_int_equal(p->cat->n_tensors, 1);
+	assert_int_equal(uns_catalog_seal(p->cat, NULL), -ENOMEM);
+	uns_arena_fini(&p->cat->arena);
+	assert_int_equal(uns_arena_check(&p->cat->arena, NULL), 0);
 }
 
 static void lists_a_file_once(void **state)
@@ -143,10 +170,8 @@ static void sorts_pieces(void **state)
 	static const struct {
 		uint64_t first, n;
 		bool gone;
-	} given[] = { { 4, 2, false }, { 0, 2, true }, { 2, 2, false }, { 6, 0, false },
-		      { 0, 2, false } },
-	  want[] = { { 0, 2, false }, { 0, 2, true }, { 2, 2, false }, { 4, 2, false },
-		     { 6, 0, false } };
+	} given[] = { { 4, 2, false }, { 0, 2, true }, { 2, 2, false }, { 6, 0, false }, { 0, 2, false } },
+	  want[] = { { 0, 2, false }, { 0, 2, true }, { 2, 2, false }, { 4, 2, false }, { 6, 0, false } };
 
 	touch(p, "here", 24);
 	assert_int_equal(uns_catalog_add_file(p->cat, p->root, "gone", &gone, NULL), 0);
@@ -208,18 +233,14 @@ static void should_fail_to_seal(void **state)
 		  "a shard is outside the 20 elements of its item" },
 		{ "part of a compressed item",
 		  { .shape = { 2, { 4, 3 } } },
-		  { .box = &whole, .container = UNS_TORCH_ITEM, .codec = UNS_CODEC_ZSTD,
-		    .part = &begin },
+		  { .box = &whole, .container = UNS_TORCH_ITEM, .codec = UNS_CODEC_ZSTD, .part = &begin },
 		  "a shard is outside" },
 		{ "offset overflows",
 		  { .shape = { 2, { 4, 3 } } },
 		  { .box = &whole, .length_bytes = 48, .offset_bytes = -8 },
 		  "overflows" },
 		{ "shape overflows", { .shape = { 2, { UINT64_MAX, 3 } } }, { .box = &scalar }, "2^63" },
-		{ "no such file",
-		  { .shape = { 0 } },
-		  { .box = &scalar, .file = 7, .length_bytes = 4 },
-		  "not listed" },
+		{ "no such file", { .shape = { 0 } }, { .box = &scalar, .file = 7, .length_bytes = 4 }, "not listed" },
 		{ "alias of itself", { .alias_of = 0 }, { .box = &scalar, .length_bytes = 4 }, "share" },
 	};
 	size_t i;
@@ -263,14 +284,10 @@ static void assigns_groups(void **state)
 		enum uns_role role;
 		int group, position;
 	} cases[] = {
-		{ "a", "model", UNS_ROLE_WEIGHT, 0, 1 },
-		{ "b", "model", UNS_ROLE_WEIGHT, 0, 0 },
-		{ "c", "model", UNS_ROLE_WEIGHT, 1, 1 },
-		{ "d", "model", UNS_ROLE_WEIGHT, -1, -1 },
-		{ "a", "optimizer", UNS_ROLE_EXP_AVG, 0, 1 },
-		{ "a", "optimizer_1", UNS_ROLE_EXP_AVG, 1, 0 },
-		{ "c", "optimizer", UNS_ROLE_STEP, -1, -1 },
-		{ "a", "other", UNS_ROLE_OTHER, -1, -1 },
+		{ "a", "model", UNS_ROLE_WEIGHT, 0, 1 },      { "b", "model", UNS_ROLE_WEIGHT, 0, 0 },
+		{ "c", "model", UNS_ROLE_WEIGHT, 1, 1 },      { "d", "model", UNS_ROLE_WEIGHT, -1, -1 },
+		{ "a", "optimizer", UNS_ROLE_EXP_AVG, 0, 1 }, { "a", "optimizer_1", UNS_ROLE_EXP_AVG, 1, 0 },
+		{ "c", "optimizer", UNS_ROLE_STEP, -1, -1 },  { "a", "other", UNS_ROLE_OTHER, -1, -1 },
 	};
 	struct uns_tensor t;
 	size_t i;
@@ -328,11 +345,10 @@ static void finds_what_was_added(void **state)
 	assert_int_equal(uns_catalog_add_file(p->cat, p->root, "f", &file, NULL), 0);
 	assert_int_equal(uns_catalog_add_companion(p->cat, "config.json", file, true, NULL), 0);
 	assert_int_equal(uns_catalog_add_tensor(p->cat, &t, NULL, NULL), 0);
-	assert_int_equal(uns_catalog_add_finding(p->cat,
-						 UNS_FINDING(.id = UNS_FOUND_SHARD_COUNT_UNKNOWN,
-							     .arg = { { "n", uns_num(7) } }),
-						 NULL),
-			 0);
+	assert_int_equal(
+		uns_catalog_add_finding(
+			p->cat, UNS_FINDING(.id = UNS_FOUND_SHARD_COUNT_UNKNOWN, .arg = { { "n", uns_num(7) } }), NULL),
+		0);
 	assert_int_equal(uns_catalog_seal(p->cat, NULL), 0);
 	c = uns_catalog_companion(p->cat, "config.json");
 	assert_non_null(c);
@@ -348,6 +364,7 @@ static void finds_what_was_added(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(refuses_all_once_an_allocation_has_failed, setup, teardown),
 		cmocka_unit_test_setup_teardown(lists_a_file_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(many_tensors_are_cheap, setup, teardown),
 		cmocka_unit_test_setup_teardown(equal_boxes_are_one, setup, teardown),

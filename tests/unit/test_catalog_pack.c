@@ -17,6 +17,8 @@
 #include "wire/value_new.h"
 #include "said.h"
 
+/* clang-format off: tables, a case a row */
+
 struct fixture {
 	char dir[32];
 	struct uns_root *root;
@@ -54,64 +56,132 @@ static struct uns_catalog *example(const struct fixture *f)
 	uint32_t a, b, gone;
 
 	assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
-	cat->summary = (struct uns_summary){
-		.format = "hf_fsdp", .framework = "Hugging Face", .step = 200, .world_size = 4,
-		.finished = true, .units = "assumed: so", .family = UNS_FAMILY_RANKS,
-		.resumed_by = UNS_BY_TRAINER | UNS_BY_ENGINE, .tracker = UNS_TRACKER_EASYR1,
-		.tracker_up = 2,
-		.is_one_file = true, .wants_config = true, .is_round_robin = true
-	};
+	cat->summary = (struct uns_summary){ .format = "hf_fsdp",
+					     .framework = "Hugging Face",
+					     .step = 200,
+					     .world_size = 4,
+					     .finished = true,
+					     .units = "assumed: so",
+					     .family = UNS_FAMILY_RANKS,
+					     .resumed_by = UNS_BY_TRAINER | UNS_BY_ENGINE,
+					     .tracker = UNS_TRACKER_EASYR1,
+					     .tracker_up = 2,
+					     .is_one_file = true,
+					     .wants_config = true,
+					     .is_round_robin = true };
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "a.bin", &a, NULL), 0);
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "b.bin", &b, NULL), 0);
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "gone.bin", &gone, NULL), 0);
-	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "w", .key = "model.w",
-		.root = "model", .role = UNS_ROLE_WEIGHT, .dtype = UNS_F32,
-		.shape = { 2, { 4, 4 } }, .group = 0, .position = 0, .alias_of = UNS_NONE,
-		.inferred = true, .strange = true }, NULL, NULL);
-	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_BOX,
-		.box = &(struct uns_box){ 2, { 0, 0 }, { 2, 4 } }, .file = a, .rank = 0, .container = UNS_RAW,
-		.offset_bytes = 64, .length_bytes = 32 }, NULL);
-	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_BOX,
-		.box = &(struct uns_box){ 2, { 2, 0 }, { 2, 4 } }, .file = a, .rank = 1, .container = UNS_RAW,
-		.offset_bytes = 128, .length_bytes = 64, .stride_elems = strides }, NULL);
-	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "w", .key = "optimizer.w.exp_avg",
-		.root = "optimizer", .state = "exp_avg", .role = UNS_ROLE_EXP_AVG, .dtype = UNS_BF16,
-		.shape = { 1, { 16 } }, .group = -1, .position = -1, .alias_of = UNS_NONE }, NULL,
-		NULL);
-	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_RANGE, .range = { 0, 16 },
-		.file = gone, .rank = -1, .container = UNS_TORCH_ITEM, .codec = UNS_CODEC_ZSTD,
-		.offset_bytes = UINT64_C(1) << 40, .length_bytes = 999 }, NULL);
-	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "w", .key = "optimizer.w.exp_avg_sq",
-		.root = "optimizer", .state = "exp_avg_sq", .role = UNS_ROLE_EXP_AVG_SQ, .dtype = UNS_F32,
-		.shape = { 2, { 4, 4 } }, .group = -1, .position = -1, .alias_of = UNS_NONE }, NULL, NULL);
-	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_BOX,
-		.box = &(struct uns_box){ 2, { 0, 0 }, { 4, 4 } }, .file = a, .rank = 0, .container = UNS_TORCH_ITEM,
-		.offset_bytes = 64, .length_bytes = 999, .part = &part }, NULL);
-	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "tied", .key = "model.tied",
-		.root = "model", .role = UNS_ROLE_WEIGHT, .dtype = UNS_F32, .shape = { 2, { 4, 4 } },
-		.group = -1, .position = -1, .alias_of = 0 }, NULL, NULL);
+	uns_catalog_add_tensor(cat,
+			       &(struct uns_tensor){ .name = "w",
+						     .key = "model.w",
+						     .root = "model",
+						     .role = UNS_ROLE_WEIGHT,
+						     .dtype = UNS_F32,
+						     .shape = { 2, { 4, 4 } },
+						     .group = 0,
+						     .position = 0,
+						     .alias_of = UNS_NONE,
+						     .inferred = true,
+						     .strange = true },
+			       NULL, NULL);
+	uns_catalog_add_piece(cat,
+			      &(struct uns_piece){ .kind = UNS_PIECE_BOX,
+						   .box = &(struct uns_box){ 2, { 0, 0 }, { 2, 4 } },
+						   .file = a,
+						   .rank = 0,
+						   .container = UNS_RAW,
+						   .offset_bytes = 64,
+						   .length_bytes = 32 },
+			      NULL);
+	uns_catalog_add_piece(cat,
+			      &(struct uns_piece){ .kind = UNS_PIECE_BOX,
+						   .box = &(struct uns_box){ 2, { 2, 0 }, { 2, 4 } },
+						   .file = a,
+						   .rank = 1,
+						   .container = UNS_RAW,
+						   .offset_bytes = 128,
+						   .length_bytes = 64,
+						   .stride_elems = strides },
+			      NULL);
+	uns_catalog_add_tensor(cat,
+			       &(struct uns_tensor){ .name = "w",
+						     .key = "optimizer.w.exp_avg",
+						     .root = "optimizer",
+						     .state = "exp_avg",
+						     .role = UNS_ROLE_EXP_AVG,
+						     .dtype = UNS_BF16,
+						     .shape = { 1, { 16 } },
+						     .group = -1,
+						     .position = -1,
+						     .alias_of = UNS_NONE },
+			       NULL, NULL);
+	uns_catalog_add_piece(cat,
+			      &(struct uns_piece){ .kind = UNS_PIECE_RANGE,
+						   .range = { 0, 16 },
+						   .file = gone,
+						   .rank = -1,
+						   .container = UNS_TORCH_ITEM,
+						   .codec = UNS_CODEC_ZSTD,
+						   .offset_bytes = UINT64_C(1) << 40,
+						   .length_bytes = 999 },
+			      NULL);
+	uns_catalog_add_tensor(cat,
+			       &(struct uns_tensor){ .name = "w",
+						     .key = "optimizer.w.exp_avg_sq",
+						     .root = "optimizer",
+						     .state = "exp_avg_sq",
+						     .role = UNS_ROLE_EXP_AVG_SQ,
+						     .dtype = UNS_F32,
+						     .shape = { 2, { 4, 4 } },
+						     .group = -1,
+						     .position = -1,
+						     .alias_of = UNS_NONE },
+			       NULL, NULL);
+	uns_catalog_add_piece(cat,
+			      &(struct uns_piece){ .kind = UNS_PIECE_BOX,
+						   .box = &(struct uns_box){ 2, { 0, 0 }, { 4, 4 } },
+						   .file = a,
+						   .rank = 0,
+						   .container = UNS_TORCH_ITEM,
+						   .offset_bytes = 64,
+						   .length_bytes = 999,
+						   .part = &part },
+			      NULL);
+	uns_catalog_add_tensor(cat,
+			       &(struct uns_tensor){ .name = "tied",
+						     .key = "model.tied",
+						     .root = "model",
+						     .role = UNS_ROLE_WEIGHT,
+						     .dtype = UNS_F32,
+						     .shape = { 2, { 4, 4 } },
+						     .group = -1,
+						     .position = -1,
+						     .alias_of = 0 },
+			       NULL, NULL);
 	dict = uns_value_new_dict(&cat->arena, 2);
 	list = uns_value_new_list(&cat->arena, 3);
 	uns_value_append(list, uns_value_new_int(&cat->arena, -5));
 	uns_value_append(list, uns_value_new_none(&cat->arena));
 	uns_value_append(list, uns_value_new_bool(&cat->arena, true));
-	uns_value_put(dict, uns_value_new_str(&cat->arena, "lr"),
-		      uns_value_new_float(&cat->arena, 1e-4));
+	uns_value_put(dict, uns_value_new_str(&cat->arena, "lr"), uns_value_new_float(&cat->arena, 1e-4));
 	uns_value_put(dict, uns_value_new_str(&cat->arena, "betas"), list);
-	uns_catalog_add_group(
-		cat, &(struct uns_group){ dict, (const char **)params, 2, "optimizer", true, true, true }, NULL);
-	uns_catalog_add_value(cat, &(struct uns_named_value){ .name = "step", .root = "optimizer",
-		.value = list, .file = UNS_NONE }, NULL);
-	uns_catalog_add_value(cat, &(struct uns_named_value){ .name = "late", .root = "",
-		.file = b, .offset_bytes = 3, .length_bytes = 4 }, NULL);
+	uns_catalog_add_group(cat, &(struct uns_group){ dict, (const char **)params, 2, "optimizer", true, true, true },
+			      NULL);
+	uns_catalog_add_value(
+		cat, &(struct uns_named_value){ .name = "step", .root = "optimizer", .value = list, .file = UNS_NONE },
+		NULL);
+	uns_catalog_add_value(cat,
+			      &(struct uns_named_value){
+				      .name = "late", .root = "", .file = b, .offset_bytes = 3, .length_bytes = 4 },
+			      NULL);
 	uns_catalog_add_companion(cat, "config.json", b, false, NULL);
 	uns_catalog_add_companion(cat, ".metadata", a, true, NULL);
 	uns_catalog_add_finding(cat,
-				UNS_FINDING(.id = UNS_FOUND_SHARD_CUT, .scope = UNS_SCOPE_OPTIMIZER,
-					    .file = "a", .rank = uns_num(3), .tensor = "w",
-					    .expected = uns_num(UINT64_C(1) << 40), .found = uns_num(7),
-					    .arg = { { "shape", uns_str("[4, 3]") },
-						     { "n", uns_num(2) } }),
+				UNS_FINDING(.id = UNS_FOUND_SHARD_CUT, .scope = UNS_SCOPE_OPTIMIZER, .file = "a",
+					    .rank = uns_num(3), .tensor = "w", .expected = uns_num(UINT64_C(1) << 40),
+					    .found = uns_num(7),
+					    .arg = { { "shape", uns_str("[4, 3]") }, { "n", uns_num(2) } }),
 				NULL);
 	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
 	return cat;
@@ -292,8 +362,7 @@ static void real_checkpoint(void **state)
 	dir.list = &list;
 	assert_int_equal(uns_catalog_new(dir.path, &cat, NULL), 0);
 	assert_int_equal(uns_catalog_new(dir.path, &back, NULL), 0);
-	if (uns_format_hf_fsdp.open(&dir, &options, cat, &err) < 0 ||
-	    uns_catalog_pack(cat, root, &bytes, &err) < 0 ||
+	if (uns_format_hf_fsdp.open(&dir, &options, cat, &err) < 0 || uns_catalog_pack(cat, root, &bytes, &err) < 0 ||
 	    uns_catalog_unpack(uns_span_of(bytes.p, bytes.len), root, back, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_true(cat->n_tensors > 10 && cat->n_groups > 0);
@@ -401,8 +470,8 @@ static void values_that_hold_themselves_are_not_packed(void **state)
 	assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
 	list = uns_value_new_list(&cat->arena, 1);
 	uns_value_append(list, list);
-	uns_catalog_add_value(cat, &(struct uns_named_value){ .name = "x", .root = "",
-		.value = list, .file = UNS_NONE }, NULL);
+	uns_catalog_add_value(
+		cat, &(struct uns_named_value){ .name = "x", .root = "", .value = list, .file = UNS_NONE }, NULL);
 	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
 	assert_int_equal(uns_catalog_pack(cat, f->root, &bytes, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "too large"));
@@ -418,8 +487,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(cut_bytes_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(changed_bytes_are_survived, setup, teardown),
 		cmocka_unit_test_setup_teardown(changed_files_are_noticed, setup, teardown),
-		cmocka_unit_test_setup_teardown(values_that_hold_themselves_are_not_packed, setup,
-						teardown),
+		cmocka_unit_test_setup_teardown(values_that_hold_themselves_are_not_packed, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,8 +156,7 @@ static const struct {
 	  "save_only_model does this (transformers before 4.50): set save_only_model to false, or "
 	  "fsdp_state_dict_type to FULL_STATE_DICT; if the shards are on other nodes' disks, copy "
 	  "them here" },
-	{ "mkdir checkpoint-4 && cp checkpoint-2/trainer_state.json checkpoint-4", "no_weights",
-	  UNSHARD_PROBLEM,
+	{ "mkdir checkpoint-4 && cp checkpoint-2/trainer_state.json checkpoint-4", "no_weights", UNSHARD_PROBLEM,
 	  "checkpoint-4 holds no weights, only files such as trainer_state.json: nothing can be "
 	  "recovered from it; FSDP SHARDED_STATE_DICT with save_only_model does this (transformers "
 	  "before 4.50): set save_only_model to false, or fsdp_state_dict_type to FULL_STATE_DICT; "
@@ -172,8 +171,8 @@ static const struct {
 	{ "mkdir -p global_step7/empty", "empty", UNSHARD_PROBLEM,
 	  "global_step7 is empty: nothing can be recovered from it; the save did not begin, or the "
 	  "shards are on other nodes' disks: copy them here, or delete the directory" },
-	{ "mkdir -p step-000007/actor && touch step-000007/x.json step-000007/actor/shard_0.npz",
-	  "not_read", UNSHARD_NOTE,
+	{ "mkdir -p step-000007/actor && touch step-000007/x.json step-000007/actor/shard_0.npz", "not_read",
+	  UNSHARD_NOTE,
 	  "step-000007 is in a format that unshard does not know (shard_0.npz), so it was not "
 	  "checked" },
 	{ "mkdir tmp-checkpoint-4 && touch tmp-checkpoint-4/x", "staging", UNSHARD_PROBLEM,
@@ -207,8 +206,7 @@ static void damage(void **state)
 		{ "rm checkpoint-2/pytorch_model_fsdp_0/.metadata", ".metadata" },
 		{ "rm checkpoint-2/optimizer_0/.metadata", "optimizer_0/.metadata" },
 		{ "rm checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp", "__1_0.distcp" },
-		{ "truncate -s 2000 checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp",
-		  "__1_0.distcp" },
+		{ "truncate -s 2000 checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp", "__1_0.distcp" },
 		{ "rm -r checkpoint-2/pytorch_model_fsdp_0", "pytorch_model_fsdp_0" },
 	};
 	struct fixture *f = *state;
@@ -219,12 +217,30 @@ static void damage(void **state)
 		make(f, damaged[i].line);
 		check(f, "run");
 		for (k = 0, named = false; k < f->n; k++)
-			named |= f->v[k].severity == UNSHARD_PROBLEM &&
-				 strcmp(f->v[k].check, "damaged") == 0 &&
+			named |= f->v[k].severity == UNSHARD_PROBLEM && strcmp(f->v[k].check, "damaged") == 0 &&
 				 strstr(f->v[k].text, damaged[i].names);
 		if (!named)
 			fail_msg("%s: %zu: %s", damaged[i].line, f->n, f->n ? f->v[0].text : "");
 	}
+}
+
+/* A copier that reserves the whole size first and dies, or a power cut: safetensors has no checksum. */
+static void an_end_that_nobody_wrote(void **state)
+{
+	struct fixture *f = *state;
+
+	make(f, "rm -r * && mkdir m && cp " UNSHARD_GOLDEN "/run/*.json m && cp " UNSHARD_GOLDEN
+		"/run.model.safetensors m/model.safetensors");
+	check(f, "run");
+	assert_int_equal(f->n, 0);
+	make(f, "rm -r * && mkdir m && cp " UNSHARD_GOLDEN "/run/*.json m && cp " UNSHARD_GOLDEN
+		"/run.model.safetensors m/model.safetensors && truncate -s 8192 m/model.safetensors && "
+		"truncate -s 11272 m/model.safetensors");
+	check(f, "run");
+	assert_int_equal(f->n, 1);
+	assert_string_equal(f->v[0].check, "hole");
+	assert_int_equal(f->v[0].severity, UNSHARD_NOTE);
+	assert_non_null(strstr(f->v[0].text, "model.safetensors: the last 3080 of its 11272 bytes were never written"));
 }
 
 static void a_config_that_does_not_fit(void **state)
@@ -259,11 +275,10 @@ static void what_is_still_being_saved(void **state)
 	assert_int_equal(f->n, 2);
 	assert_int_equal(f->counts.problems, 0);
 	assert_string_equal(f->v[0].check, "saving");
-	assert_string_equal(f->v[1].text,
-			    "still being saved: the file that is written last is missing, or "
-			    "older than a shard, and something changed less than 3600 s ago; "
-			    "nothing to do: what is missing 3600 s after the last change is "
-			    "reported as damaged (-o settle=SECONDS)");
+	assert_string_equal(f->v[1].text, "still being saved: the file that is written last is missing, or "
+					  "older than a shard, and something changed less than 3600 s ago; "
+					  "nothing to do: what is missing 3600 s after the last change is "
+					  "reported as damaged (-o settle=SECONDS)");
 }
 
 static void nothing_at_all(void **state)
@@ -275,13 +290,12 @@ static void nothing_at_all(void **state)
 	assert_int_equal(f->n, 1);
 	assert_string_equal(f->v[0].check, "nothing");
 	assert_int_equal(f->v[0].severity, UNSHARD_PROBLEM);
-	assert_string_equal(f->v[0].text,
-			    "no checkpoint was found below run: nothing was saved yet, or the "
-			    "saves failed (FSDP SHARDED_STATE_DICT with save_only_model leaves "
-			    "nothing before transformers 4.50)");
+	assert_string_equal(f->v[0].text, "no checkpoint was found below run: nothing was saved yet, or the "
+					  "saves failed (FSDP SHARDED_STATE_DICT with save_only_model leaves "
+					  "nothing before transformers 4.50)");
 }
 
-static int stop(void *ctx, const struct unshard_finding *finding)
+static int end_at_second(void *ctx, const struct unshard_finding *finding)
 {
 	(void)finding;
 	return ++*(int *)ctx == 2 ? 77 : 0;
@@ -293,7 +307,7 @@ static void a_visitor_that_ends_it(void **state)
 	struct fixture *f = *state;
 	unshard *u;
 	int n = 0;
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &n, .finding = stop };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &n, .finding = end_at_second };
 
 	make(f, "mkdir checkpoint-4 checkpoint-5 checkpoint-6");
 	assert_int_equal(unshard_open(f->dir, &options, &u, NULL), 0);
@@ -324,13 +338,11 @@ static void names(void **state)
 		{ "logs", UNS_NAME_OTHER },
 		{ "", UNS_NAME_OTHER },
 	};
-	static const char *const weightless[] = {
-		"trainer_state.json", "rng_state_0.pth",   "latest",   "scheduler.pt",
-		"tokenizer.model",    "training_args.bin", ".complete"
-	};
+	static const char *const weightless[] = { "trainer_state.json", "rng_state_0.pth",   "latest",   "scheduler.pt",
+						  "tokenizer.model",    "training_args.bin", ".complete" };
 	static const char *const unread[] = { "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
-					      "model_world_size_2_rank_0.pt", "weights.npz",
-					      "model.bin", "__0_0.distcp" };
+					      "model_world_size_2_rank_0.pt", "weights.npz", "model.bin",
+					      "__0_0.distcp" };
 	size_t i;
 
 	(void)state;
@@ -349,6 +361,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_sound_run, setup, teardown),
 		cmocka_unit_test_setup_teardown(one_thing_wrong, setup, teardown),
 		cmocka_unit_test_setup_teardown(damage, setup, teardown),
+		cmocka_unit_test_setup_teardown(an_end_that_nobody_wrote, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_config_that_does_not_fit, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_still_being_saved, setup, teardown),
 		cmocka_unit_test_setup_teardown(nothing_at_all, setup, teardown),

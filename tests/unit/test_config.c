@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "files/adapter.h"
-#include "files/config.h"
+#include "names/config.h"
 
 static struct uns_span span(const char *s)
 {
@@ -32,8 +32,7 @@ static void ties(void **state)
 		{ "{\"model_type\":\"zaya\"}", true },
 		{ "{\"model_type\":\"nobody-knows\"}", false },
 		/* a nested text model: lifted only by the families that do */
-		{ "{\"model_type\":\"llava\",\"text_config\":{\"tie_word_embeddings\":true}}",
-		  true },
+		{ "{\"model_type\":\"llava\",\"text_config\":{\"tie_word_embeddings\":true}}", true },
 		{ "{\"model_type\":\"llava\",\"tie_word_embeddings\":false,"
 		  "\"text_config\":{\"tie_word_embeddings\":true}}",
 		  true },
@@ -43,8 +42,7 @@ static void ties(void **state)
 		{ "{\"model_type\":\"perception_lm\",\"tie_word_embeddings\":false,"
 		  "\"text_config\":{\"tie_word_embeddings\":true}}",
 		  false },
-		{ "{\"model_type\":\"idefics3\",\"text_config\":{\"tie_word_embeddings\":true}}",
-		  false },
+		{ "{\"model_type\":\"idefics3\",\"text_config\":{\"tie_word_embeddings\":true}}", false },
 		{ "{\"model_type\":\"gemma3\",\"text_config\":{}}", true },
 	};
 	size_t i;
@@ -64,12 +62,11 @@ static void ties(void **state)
 
 static void reads_facts(void **state)
 {
-	static const char json[] =
-		"{\"model_type\":\"qwen3_moe\",\"vocab_size\":100,\"hidden_size\":16,"
-		"\"num_hidden_layers\":2,\"auto_map\":{\"AutoConfig\":\"configuration_x.XConfig\","
-		"\"AutoModel\":\"modeling_x.XModel\",\"AutoModelForCausalLM\":\"modeling_x.XLM\","
-		"\"AutoTokenizer\":[\"tok_x.Slow\",null],\"AutoProcessor\":\"a/b--proc.P\","
-		"\"AutoFeatureExtractor\":\"../evil.E\"}}";
+	static const char json[] = "{\"model_type\":\"qwen3_moe\",\"vocab_size\":100,\"hidden_size\":16,"
+				   "\"num_hidden_layers\":2,\"auto_map\":{\"AutoConfig\":\"configuration_x.XConfig\","
+				   "\"AutoModel\":\"modeling_x.XModel\",\"AutoModelForCausalLM\":\"modeling_x.XLM\","
+				   "\"AutoTokenizer\":[\"tok_x.Slow\",null],\"AutoProcessor\":\"a/b--proc.P\","
+				   "\"AutoFeatureExtractor\":\"../evil.E\"}}";
 	struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_config_info info;
 	struct uns_err err = { 0 };
@@ -106,12 +103,9 @@ static void refuses(void **state)
 		struct uns_span out;
 		struct uns_err err = { 0 }, err2 = { 0 };
 
-		assert_int_equal(uns_config_parse(span(cases[i].json), &arena, &info, &err),
-				 -EBADMSG);
+		assert_int_equal(uns_config_parse(span(cases[i].json), &arena, &info, &err), -EBADMSG);
 		assert_non_null(strstr(err.text, cases[i].why));
-		assert_int_equal(
-			uns_config_with_dtype(span(cases[i].json), "float16", &arena, &out, &err2),
-			-EBADMSG);
+		assert_int_equal(uns_config_with_dtype(span(cases[i].json), "float16", &arena, &out, &err2), -EBADMSG);
 		assert_non_null(strstr(err2.text, cases[i].why));
 		uns_arena_fini(&arena);
 	}
@@ -181,14 +175,12 @@ static void checks(void **state)
 	} cases[] = {
 		{ "{\"vocab_size\":100,\"hidden_size\":16,\"num_hidden_layers\":2}", llm, 3, NULL },
 		{ "{}", llm, 3, NULL },
-		{ "{\"vocab_size\":99}", llm, 3,
-		  "vocab_size is 99, but model.embed_tokens.weight has 100 rows" },
+		{ "{\"vocab_size\":99}", llm, 3, "vocab_size is 99, but model.embed_tokens.weight has 100 rows" },
 		{ "{\"vocab_size\":100,\"hidden_size\":32}", llm, 3,
 		  "hidden_size is 32, but model.embed_tokens.weight has 16 columns" },
 		{ "{\"hidden_size\":32,\"embedding_size\":16}", llm, 3, NULL },
 		{ "{\"n_layer\":3}", llm, 3, "num_hidden_layers is 3, but model has 2 layers" },
-		{ "{\"num_hidden_layers\":1}", llm, 3,
-		  "num_hidden_layers is 1, but model has 2 layers" },
+		{ "{\"num_hidden_layers\":1}", llm, 3, "num_hidden_layers is 1, but model has 2 layers" },
 		{ "{\"num_hidden_layers\":1,\"num_nextn_predict_layers\":1}", llm, 3, NULL },
 		{ "{\"model_type\":\"mllama_text_model\",\"vocab_size\":92}", llm, 3, NULL },
 		{ "{\"text_config\":{\"vocab_size\":100,\"num_hidden_layers\":2}}", vlm, 3, NULL },
@@ -249,8 +241,7 @@ static void rewrites_dtype(void **state)
 		  "\"keep\"},\"text_config\":{\"dtype\":\"bfloat16\"}}" },
 		{ "{}", "{\"dtype\": \"bfloat16\",\"torch_dtype\": \"bfloat16\"}" },
 		{ " { } ", " { \"dtype\": \"bfloat16\", \"torch_dtype\": \"bfloat16\"} " },
-		{ "{\"x\":NaN}",
-		  "{\"dtype\": \"bfloat16\",\"torch_dtype\": \"bfloat16\",\"x\":NaN}" },
+		{ "{\"x\":NaN}", "{\"dtype\": \"bfloat16\",\"torch_dtype\": \"bfloat16\",\"x\":NaN}" },
 	};
 	size_t i;
 
@@ -260,9 +251,7 @@ static void rewrites_dtype(void **state)
 		struct uns_span out;
 		struct uns_err err = { 0 };
 
-		assert_int_equal(
-			uns_config_with_dtype(span(cases[i].in), "bfloat16", &arena, &out, &err),
-			0);
+		assert_int_equal(uns_config_with_dtype(span(cases[i].in), "bfloat16", &arena, &out, &err), 0);
 		assert_string_equal((const char *)out.p, cases[i].want);
 		assert_int_equal(uns_span_left(&out), strlen(cases[i].want));
 		uns_arena_fini(&arena);
@@ -281,8 +270,7 @@ static void refuses_deep_config(void **state)
 	memset(text + n, '[', 80);
 	memset(text + n + 80, ']', 80);
 	strcpy(text + n + 160, "}");
-	assert_int_equal(uns_config_with_dtype(span(text), "float16", &arena, &out, &err),
-			 -ENOTSUP);
+	assert_int_equal(uns_config_with_dtype(span(text), "float16", &arena, &out, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "nested deeper"));
 	uns_arena_fini(&arena);
 }
@@ -290,9 +278,8 @@ static void refuses_deep_config(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ties),           cmocka_unit_test(reads_facts),
-		cmocka_unit_test(refuses),        cmocka_unit_test(checks),
-		cmocka_unit_test(rewrites_dtype), cmocka_unit_test(refuses_deep_config),
+		cmocka_unit_test(ties),   cmocka_unit_test(reads_facts),    cmocka_unit_test(refuses),
+		cmocka_unit_test(checks), cmocka_unit_test(rewrites_dtype), cmocka_unit_test(refuses_deep_config),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

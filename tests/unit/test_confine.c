@@ -101,8 +101,8 @@ static int confined(const char *dir, void *(*then)(void *))
 		return WEXITSTATUS(status);
 	}
 	snprintf(inside, sizeof(inside), "%s/inside", dir);
-	if (chdir(inside) < 0 || fs_confine(writable, 2, NULL) < 0 ||
-	    pthread_create(&thread, NULL, then, &bad) != 0 || pthread_join(thread, NULL) != 0)
+	if (chdir(inside) < 0 || fs_confine(writable, 2, NULL) < 0 || pthread_create(&thread, NULL, then, &bad) != 0 ||
+	    pthread_join(thread, NULL) != 0)
 		_exit(EXIT_FAILURE);
 	if (bad)
 		fprintf(stderr, "calls %#x\n", (unsigned)bad);
@@ -115,7 +115,8 @@ static int setup(void **state)
 
 	strcpy(dir, "/tmp/uns_confine_XXXXXX");
 	assert_non_null(mkdtemp(dir));
-	shell(dir, "for d in inside outside; do mkdir -p $d/empty && echo text > $d/file && echo text > $d/other; done");
+	shell(dir,
+	      "for d in inside outside; do mkdir -p $d/empty && echo text > $d/file && echo text > $d/other; done");
 	*state = dir;
 	return 0;
 }
@@ -131,6 +132,37 @@ static void writes_below_its_directories_alone(void **state)
 	/* CONFIG_SECURITY_LANDLOCK: what Debian and Fedora build. */
 	assert_true(syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) >= 1);
 	assert_int_equal(confined(*state, try_all), EXIT_SUCCESS);
+}
+
+/* SOURCE may lie beside what is written, or above it. */
+static void writes_one_new_directory_and_renames_it(void **state)
+{
+	char partial[64], source[64], cache[64];
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .cache_dir = cache };
+	int status = 0, code;
+	unshard *u = NULL;
+	pid_t child;
+
+	snprintf(partial, sizeof(partial), "%s/inside/new.partial", (char *)*state);
+	snprintf(source, sizeof(source), "%s/outside", (char *)*state);
+	snprintf(cache, sizeof(cache), "%s/inside/empty",
+		 (char *)*state); /* not the usual one: that may hold all of these */
+	child = fork();
+	if (child > 0) {
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, 0);
+		return;
+	}
+	code = unshard_open(source, &options, &u, NULL) < 0 || mkdir(partial, 0700) < 0 ||
+	       fs_confine_writing(u, partial, NULL) < 0 || chdir(partial) < 0;
+	code |= (create("new") < 0) << 1 | (make_directory("folder") < 0) << 2 | (unlink("new") < 0) << 3;
+	code |= (write_in_place("../file") >= 0) << 4 | (create("../beside") >= 0) << 5 |
+		(unlink("../other") >= 0) << 6;
+	code |= (write_in_place("../../outside/file") >= 0) << 7 | (create("../../outside/new") >= 0) << 8;
+	code |= (cut("../../outside/file") >= 0) << 9 | (rename("../new.partial", "../empty") < 0) << 10;
+	if (code)
+		fprintf(stderr, "calls %#x\n", (unsigned)code);
+	_exit(code ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
 /* "CapEff:" and the like of this thread, a bit for each. */
@@ -174,6 +206,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(writes_below_its_directories_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(writes_one_new_directory_and_renames_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(has_no_capability_but_one, setup, teardown),
 	};
 

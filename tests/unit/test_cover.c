@@ -21,15 +21,21 @@ struct shard {
 };
 
 #define SCALAR(f, r) { .file = f, .rank = r }
-#define VECTOR(f, r, first, n) { .file = f, .rank = r, .box = { 1, { first }, { n } } }
-#define LONG(f, r, first, n, len) \
-	{ .file = f, .rank = r, .box = { 1, { first }, { n } }, .length = len }
-#define BOX(f, r, row, col, rows, cols) \
-	{ .file = f, .rank = r, .box = { 2, { row, col }, { rows, cols } } }
+#define VECTOR(f, r, first, n)                                       \
+	{                                                            \
+		.file = f, .rank = r, .box = { 1, { first }, { n } } \
+	}
+#define LONG(f, r, first, n, len) { .file = f, .rank = r, .box = { 1, { first }, { n } }, .length = len }
+#define BOX(f, r, row, col, rows, cols)                                          \
+	{                                                                        \
+		.file = f, .rank = r, .box = { 2, { row, col }, { rows, cols } } \
+	}
 #define CUT(f, r, row, col, rows, cols, at) \
 	{ .file = f, .rank = r, .box = { 2, { row, col }, { rows, cols } }, .offset = at }
-#define RANGE(f, r, at, count) \
-	{ .file = f, .rank = r, .box = { 9, { 0 }, { 0 } }, .range = { at, count } }
+#define RANGE(f, r, at, count)                                                           \
+	{                                                                                \
+		.file = f, .rank = r, .box = { 9, { 0 }, { 0 } }, .range = { at, count } \
+	}
 
 static const struct {
 	const char *name;
@@ -43,9 +49,7 @@ static const struct {
 	{ "no elements, no shards", { 2, { 0, 3 } }, { { 0 } }, 0, NULL },
 	{ "rows, out of order",
 	  { 2, { 5, 3 } },
-	  { BOX('b', 1, 2, 0, 2, 3),
-	    BOX('a', 0, 0, 0, 2, 3),
-	    BOX('c', 2, 4, 0, 1, 3) },
+	  { BOX('b', 1, 2, 0, 2, 3), BOX('a', 0, 0, 0, 2, 3), BOX('c', 2, 4, 0, 1, 3) },
 	  0,
 	  NULL },
 	{ "an empty shard in a missing file",
@@ -55,41 +59,19 @@ static const struct {
 	  NULL },
 	{ "a grid",
 	  { 2, { 4, 6 } },
-	  { BOX('a', 0, 0, 0, 2, 4),
-	    BOX('a', 0, 0, 4, 2, 2),
-	    BOX('b', 1, 2, 0, 2, 4),
-	    BOX('b', 1, 2, 4, 2, 2) },
+	  { BOX('a', 0, 0, 0, 2, 4), BOX('a', 0, 0, 4, 2, 2), BOX('b', 1, 2, 0, 2, 4), BOX('b', 1, 2, 4, 2, 2) },
 	  0,
 	  NULL },
 	{ "a pinwheel",
 	  { 2, { 3, 3 } },
-	  { BOX('a', 0, 0, 0, 1, 2),
-	    BOX('a', 1, 0, 2, 2, 1),
-	    BOX('a', 2, 2, 1, 1, 2),
-	    BOX('a', 3, 1, 0, 2, 1),
+	  { BOX('a', 0, 0, 0, 1, 2), BOX('a', 1, 0, 2, 2, 1), BOX('a', 2, 2, 1, 1, 2), BOX('a', 3, 1, 0, 2, 1),
 	    BOX('a', 4, 1, 1, 1, 1) },
 	  0,
 	  NULL },
-	{ "ranges",
-	  { 2, { 3, 3 } },
-	  { RANGE('b', 1, 5, 4), RANGE('a', 0, 0, 5) },
-	  0,
-	  NULL },
-	{ "a range and rows",
-	  { 2, { 3, 3 } },
-	  { RANGE('b', 1, 3, 6), BOX('a', 0, 0, 0, 1, 3) },
-	  0,
-	  NULL },
-	{ "a replica",
-	  { 2, { 2, 3 } },
-	  { BOX('a', 0, 0, 0, 2, 3), BOX('b', 1, 0, 0, 2, 3) },
-	  0,
-	  NULL },
-	{ "a replica that is missing",
-	  { 2, { 2, 3 } },
-	  { BOX('x', 0, 0, 0, 2, 3), BOX('b', 1, 0, 0, 2, 3) },
-	  0,
-	  NULL },
+	{ "ranges", { 2, { 3, 3 } }, { RANGE('b', 1, 5, 4), RANGE('a', 0, 0, 5) }, 0, NULL },
+	{ "a range and rows", { 2, { 3, 3 } }, { RANGE('b', 1, 3, 6), BOX('a', 0, 0, 0, 1, 3) }, 0, NULL },
+	{ "a replica", { 2, { 2, 3 } }, { BOX('a', 0, 0, 0, 2, 3), BOX('b', 1, 0, 0, 2, 3) }, 0, NULL },
+	{ "a replica that is missing", { 2, { 2, 3 } }, { BOX('x', 0, 0, 0, 2, 3), BOX('b', 1, 0, 0, 2, 3) }, 0, NULL },
 
 	{ "a missing file",
 	  { 2, { 4, 3 } },
@@ -97,15 +79,10 @@ static const struct {
 	  -ENODATA,
 	  "x.distcp is missing: it holds rank 1's piece of model.w (shape [4, 3]); copy it back "
 	  "from the training machine" },
-	{ "nothing at all",
-	  { 2, { 4, 3 } },
-	  { { 0 } },
-	  -ENODATA,
-	  "model.w: rows 0 to 3 of 4 are in no shard" },
+	{ "nothing at all", { 2, { 4, 3 } }, { { 0 } }, -ENODATA, "model.w: rows 0 to 3 of 4 are in no shard" },
 	{ "a cut file",
 	  { 2, { 4, 3 } },
-	  { BOX('a', 0, 0, 0, 2, 3),
-	    CUT('b', 1, 2, 0, 2, 3, 990) },
+	  { BOX('a', 0, 0, 0, 2, 3), CUT('b', 1, 2, 0, 2, 3, 990) },
 	  -EBADMSG,
 	  "b.distcp is truncated: expected at least 1014 bytes, found 1000; rank 1's piece of "
 	  "model.w (shape [4, 3]) is incomplete; copy the file again from the training machine" },
@@ -131,9 +108,7 @@ static const struct {
 	  "model.w: element 4 of 12 is in no shard" },
 	{ "a hole in a grid",
 	  { 2, { 4, 6 } },
-	  { BOX('a', 0, 0, 0, 2, 4),
-	    BOX('a', 0, 0, 4, 2, 2),
-	    BOX('b', 1, 2, 4, 2, 2) },
+	  { BOX('a', 0, 0, 0, 2, 4), BOX('a', 0, 0, 4, 2, 2), BOX('b', 1, 2, 4, 2, 2) },
 	  -EBADMSG,
 	  "model.w: elements 12 to 15 of 24 are in no shard (found ranks 0, 1; file" },
 	{ "columns that nobody has",
@@ -164,14 +139,12 @@ static const struct {
 	  "some of its shards hold boxes and others flat ranges" },
 	{ "replicas of other lengths",
 	  { 1, { 2 } },
-	  { LONG('a', 0, 0, 2, 8),
-	    LONG('b', 1, 0, 2, 12) },
+	  { LONG('a', 0, 0, 2, 8), LONG('b', 1, 0, 2, 12) },
 	  -EBADMSG,
 	  "two copies of one piece have different lengths" },
 };
 
-static void add_shard(struct uns_catalog *cat, const struct uns_root *root,
-		      const struct shard *s)
+static void add_shard(struct uns_catalog *cat, const struct uns_root *root, const struct shard *s)
 {
 	struct uns_piece piece = { .rank = s->rank, .offset_bytes = s->offset };
 	char path[32];
@@ -190,8 +163,12 @@ static void add_shard(struct uns_catalog *cat, const struct uns_root *root,
 
 static void run_case(const struct uns_root *root, size_t i)
 {
-	struct uns_tensor t = { .name = "w", .key = "model.w", .root = "model", .dtype = UNS_F32,
-				.shape = cases[i].shape, .alias_of = UNS_NONE };
+	struct uns_tensor t = { .name = "w",
+				.key = "model.w",
+				.root = "model",
+				.dtype = UNS_F32,
+				.shape = cases[i].shape,
+				.alias_of = UNS_NONE };
 	const struct shard *s;
 	struct uns_catalog *cat;
 	struct uns_err err = { 0 };
@@ -249,8 +226,12 @@ static void covers(void **state)
 static void covers_many(void **state)
 {
 	enum { GRID = 64 };
-	struct uns_tensor t = { .name = "w", .key = "w", .root = "", .dtype = UNS_U8,
-				.shape = { 2, { GRID * 2, GRID * 3 } }, .alias_of = UNS_NONE };
+	struct uns_tensor t = { .name = "w",
+				.key = "w",
+				.root = "",
+				.dtype = UNS_U8,
+				.shape = { 2, { GRID * 2, GRID * 3 } },
+				.alias_of = UNS_NONE };
 	struct uns_box box = { 2, { 0 }, { 2, 3 } };
 	struct uns_piece piece = { .box = &box, .length_bytes = 6 };
 	struct uns_catalog *cat;
@@ -281,8 +262,7 @@ static void covers_many(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(covers),
-					    cmocka_unit_test(covers_many) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(covers), cmocka_unit_test(covers_many) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,17 +60,21 @@ static void write_file(struct made *m, bool rows)
 	if (rows)
 		assert_int_equal(write(fd, m->dense, BYTES), BYTES);
 	for (r = 0; !rows && r < 2 * ROWS; r++)
-		assert_int_equal(write(fd, m->dense + (r % ROWS) * 2 * half + r / ROWS * half, half),
-				 half);
+		assert_int_equal(write(fd, m->dense + (r % ROWS) * 2 * half + r / ROWS * half, half), half);
 	close(fd);
 }
 
 static void start(struct made *m, bool rows, bool recorded)
 {
 	struct uns_engine_options options = { .n_threads = 4 };
-	struct uns_tensor t = { .name = "w", .key = "w", .root = "", .dtype = UNS_F32,
+	struct uns_tensor t = { .name = "w",
+				.key = "w",
+				.root = "",
+				.dtype = UNS_F32,
 				.shape = { .n = 2, .dim = { ROWS, COLUMNS } },
-				.group = -1, .position = -1, .alias_of = UNS_NONE };
+				.group = -1,
+				.position = -1,
+				.alias_of = UNS_NONE };
 	struct uns_layout_builder b = { .arena = &m->arena };
 	uint32_t file, i;
 

@@ -54,8 +54,7 @@ static void make_dcp(struct fixture *f)
 	size_t i;
 
 	shell(f->dir, "mkdir made");
-	if (uns_view_dcp.supports(f->cat, 0, &err) < 0 ||
-	    uns_view_dcp.tree(&in, 0, &tree, &err) < 0)
+	if (uns_view_dcp.supports(f->cat, 0, &err) < 0 || uns_view_dcp.tree(&in, 0, &tree, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_int_equal(tree.n, 2);
 	for (i = 0; i < tree.n; i++)

@@ -52,8 +52,13 @@ static const struct {
 	{ "two frames", { 5000, 70000 }, 20, 0, 0, NULL },
 	{ "cut", { 5000 }, 20, 3, -EBADMSG, "damaged zstd frame" },
 	{ "as long as may be", { 64 * MIB }, 20, 0, 0, NULL },
-	{ "too long", { 64 * MIB + 1 }, 20, 0, -ENOTSUP, "it decompresses to more than the "
-							 "67108864 bytes that unshard reads" },
+	{ "too long",
+	  { 64 * MIB + 1 },
+	  20,
+	  0,
+	  -ENOTSUP,
+	  "it decompresses to more than the "
+	  "67108864 bytes that unshard reads" },
 };
 
 static void decompresses_items(void **state)
@@ -86,13 +91,11 @@ static void decompresses_items(void **state)
 		assert_int_equal(uns_catalog_add_file(cat, root, "__0_0.distcp", &at.file, NULL), 0);
 		uns_dcp_reader_init(&reader, cat);
 		err = (struct uns_err){ 0 };
-		assert_int_equal(uns_dcp_item_bytes(&reader, &at, &arena, &out, &err),
-				 cases[i].code);
+		assert_int_equal(uns_dcp_item_bytes(&reader, &at, &arena, &out, &err), cases[i].code);
 		if (cases[i].said)
 			assert_non_null(strstr(err.text, cases[i].said));
 		else
-			assert_int_equal(uns_span_left(&out),
-					 cases[i].n_bytes[0] + cases[i].n_bytes[1]);
+			assert_int_equal(uns_span_left(&out), cases[i].n_bytes[0] + cases[i].n_bytes[1]);
 		uns_dcp_reader_fini(&reader);
 		uns_catalog_free(cat);
 	}

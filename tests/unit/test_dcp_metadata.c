@@ -78,16 +78,14 @@ static char *entry_text(const struct uns_dcp_entry *e)
 	add_path(&t, e);
 	uns_text_str(&t, " ");
 	if (e->kind == UNS_DCP_UNKNOWN) {
-		uns_text_printf(&t, "unknown %s: %s", e->code == -ENOTSUP ? "ENOTSUP" : "EBADMSG",
-				e->why);
+		uns_text_printf(&t, "unknown %s: %s", e->code == -ENOTSUP ? "ENOTSUP" : "EBADMSG", e->why);
 	} else if (e->kind == UNS_DCP_BYTES) {
 		uns_text_str(&t, "bytes ");
 		add_storage(&t, e->bytes);
 	} else {
 		uns_text_printf(&t, "%s [", uns_dtype_info(e->dtype)->torch);
 		for (i = 0; i < e->n_dims; i++)
-			uns_text_printf(&t, "%s%llu", i ? ", " : "",
-					(unsigned long long)e->dims[i]);
+			uns_text_printf(&t, "%s%llu", i ? ", " : "", (unsigned long long)e->dims[i]);
 		uns_text_str(&t, "]");
 		for (i = 0; i < e->n_chunks; i++)
 			add_chunk(&t, &e->chunk[i]);
@@ -203,7 +201,7 @@ static void test_merge(void **state)
 /* -- made ones: one tensor 'w' [4, 2] of two chunks, one value 'v', with something changed -- */
 
 struct spec {
-	const char *root, *tensor, *bytes, *dtype;	   /* class names */
+	const char *root, *tensor, *bytes, *dtype;    /* class names */
 	const char *path, *key, *stored_key, *planned_key; /* strings */
 	int64_t dims[2], lo[2][2], len[2][2], offset, length;
 	const char *transform; /* NULL = None */
@@ -361,8 +359,7 @@ static void put_planned(struct uns_text *t, const struct spec *s)
 	uns_text_str(t, "\x86u");
 }
 
-static int parse_spec(const struct spec *s, struct uns_arena *arena, struct uns_dcp_metadata *out,
-		      struct uns_err *err)
+static int parse_spec(const struct spec *s, struct uns_arena *arena, struct uns_dcp_metadata *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text t = UNS_TEXT_INIT;
 
@@ -380,8 +377,7 @@ static int parse_spec(const struct spec *s, struct uns_arena *arena, struct uns_
 
 static void test_sound(void **state)
 {
-	static const char *const lines[] = { "v /top/#3 bytes __0_0.distcp@100+50",
-					     "w /top/w float32 [4, 2] " W };
+	static const char *const lines[] = { "v /top/#3 bytes __0_0.distcp@100+50", "w /top/w float32 [4, 2] " W };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_dcp_metadata m;
 	struct uns_err err = { 0 };
@@ -471,8 +467,7 @@ static void test_planned_ghost(void **state)
  * comes first. Nobody's is none. */
 static void test_merge_of_what_one_rank_only_plans(void **state)
 {
-	static const char *const lines[] = { "v /top/#3 bytes __0_0.distcp@100+50",
-					     "w /top/w float32 [4, 2] " W,
+	static const char *const lines[] = { "v /top/#3 bytes __0_0.distcp@100+50", "w /top/w float32 [4, 2] " W,
 					     "other /other float32 [4, 2] " W };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_dcp_metadata parts[3], m;
@@ -506,8 +501,7 @@ static void check_fails(const struct spec *s, int code, const char *says)
 
 static void test_paths_that_leave(void **state)
 {
-	static const char *const paths[] = { "/etc/passwd", "../x",	  "a/../../x",
-					     "..",	    "a/..",	  "a..b/.." };
+	static const char *const paths[] = { "/etc/passwd", "../x", "a/../../x", "..", "a/..", "a..b/.." };
 	struct spec s = sound;
 	size_t i;
 
@@ -584,12 +578,12 @@ static void test_merge_disagree(void **state)
 	check_merge(&sound, &s, "w /top/w unknown EBADMSG: 'w': ranks disagree about its kind");
 	s = sound;
 	s.len[0][0] = 2;
-	check_merge(&sound, &s, "w /top/w unknown EBADMSG: 'w': ranks disagree about its chunks: two "
-				"sizes at the same offset");
+	check_merge(&sound, &s,
+		    "w /top/w unknown EBADMSG: 'w': ranks disagree about its chunks: two "
+		    "sizes at the same offset");
 	s = sound;
 	s.dtype = "torch\nqint8";
-	check_merge(&sound, &s,
-		    "w /top/w unknown ENOTSUP: 'w' has dtype torch.qint8, which unshard does not know");
+	check_merge(&sound, &s, "w /top/w unknown ENOTSUP: 'w' has dtype torch.qint8, which unshard does not know");
 }
 
 /* A chunk list that many tensors share is not copied for each of them. */
@@ -605,10 +599,12 @@ static void test_shared_chunks(void **state)
 	(void)state;
 	uns_text_add(&t, "\x80\x02", 2);
 	put_tensor(&t, &sound);
-	uns_text_str(&t, "q\1" "0](");
+	uns_text_str(&t, "q\1"
+			 "0](");
 	for (i = 0; i < 1000; i++)
 		uns_text_str(&t, "cm\nChunkStorageMetadata\n)\x81");
-	uns_text_str(&t, "eq\3" "0");
+	uns_text_str(&t, "eq\3"
+			 "0");
 	put_object(&t, sound.root);
 	put_str(&t, "state_dict_metadata");
 	uns_text_str(&t, "}(");
@@ -634,12 +630,17 @@ static void test_shared_chunks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole),	      cmocka_unit_test(test_old),
-		cmocka_unit_test(test_no_paths),      cmocka_unit_test(test_merge),
-		cmocka_unit_test(test_sound),	      cmocka_unit_test(test_odd_entries),
+		cmocka_unit_test(test_whole),
+		cmocka_unit_test(test_old),
+		cmocka_unit_test(test_no_paths),
+		cmocka_unit_test(test_merge),
+		cmocka_unit_test(test_sound),
+		cmocka_unit_test(test_odd_entries),
 		cmocka_unit_test(test_planned_ghost),
-		cmocka_unit_test(test_merge_of_what_one_rank_only_plans), cmocka_unit_test(test_paths_that_leave),
-		cmocka_unit_test(test_fails),	      cmocka_unit_test(test_merge_disagree),
+		cmocka_unit_test(test_merge_of_what_one_rank_only_plans),
+		cmocka_unit_test(test_paths_that_leave),
+		cmocka_unit_test(test_fails),
+		cmocka_unit_test(test_merge_disagree),
 		cmocka_unit_test(test_shared_chunks),
 	};
 

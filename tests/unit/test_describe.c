@@ -94,8 +94,7 @@ static void describes_info(void **state)
 	const cJSON *v;
 
 	(void)state;
-	uns_describe_info(&text, &catalog, views, 2,
-			  &(struct uns_findings){ catalog.findings, catalog.n_findings, 0 });
+	uns_describe_info(&text, &catalog, views, 2, &(struct uns_findings){ catalog.findings, catalog.n_findings, 0 });
 	json = parsed(&text);
 	assert_string_equal(uns_json_str(json, "path"), "run/checkpoint-2");
 	assert_int_equal(number(json, "step"), 2);
@@ -105,8 +104,7 @@ static void describes_info(void **state)
 	assert_int_equal(number(json, "source_bytes"), 1000);
 	assert_int_equal(number(json, "files_missing"), 1);
 	v = cJSON_GetObjectItem(json, "views");
-	assert_string_equal(uns_json_str(cJSON_GetObjectItem(v, "weights"), "usage"),
-			    "from_pretrained(\"x\")");
+	assert_string_equal(uns_json_str(cJSON_GetObjectItem(v, "weights"), "usage"), "from_pretrained(\"x\")");
 	assert_string_equal(uns_json_str(cJSON_GetObjectItem(v, "dcp"), "why"), "gone is missing");
 	assert_null(cJSON_GetObjectItem(cJSON_GetObjectItem(v, "dcp"), "notes"));
 	v = cJSON_GetObjectItem(cJSON_GetObjectItem(v, "weights"), "notes");
@@ -144,8 +142,7 @@ static void describes_tensors(void **state)
 	assert_string_equal(uns_json_str(p, "file"), "a/\"x\"\n.distcp");
 	assert_string_equal(uns_json_str(p, "codec"), "zstd");
 	assert_int_equal(number(p, "rank"), 1);
-	assert_int_equal(
-		cJSON_GetArraySize(cJSON_GetObjectItem(cJSON_GetObjectItem(p, "box"), "len")), 2);
+	assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(cJSON_GetObjectItem(p, "box"), "len")), 2);
 	t = cJSON_GetArrayItem(json, 1);
 	assert_string_equal(uns_json_str(t, "state"), "exp_avg");
 	p = cJSON_GetArrayItem(cJSON_GetObjectItem(t, "pieces"), 0);
@@ -155,10 +152,8 @@ static void describes_tensors(void **state)
 
 static void describes_provenance(void **state)
 {
-	struct uns_vfile v[] = {
-		{ .path = "config.json", .source = 0 },
-		{ .path = "model.safetensors", .source = UNS_NONE, .origin = "assembled" }
-	};
+	struct uns_vfile v[] = { { .path = "config.json", .source = 0 },
+				 { .path = "model.safetensors", .source = UNS_NONE, .origin = "assembled" } };
 	const char *notes[] = { "a \"note\"" };
 	const struct uns_vtree tree = { .v = v, .n = 2, .note = notes, .n_notes = 1 };
 	struct uns_text text = UNS_TEXT_INIT;
@@ -169,14 +164,10 @@ static void describes_provenance(void **state)
 	uns_describe_provenance(&text, &catalog, &tree);
 	json = parsed(&text);
 	f = cJSON_GetObjectItem(json, "files");
-	assert_string_equal(
-		uns_json_str(cJSON_GetObjectItemCaseSensitive(f, "config.json"), "from"),
-		files[0].path);
-	assert_string_equal(
-		uns_json_str(cJSON_GetObjectItemCaseSensitive(f, "model.safetensors"), "origin"),
-		"assembled");
-	assert_string_equal(cJSON_GetArrayItem(cJSON_GetObjectItem(json, "notes"), 0)->valuestring,
-			    "a \"note\"");
+	assert_string_equal(uns_json_str(cJSON_GetObjectItemCaseSensitive(f, "config.json"), "from"), files[0].path);
+	assert_string_equal(uns_json_str(cJSON_GetObjectItemCaseSensitive(f, "model.safetensors"), "origin"),
+			    "assembled");
+	assert_string_equal(cJSON_GetArrayItem(cJSON_GetObjectItem(json, "notes"), 0)->valuestring, "a \"note\"");
 	assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(json, "inferred")), 1);
 }
 

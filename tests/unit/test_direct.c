@@ -157,8 +157,7 @@ static void read_right(struct uns_direct *d, size_t shift, uint64_t off, size_t 
 }
 
 static const uint64_t offs[] = { 0, 1, 511, 512, 4095, 4096, 4097, 100000, FILE_BYTES - 3000 };
-static const size_t lens[] = { 0,    1,    2,     511,     512,     513,
-			       3000, 4096, 12289, 1 << 20, 1234567, FILE_BYTES };
+static const size_t lens[] = { 0, 1, 2, 511, 512, 513, 3000, 4096, 12289, 1 << 20, 1234567, FILE_BYTES };
 static const size_t shifts[] = { 0, 4, 448, 4032, 1 };
 
 static void read_all(struct uns_direct *d)
@@ -242,8 +241,7 @@ static void behind_the_end(void **state)
 
 	(void)state;
 	kernel.block = kernel.align = 512;
-	assert_int_equal(uns_direct_pread(&d, f.fd, buf, sizeof(buf), FILE_BYTES - 5000, "file", &err),
-			 -ESTALE);
+	assert_int_equal(uns_direct_pread(&d, f.fd, buf, sizeof(buf), FILE_BYTES - 5000, "file", &err), -ESTALE);
 	assert_non_null(strstr(err.text, "file: the file ends at byte 3146962: it became shorter"));
 	assert_int_equal(uns_direct_pread(&d, f.fd, buf, 1, FILE_BYTES, "file", NULL), -ESTALE);
 	assert_int_equal(uns_direct_pread(&d, f.fd, buf, 1, FILE_BYTES + 9999, "file", NULL), -ESTALE);
@@ -324,8 +322,8 @@ static void what_is_cached_decides(void **state)
 		assert_false(uns_direct_suits(f.fd, 0, FILE_BYTES));
 		posix_fadvise(f.fd, 0, 0, POSIX_FADV_DONTNEED);
 		possible = uns_direct_is_on(&d) && pages_in_memory() == 0;
-		printf("%s\n", possible ? "this file system reads past the cache" :
-					  "this file system does not, or keeps all of a file in memory");
+		printf("%s\n", possible ? "this file system reads past the cache"
+					: "this file system does not, or keeps all of a file in memory");
 		assert_int_equal(uns_direct_suits(f.fd, 0, FILE_BYTES), possible);
 		assert_int_equal(uns_direct_suits(f.fd, 12345, 1 << 20), possible);
 		assert_false(uns_direct_suits(f.fd, 0, (64 << 10) - 1));
@@ -344,9 +342,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(at_every_alignment),     cmocka_unit_test(past_this_kernels_cache),
-		cmocka_unit_test(of_a_file_in_memory),
-		cmocka_unit_test(behind_the_end),         cmocka_unit_test(errors_of_a_read),
-		cmocka_unit_test(refused_at_the_beginning), cmocka_unit_test(what_is_cached_decides),
+		cmocka_unit_test(of_a_file_in_memory),    cmocka_unit_test(behind_the_end),
+		cmocka_unit_test(errors_of_a_read),       cmocka_unit_test(refused_at_the_beginning),
+		cmocka_unit_test(what_is_cached_decides),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -47,8 +47,7 @@ static void parse_file(struct file *f)
 		fail_msg("%s", err.text);
 }
 
-static int parse(struct file *f, const char *name, int64_t rank, struct uns_sharded_tensor *out,
-		 struct uns_err *err)
+static int parse(struct file *f, const char *name, int64_t rank, struct uns_sharded_tensor *out, struct uns_err *err)
 {
 	const struct uns_value *v = uns_value_get(f->torch.root, name);
 
@@ -103,11 +102,9 @@ static void test_boxes(void **state)
 		assert_int_equal(t.shard->n_boxes, cases[i].n_boxes);
 		for (k = 0; k < t.shard->n_boxes; k++)
 			for (d = 0; d < t.n_dims; d++)
-				if (t.shard->lo[k][d] != cases[i].lo[k][d] ||
-				    t.shard->len[k][d] != cases[i].len[k][d])
-					fail_msg("%s of %s: box %zu, dimension %zu: %d + %d",
-						 cases[i].name, cases[i].file, k, d,
-						 (int)t.shard->lo[k][d], (int)t.shard->len[k][d]);
+				if (t.shard->lo[k][d] != cases[i].lo[k][d] || t.shard->len[k][d] != cases[i].len[k][d])
+					fail_msg("%s of %s: box %zu, dimension %zu: %d + %d", cases[i].name,
+						 cases[i].file, k, d, (int)t.shard->lo[k][d], (int)t.shard->len[k][d]);
 	}
 }
 
@@ -175,12 +172,10 @@ static void test_coordinate_from_the_file_name(void **state)
 		assert_int_equal(said.mesh_size, 3);
 		assert_int_equal(found.n_shards, 1);
 		assert_memory_equal(said.shard->lo[0], found.shard->lo[0], sizeof(said.shard->lo[0]));
-		assert_memory_equal(said.shard->len[0], found.shard->len[0],
-				    sizeof(said.shard->len[0]));
+		assert_memory_equal(said.shard->len[0], found.shard->len[0], sizeof(said.shard->len[0]));
 		assert_int_equal(uns_dtensor_parse(&g.torch, w, 7, &g.arena, &found, &err), 0);
 		assert_int_equal(found.n_shards, 0);
-		assert_int_equal(uns_dtensor_parse(&g.torch, w, -1, &g.arena, &found, &err),
-				 -ENOTSUP);
+		assert_int_equal(uns_dtensor_parse(&g.torch, w, -1, &g.arena, &found, &err), -ENOTSUP);
 		assert_non_null(strstr(err.text, "does not record its place"));
 		err.code = 0;
 	}

@@ -46,8 +46,8 @@ static void load(struct file *f, const char *name)
 }
 
 /* What a rank of `world` pickles of a tensor of `rows` rows, twice in a list, and read again. */
-static const struct uns_value *round_trip(struct file *f, const struct uns_dtensor_form *form,
-					  uint64_t world, uint64_t rank, uint64_t rows)
+static const struct uns_value *round_trip(struct file *f, const struct uns_dtensor_form *form, uint64_t world,
+					  uint64_t rank, uint64_t rows)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	const uint64_t dims[] = { rows, 3 }, none[] = { 0, 3 };
@@ -60,12 +60,11 @@ static const struct uns_value *round_trip(struct file *f, const struct uns_dtens
 	const char *p;
 	int i;
 
-	if (uns_dtensor_mesh_new(form, &f->arena, world, rank, uns_value_new_tensor(&f->arena, 0),
-				 &mesh, &err) < 0)
+	if (uns_dtensor_mesh_new(form, &f->arena, world, rank, uns_value_new_tensor(&f->arena, 0), &mesh, &err) < 0)
 		fail_msg("%s", err.text);
 	for (i = 0; i < 2; i++) {
-		if (uns_dtensor_new(form, &f->arena, mesh, UNS_F32, dims, 2,
-				    uns_value_new_tensor(&f->arena, 1), &v, &err) < 0)
+		if (uns_dtensor_new(form, &f->arena, mesh, UNS_F32, dims, 2, uns_value_new_tensor(&f->arena, 1), &v,
+				    &err) < 0)
 			fail_msg("%s", err.text);
 		assert_true(uns_value_append(list, v));
 	}
@@ -121,8 +120,8 @@ static void test_other_ranks(void **state)
 			fail_msg("%s: %s", cases[i].file, err.text);
 		list = round_trip(&f, &form, cases[i].world, cases[i].rank, cases[i].rows);
 		for (k = 0; k < 2; k++) {
-			if (uns_dtensor_parse(&f.torch, uns_value_at(list, k), (int64_t)cases[i].rank,
-					      &f.arena, &t, &err) < 0)
+			if (uns_dtensor_parse(&f.torch, uns_value_at(list, k), (int64_t)cases[i].rank, &f.arena, &t,
+					      &err) < 0)
 				fail_msg("%s: %s", cases[i].file, err.text);
 			assert_int_equal(t.dtype, UNS_F32);
 			assert_int_equal(t.dims[0], cases[i].rows);
@@ -143,16 +142,14 @@ static void test_what_is_not_known(void **state)
 
 	(void)state;
 	load(&f, "model_rank_0.pt");
-	assert_int_equal(uns_dtensor_form_of(uns_value_new_int(&f.arena, 1), &f.arena, &form, &err),
-			 -ENOTSUP);
+	assert_int_equal(uns_dtensor_form_of(uns_value_new_int(&f.arena, 1), &f.arena, &form, &err), -ENOTSUP);
 	assert_string_equal(err.text, "it is not a DTensor of a form that unshard knows");
 
 	err = (struct uns_err){ 0 };
 	assert_int_equal(uns_dtensor_form_of(a_dtensor(&f), &f.arena, &form, &err), 0);
 	mesh = (struct uns_value *)form.mesh;
 	dict = uns_value_new_dict(&f.arena, 1);
-	assert_true(uns_value_put(dict, uns_value_new_str(&f.arena, "_warp"),
-				  uns_value_new_int(&f.arena, 9)));
+	assert_true(uns_value_put(dict, uns_value_new_str(&f.arena, "_warp"), uns_value_new_int(&f.arena, 9)));
 	mesh->state = dict;
 	assert_int_equal(uns_dtensor_form_of(a_dtensor(&f), &f.arena, &form, &err), -ENOTSUP);
 	assert_string_equal(err.text, "a DTensor whose torch.distributed.device_mesh.DeviceMesh "

@@ -19,9 +19,7 @@ static void test_round_trip(void **state)
 		assert_true(info->size_bytes >= 1 && info->size_bytes <= 16);
 		assert_int_equal(uns_dtype_of_torch(info->torch), t);
 		if (info->safetensors)
-			assert_int_equal(uns_dtype_of_safetensors(info->safetensors,
-								  strlen(info->safetensors)),
-					 t);
+			assert_int_equal(uns_dtype_of_safetensors(info->safetensors, strlen(info->safetensors)), t);
 		if (info->storage)
 			assert_int_equal(uns_dtype_of_storage(info->storage), t);
 	}
@@ -56,8 +54,7 @@ static void test_spellings(void **state)
 
 	(void)state;
 	for (i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
-		assert_int_equal(uns_dtype_of_safetensors(dtypes[i].safetensors,
-							  strlen(dtypes[i].safetensors)),
+		assert_int_equal(uns_dtype_of_safetensors(dtypes[i].safetensors, strlen(dtypes[i].safetensors)),
 				 dtypes[i].dtype);
 		assert_int_equal(uns_dtype_of_torch(dtypes[i].torch), dtypes[i].dtype);
 		if (dtypes[i].storage)

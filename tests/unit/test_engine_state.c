@@ -16,16 +16,14 @@ static const struct uns_value tensor = { .kind = UNS_VALUE_OBJECT,
 					 .cls = "torch._utils._rebuild_tensor_v2",
 					 .object.args = &no_args };
 static const struct uns_value key = { .kind = UNS_VALUE_STR, .bytes = "k", .n = 1 };
-static const struct uns_value object = { .kind = UNS_VALUE_OBJECT, .cls = "m.C",
-					 .object.args = &no_args };
+static const struct uns_value object = { .kind = UNS_VALUE_OBJECT, .cls = "m.C", .object.args = &no_args };
 
 static struct uns_pair held[] = { { &key, &tensor } };
 static const struct uns_value dict = { .kind = UNS_VALUE_DICT, .pair = held, .n = 1 };
 static const struct uns_value *items[] = { &two, &dict, &tensor };
 static const struct uns_value list = { .kind = UNS_VALUE_LIST, .item = items, .n = 3 };
 
-static void add_value(struct uns_catalog *cat, const char *root, const char *name,
-		      const struct uns_value *v)
+static void add_value(struct uns_catalog *cat, const char *root, const char *name, const struct uns_value *v)
 {
 	const struct uns_named_value value = { .name = name, .root = root, .value = v };
 
@@ -34,9 +32,14 @@ static void add_value(struct uns_catalog *cat, const char *root, const char *nam
 
 static void add_tensor(struct uns_catalog *cat, const char *root, const char *name, uint64_t n)
 {
-	const struct uns_tensor t = { .name = name, .key = name, .root = root,
-				      .role = UNS_ROLE_OTHER, .dtype = UNS_F32, .group = -1,
-				      .position = -1, .alias_of = UNS_NONE,
+	const struct uns_tensor t = { .name = name,
+				      .key = name,
+				      .root = root,
+				      .role = UNS_ROLE_OTHER,
+				      .dtype = UNS_F32,
+				      .group = -1,
+				      .position = -1,
+				      .alias_of = UNS_NONE,
 				      .shape = { .n = 1, .dim = { n } } };
 
 	assert_int_equal(uns_catalog_add_tensor(cat, &t, NULL, NULL), 0);

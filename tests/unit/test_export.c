@@ -18,11 +18,12 @@
 
 #include "unshard.h"
 
-#define RUN UNSHARD_GOLDEN "/run"
+#define RUN        UNSHARD_GOLDEN "/run"
 #define CHECKPOINT "checkpoint-2"
 
 struct fixture {
 	char dir[64], out[96], partial[128];
+	const char *source;
 	enum unshard_phase end_in; /* the caller ends the export */
 	int answer;                /* with this; 0 = goes on */
 	const char *spoil;         /* a file that is changed as soon as all is written */
@@ -62,7 +63,7 @@ static int setup(void **state)
 {
 	static struct fixture f;
 
-	f = (struct fixture){ .dir = "/tmp/unshard-export-XXXXXX", .made = { UNSHARD_EXPORTED_INIT } };
+	f = (struct fixture){ .dir = "/tmp/unshard-export-XXXXXX", .source = RUN, .made = { UNSHARD_EXPORTED_INIT } };
 	if (!mkdtemp(f.dir))
 		return -1;
 	snprintf(f.out, sizeof(f.out), "%s/out", f.dir);
@@ -116,13 +117,12 @@ static int change(void *ctx, const struct unshard_change *c)
 static int export(struct fixture *f, const char *path, const char *view, unsigned flags)
 {
 	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_settling = true, .no_store = true };
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = f, .progress = progress,
-					     .change = change };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = f, .progress = progress, .change = change };
 	unshard *u = NULL;
 	int code;
 
 	f->err = (struct unshard_error){ 0 };
-	assert_int_equal(unshard_open(RUN, &options, &u, &f->err), 0);
+	assert_int_equal(unshard_open(f->source, &options, &u, &f->err), 0);
 	code = unshard_export(u, path, view, f->out, flags, &calls, &f->made, &f->err);
 	unshard_close(u);
 	return code;
@@ -175,6 +175,57 @@ static void ended_by_the_caller(void **state)
 	assert_int_equal(export(f, CHECKPOINT, NULL, UNSHARD_EXPORT_RESUME), 0);
 	assert_int_equal(f->made.kept_bytes, f->made.size_bytes);
 	assert_equal_to_native(f);
+}
+
+/* Another name of the file may be SOURCE's: `cp -al CHECKPOINT OUT.partial`. Nothing of OUT.partial is written to. */
+static void a_file_with_another_name_is_not_written_to(void **state)
+{
+	struct fixture *f = *state;
+	char line[512];
+
+	snprintf(line, sizeof(line),
+		 "cd %s && mkdir source out.partial && cp %s/run.model.safetensors source/model.safetensors && "
+		 "echo '{}' >source/config.json && cp -r --preserve=all source before && ln source/* out.partial",
+		 f->dir, UNSHARD_GOLDEN);
+	assert_int_equal(system(line), 0);
+	assert_int_equal(export(f, CHECKPOINT, "weights-fp32", UNSHARD_EXPORT_RESUME), -EEXIST);
+	assert_non_null(strstr(f->err.text, "does not belong to this export"));
+	snprintf(line, sizeof(line), "cd %s && diff -r before source && diff -r before out.partial", f->dir);
+	assert_int_equal(system(line), 0);
+}
+
+static unsigned mode_of(const char *dir, const char *name)
+{
+	char path[256];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_mode & 0777;
+}
+
+/* What others may not read of SOURCE they may not read of OUT; and the process's umask holds. */
+static void modes_are_sources_less_the_umask(void **state)
+{
+	struct fixture *f = *state;
+	char source[128], line[256];
+	mode_t before;
+
+	snprintf(source, sizeof(source), "%s/source", f->dir);
+	snprintf(line, sizeof(line), "cp -r %s %s && chmod 750 %s/%s && chmod 640 %s/%s/*.json", RUN, source, source,
+		 CHECKPOINT, source, CHECKPOINT);
+	assert_int_equal(system(line), 0);
+	f->source = source;
+	assert_int_equal(export(f, CHECKPOINT, "full", 0), 0);
+	assert_int_equal(mode_of(f->out, ""), 0750);
+	assert_int_equal(mode_of(f->out, "trainer_state.json"), 0640);
+	snprintf(line, sizeof(line), "rm -r %s", f->out);
+	assert_int_equal(system(line), 0);
+	before = umask(077);
+	assert_int_equal(export(f, CHECKPOINT, "full", 0), 0);
+	umask(before);
+	assert_int_equal(mode_of(f->out, ""), 0700);
+	assert_int_equal(mode_of(f->out, "trainer_state.json"), 0600);
 }
 
 static void what_does_not_read_back(void **state)
@@ -232,6 +283,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(all_of_it_and_counted, setup, teardown),
 		cmocka_unit_test_setup_teardown(ended_by_the_caller, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_file_with_another_name_is_not_written_to, setup, teardown),
+		cmocka_unit_test_setup_teardown(modes_are_sources_less_the_umask, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_does_not_read_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(blocks_that_are_shared, setup, teardown),
 		cmocka_unit_test_setup_teardown(refused, setup, teardown),

@@ -53,18 +53,14 @@ struct subject {
 static const struct subject subjects[] = {
 	{ "fsdp", "cp -r $G/run/. .", NULL, false },
 	{ "fsdp, no trainer_state",
-	  "cp -r $G/run/. . && rm checkpoint-2/trainer_state.json && mv config.json ../base.json",
-	  NULL, false },
-	{ "fsdp, siblings",
-	  "cp -r $G/run/. . && cp -r checkpoint-2 checkpoint-4 && rm checkpoint-2/trainer_state.json",
+	  "cp -r $G/run/. . && rm checkpoint-2/trainer_state.json && mv config.json ../base.json", NULL, false },
+	{ "fsdp, siblings", "cp -r $G/run/. . && cp -r checkpoint-2 checkpoint-4 && rm checkpoint-2/trainer_state.json",
 	  NULL, false },
 	{ "fsdp, facts", "cp -r $G/run/. . && rm checkpoint-2/trainer_state.json", NULL, true },
-	{ "fsdp, model elsewhere",
-	  "cp -r $G/run/checkpoint-2 . && mkdir ../base && cp $G/run/*.json ../base", "../base",
+	{ "fsdp, model elsewhere", "cp -r $G/run/checkpoint-2 . && mkdir ../base && cp $G/run/*.json ../base",
+	  "../base", false },
+	{ "hf", "mkdir ckpt && cp $G/run.model.safetensors ckpt/model.safetensors && cp $G/run/*.json ckpt", NULL,
 	  false },
-	{ "hf",
-	  "mkdir ckpt && cp $G/run.model.safetensors ckpt/model.safetensors && cp $G/run/*.json ckpt",
-	  NULL, false },
 	{ "dcp ranks", "cp -r $G/dcp/ranks/ckpt .", NULL, false },
 	{ "dcp zstd", "cp -r $G/dcp/zstd/ckpt .", NULL, false },
 	{ "megatron", "cp -r $G/dcp/megatron/iter_0000010 .", NULL, false },
@@ -79,10 +75,8 @@ static const struct subject subjects[] = {
 	{ "ranks orig", "mkdir -p step/actor && cp $G/ranks/orig/* step/actor", NULL, false },
 	{ "ranks 2.0", "mkdir actor && cp $G/rank_files/torch2.0.1/*.pt actor", NULL, false },
 	{ "ranks 2.1", "mkdir actor && cp $G/rank_files/torch2.1.2/*.pt actor", NULL, false },
-	{ "accelerate", "cp -r $G/older/accelerate0.29.3-torch2.2.2_f1_sh_w3/run/ckpt .", NULL,
-	  false },
-	{ "trainer 4.46", "cp -r $G/older/transformers4.46.3-torch2.4.1_f1_sh_w2/run/ckpt .", NULL,
-	  false },
+	{ "accelerate", "cp -r $G/older/accelerate0.29.3-torch2.2.2_f1_sh_w3/run/ckpt .", NULL, false },
+	{ "trainer 4.46", "cp -r $G/older/transformers4.46.3-torch2.4.1_f1_sh_w2/run/ckpt .", NULL, false },
 	{ "fsdp2 2.4", "cp -r $G/older/torch2.4.1_fsdp2_w2_fp32_dcp/run/ckpt .", NULL, false },
 };
 
@@ -136,8 +130,7 @@ static void fresh_store(const struct subject *s)
 	unlink(path);
 	if (!s->has_facts)
 		return;
-	if (open_session(s, &u, &err) < 0 ||
-	    unshard_meta_set(u, "", "train_batch_size", "77", NULL, &err) < 0 ||
+	if (open_session(s, &u, &err) < 0 || unshard_meta_set(u, "", "train_batch_size", "77", NULL, &err) < 0 ||
 	    unshard_meta_set(u, "checkpoint-2", "save_steps", "13", NULL, &err) < 0) {
 		fprintf(stderr, "%s: %s\n", s->name, err.text);
 		exit(1);
@@ -147,24 +140,10 @@ static void fresh_store(const struct subject *s)
 
 /* -- a tour: everything that a session can be asked -- */
 
-enum kind {
-	LIST,
-	STAT,
-	READ,
-	READLINK,
-	SCAN,
-	INFO,
-	TENSORS,
-	PROVENANCE,
-	PROBLEMS,
-	CHECK,
-	DEEP,
-	META
-};
+enum kind { LIST, STAT, READ, READLINK, SCAN, INFO, TENSORS, PROVENANCE, PROBLEMS, CHECK, DEEP, META };
 
-static const char *const kind_name[] = { "list",     "stat",  "read",    "readlink",
-					 "scan",     "info",  "tensors", "provenance",
-					 "problems", "check", "deep",    "meta" };
+static const char *const kind_name[] = { "list",    "stat",       "read",     "readlink", "scan", "info",
+					 "tensors", "provenance", "problems", "check",    "deep", "meta" };
 
 struct step {
 	enum kind kind;
@@ -229,8 +208,8 @@ __attribute__((format(printf, 2, 3))) static void put(struct uns_text *out, cons
 
 static void add_stat(struct uns_text *out, const char *name, const struct unshard_stat *st)
 {
-	put(out, "%s %d %o %llu %lld %d\n", name, st->kind, st->mode,
-	    st->live ? 0 : (unsigned long long)st->size_bytes, (long long)st->mtime_ns, st->stable);
+	put(out, "%s %d %o %llu %lld %d\n", name, st->kind, st->mode, st->live ? 0 : (unsigned long long)st->size_bytes,
+	    (long long)st->mtime_ns, st->stable);
 }
 
 static int list(unshard *u, const char *path, struct answer *a)
@@ -273,9 +252,8 @@ static int read_file(unshard *u, const char *path, struct answer *a)
 
 static int hear_checkpoint(void *ctx, const struct unshard_checkpoint *c)
 {
-	put(ctx, "%s %s %lld %lld %llu %s %s\n", c->path, c->format, (long long)c->step,
-	    (long long)c->world_size, (unsigned long long)c->size_bytes, unshard_state_name(c->state),
-	    c->problem ? c->problem : "");
+	put(ctx, "%s %s %lld %lld %llu %s %s\n", c->path, c->format, (long long)c->step, (long long)c->world_size,
+	    (unsigned long long)c->size_bytes, unshard_state_name(c->state), c->problem ? c->problem : "");
 	return 0;
 }
 
@@ -310,7 +288,7 @@ static int ask_problems(unshard *u, const struct step *s, struct answer *a)
 
 static int ask_text(unshard *u, const struct step *s, struct answer *a)
 {
-	const enum unshard_what what = s->kind == INFO	    ? UNSHARD_INFO
+	const enum unshard_what what = s->kind == INFO      ? UNSHARD_INFO
 				       : s->kind == TENSORS ? UNSHARD_TENSORS
 							    : UNSHARD_PROVENANCE;
 	char *text = NULL;
@@ -330,8 +308,7 @@ static int ask_text(unshard *u, const struct step *s, struct answer *a)
 
 static int ask_code(unshard *u, const struct step *s, struct answer *a)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &a->text,
-					     .checkpoint = hear_checkpoint,
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &a->text, .checkpoint = hear_checkpoint,
 					     .finding = hear_finding, .fact = hear_fact };
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	int code;
@@ -368,8 +345,8 @@ static void ask(unshard *u, const struct step *s, struct answer *a)
 static bool same(const struct answer *a, const struct answer *b)
 {
 	return a->code == b->code &&
-	       (a->code < 0 || (a->text.len == b->text.len &&
-				(!a->text.len || memcmp(a->text.p, b->text.p, a->text.len) == 0)));
+	       (a->code < 0 ||
+		(a->text.len == b->text.len && (!a->text.len || memcmp(a->text.p, b->text.p, a->text.len) == 0)));
 }
 
 static void plan_step(struct tour *t, enum kind kind, const char *path)
@@ -383,8 +360,7 @@ static void plan_step(struct tour *t, enum kind kind, const char *path)
 
 static void plan_dir(struct tour *t, unshard *u, const char *dir)
 {
-	static const char *const info[] = { "info.json", "tensors.json", "provenance.json",
-					    "problems.txt", NULL };
+	static const char *const info[] = { "info.json", "tensors.json", "provenance.json", "problems.txt", NULL };
 	unshard_listing *l;
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	char path[PATH_MAX];
@@ -420,8 +396,7 @@ static int plan_checkpoint(void *ctx, const struct unshard_checkpoint *c)
 }
 
 /* Of those that differ in a number alone, one. */
-static const char *const views[] = { "dcp",     "full",         "full-fsdp", "universal",
-				     "weights", "weights-bf16", "world-1" };
+static const char *const views[] = { "dcp", "full", "full-fsdp", "universal", "weights", "weights-bf16", "world-1" };
 
 static void tour_plan(struct tour *t, const struct subject *s)
 {
@@ -481,8 +456,7 @@ static void excerpt(const struct answer *a, const struct answer *other, char *ou
 		snprintf(out, size, "%s (%s)", strerror(-a->code), a->err.text);
 		return;
 	}
-	while (other->code == 0 && at < a->text.len && at < other->text.len &&
-	       a->text.p[at] == other->text.p[at])
+	while (other->code == 0 && at < a->text.len && at < other->text.len && a->text.p[at] == other->text.p[at])
 		at++;
 	at = at > 60 ? at - 60 : 0;
 	for (i = 0; at + i < a->text.len && i + 1 < size; i++)
@@ -490,8 +464,7 @@ static void excerpt(const struct answer *a, const struct answer *other, char *ou
 	out[i] = '\0';
 }
 
-static void found(const struct step *step, enum phase phase, const struct answer *got,
-		  const struct answer *right)
+static void found(const struct step *step, enum phase phase, const struct answer *got, const struct answer *right)
 {
 	void *stack[FAULTS_DEEP];
 	int depth = faults_where(stack), common = depth < SAME_FRAMES ? depth : SAME_FRAMES;
@@ -513,9 +486,8 @@ static void found(const struct step *step, enum phase phase, const struct answer
 		return;
 	excerpt(got, right, is, sizeof(is));
 	excerpt(right, got, was, sizeof(was));
-	snprintf(g->example[phase], sizeof(g->example[phase]),
-		 "%s: %s; %s %s\n    got   %s\n    right %s", phase_text[phase], doing,
-		 kind_name[step->kind], step->path, is, was);
+	snprintf(g->example[phase], sizeof(g->example[phase]), "%s: %s; %s %s\n    got   %s\n    right %s",
+		 phase_text[phase], doing, kind_name[step->kind], step->path, is, was);
 }
 
 static void tell_stack(const struct group *g)
@@ -528,9 +500,8 @@ static void tell_stack(const struct group *g)
 	n += (size_t)snprintf(line, sizeof(line), "addr2line -spfe /proc/%d/exe", getpid());
 	for (i = 1; i < g->depth; i++)
 		if (dladdr(g->stack[i], &info) && dladdr((void *)(uintptr_t)tell_stack, &info))
-			n += (size_t)snprintf(
-				line + n, sizeof(line) - n, " %#lx",
-				(unsigned long)((char *)g->stack[i] - 1 - (char *)info.dli_fbase));
+			n += (size_t)snprintf(line + n, sizeof(line) - n, " %#lx",
+					      (unsigned long)((char *)g->stack[i] - 1 - (char *)info.dli_fbase));
 	snprintf(line + n, sizeof(line) - n, " | grep -v '?' | head -n 9 | sed 's/^/      /' >&2");
 	fflush(stderr);
 	if (system(line) != 0)
@@ -547,11 +518,9 @@ static int tell(void)
 		tell_stack(&groups[i]);
 		for (phase = 0; phase <= LATER; phase++)
 			if (groups[i].n[phase])
-				fprintf(stderr, "  %u times wrong %s\n", groups[i].n[phase],
-					groups[i].example[phase]);
+				fprintf(stderr, "  %u times wrong %s\n", groups[i].n[phase], groups[i].example[phase]);
 	}
-	printf("%u cases, %u struck, %u wrong answers in %zu places\n", n_cases, n_struck, n_bad,
-	       n_groups);
+	printf("%u cases, %u struck, %u wrong answers in %zu places\n", n_cases, n_struck, n_bad, n_groups);
 	return n_bad ? 1 : 0;
 }
 
@@ -586,19 +555,16 @@ static bool leaves_out(const struct answer *a, const struct answer *right)
 	return true;
 }
 
-static bool may_be(const struct answer *a, const struct step *s, const struct answer *right,
-		   enum phase phase)
+static bool may_be(const struct answer *a, const struct step *s, const struct answer *right, enum phase phase)
 {
 	if (same(a, right))
 		return true;
-	if (phase == MEANWHILE && s->kind == LIST && faults_plan->error == EACCES &&
-	    leaves_out(a, right))
+	if (phase == MEANWHILE && s->kind == LIST && faults_plan->error == EACCES && leaves_out(a, right))
 		return true;
 	/* A lock of others was waited for: it is asked for again after a pause. */
 	if (phase == AFTERWARDS && faults_plan->error == SQLITE_BUSY && a->code == -EBUSY)
 		return true;
-	return phase == MEANWHILE && faults_plan->struck &&
-	       (a->code < 0 || says_so(s, a, faults_plan->error));
+	return phase == MEANWHILE && faults_plan->struck && (a->code < 0 || says_so(s, a, faults_plan->error));
 }
 
 /* What is seen of a directory may be as old as a session keeps it; once. */
@@ -709,17 +675,15 @@ static const struct fault {
 };
 
 /* Every one of them, or `most` spread over all. */
-static void run_cases(const struct subject *s, struct tour *t, const struct fault *fault,
-		      uint64_t n)
+static void run_cases(const struct subject *s, struct tour *t, const struct fault *fault, uint64_t n)
 {
 	uint64_t i, low, high, most = (uint64_t)times * fault->most;
 
 	if (!times || n < most)
 		most = n;
 
-	*faults_plan = (struct faults_plan){ .calls = 1u << fault->call,
-					     .action = fault->action,
-					     .error = fault->error };
+	*faults_plan =
+		(struct faults_plan){ .calls = 1u << fault->call, .action = fault->action, .error = fault->error };
 	for (i = 0; i < most; i++) {
 		low = 1 + i * n / most;
 		high = 1 + (i + 1) * n / most;
@@ -729,8 +693,7 @@ static void run_cases(const struct subject *s, struct tour *t, const struct faul
 }
 
 /* How many calls of each kind a tour makes when none fails. */
-static void count_calls(const struct subject *s, struct tour *t, bool remembered,
-			uint64_t count[FAULTS_CALLS])
+static void count_calls(const struct subject *s, struct tour *t, bool remembered, uint64_t count[FAULTS_CALLS])
 {
 	unshard *u;
 

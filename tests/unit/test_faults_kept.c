@@ -123,14 +123,13 @@ struct trial {
 
 static void try(struct fixture *f, const struct trial *t, const struct fault *fault, uint64_t nth)
 {
-	snprintf(f->doing, sizeof(f->doing), "%s number %llu fails with %d (%s)", fault->name,
-		 (unsigned long long)nth, fault->error, strerror(fault->error));
+	snprintf(f->doing, sizeof(f->doing), "%s number %llu fails with %d (%s)", fault->name, (unsigned long long)nth,
+		 fault->error, strerror(fault->error));
 	alarm(CASE_SECONDS);
 	t->before(f);
-	*faults_plan = (struct faults_plan){ .calls = 1u << fault->call,
-					     .action = fault->action,
-					     .error = fault->error,
-					     .nth = nth };
+	*faults_plan = (struct faults_plan){
+		.calls = 1u << fault->call, .action = fault->action, .error = fault->error, .nth = nth
+	};
 	faults_arm();
 	t->run(f);
 	faults_disarm();
@@ -152,8 +151,7 @@ static void try_all(struct fixture *f, const struct trial *t)
 			most = MOST;
 		for (i = 0; i < most; i++)
 			try(f, t, &faults[k],
-			    1 + i * n / most +
-				    (uint64_t)random() % ((i + 1) * n / most - i * n / most));
+			    1 + i * n / most + (uint64_t)random() % ((i + 1) * n / most - i * n / most));
 	}
 }
 
@@ -253,16 +251,14 @@ static void facts_after(struct fixture *f)
 	unshard *u = open_session(f, f->store);
 	char *json = NULL;
 
-	if (!u || unshard_meta_list(u, "a", &calls, &f->err) < 0 ||
-	    unshard_meta_export(u, &json, &f->err) < 0)
+	if (!u || unshard_meta_list(u, "a", &calls, &f->err) < 0 || unshard_meta_export(u, &json, &f->err) < 0)
 		fail_msg("%s: %s", f->doing, f->err.text);
 	snprintf(elsewhere, sizeof(elsewhere), "%s", strstr(json, "/elsewhere") ? "elsewhere" : "");
 	unshard_free(json);
 	expect(f, facts, "trial_name=\"kept\"", true, true);
 	if (long_lived) {
 		expect(f, facts, "seed=2", true, told[SEED_2] == 0);
-		expect(f, facts, "seed=1", told[SEED_2] < 0,
-		       told[SEED_1] == 0 && !strstr(facts, "seed=2"));
+		expect(f, facts, "seed=1", told[SEED_2] < 0, told[SEED_1] == 0 && !strstr(facts, "seed=2"));
 		expect(f, facts, "max_steps=9", true, told[MAX_STEPS] == 0);
 		expect(f, facts, "epoch=1.5", told[NOT_EPOCH] < 0, false);
 		expect(f, elsewhere, "elsewhere", true, told[IMPORT] == 0);
@@ -306,9 +302,8 @@ static void repair_run(struct fixture *f)
 /* What was begun may stay where it is its removal that failed. */
 static void repair_after(struct fixture *f)
 {
-	const bool removal = faults_plan->calls &
-			     (1u << FAULTS_RENAME | 1u << FAULTS_OPEN | 1u << FAULTS_READDIR |
-			      1u << FAULTS_STAT | 1u << FAULTS_MALLOC);
+	const bool removal = faults_plan->calls & (1u << FAULTS_RENAME | 1u << FAULTS_OPEN | 1u << FAULTS_READDIR |
+						   1u << FAULTS_STAT | 1u << FAULTS_MALLOC);
 	unshard *u;
 
 	if (faults_plan->calls == 1u << FAULTS_WRITE && repaired < 0 &&
@@ -376,8 +371,7 @@ static void config_run(struct fixture *f)
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .finding = count_finding };
 	const char *kinds[2];
 
-	judged = answered(f, unshard_check_config(files, 2, "torch=2.2.2", &calls, kinds, NULL,
-						  &f->err));
+	judged = answered(f, unshard_check_config(files, 2, "torch=2.2.2", &calls, kinds, NULL, &f->err));
 }
 
 static size_t right_findings;
@@ -389,8 +383,7 @@ static void config_after(struct fixture *f)
 	config_before(f);
 	config_run(f);
 	if (judged < 0 || n_findings != right_findings)
-		fail_msg("%s: afterwards: %zu findings, not %zu", f->doing, n_findings,
-			 right_findings);
+		fail_msg("%s: afterwards: %zu findings, not %zu", f->doing, n_findings, right_findings);
 }
 
 static void a_config_is_judged_rightly_or_not_at_all(void **state)

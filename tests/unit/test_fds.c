@@ -42,8 +42,8 @@ static void start(struct files *f, size_t max_open)
 		fd = open(path, O_CREAT | O_WRONLY, 0644);
 		assert_true(fd >= 0);
 		close(fd);
-		assert_int_equal(uns_catalog_add_file(f->cat, f->root, path + strlen(f->dir) + 1,
-						      &(uint32_t){ 0 }, NULL), 0);
+		assert_int_equal(
+			uns_catalog_add_file(f->cat, f->root, path + strlen(f->dir) + 1, &(uint32_t){ 0 }, NULL), 0);
 	}
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &f->limit), 0);
 	uns_fds_init(&f->fds, max_open, &f->count);

@@ -79,11 +79,9 @@ static void test_scopes_and_severities(void **state)
 
 /* -- sentences -- */
 
-static void says(const char *sentence, const char *advice, const struct uns_finding *f,
-		 const char *expected)
+static void says(const char *sentence, const char *advice, const struct uns_finding *f, const char *expected)
 {
-	const struct uns_finding_words words = { .name = "own", .sentence = sentence,
-						 .advice = advice };
+	const struct uns_finding_words words = { .name = "own", .sentence = sentence, .advice = advice };
 
 	own = &words;
 	assert_string_equal(said(f), expected);
@@ -92,16 +90,14 @@ static void says(const char *sentence, const char *advice, const struct uns_find
 
 static void test_sentences(void **state)
 {
-	const struct uns_finding *f = UNS_FINDING(.file = "run/ckpt/a.pt", .rank = uns_rank(3),
-						  .expected = uns_num(8), .found = uns_str("seven"),
-						  .arg = { { "n", uns_num(1) },
-							   { "m", uns_num(2) },
-							   { "more", uns_more(0) } });
+	const struct uns_finding *f =
+		UNS_FINDING(.file = "run/ckpt/a.pt", .rank = uns_rank(3), .expected = uns_num(8),
+			    .found = uns_str("seven"),
+			    .arg = { { "n", uns_num(1) }, { "m", uns_num(2) }, { "more", uns_more(0) } });
 
 	(void)state;
 	says("plain", "", f, "plain");
-	says("{file}: {found}, not {expected} (rank {rank})", "", f,
-	     "run/ckpt/a.pt: seven, not 8 (rank 3)");
+	says("{file}: {found}, not {expected} (rank {rank})", "", f, "run/ckpt/a.pt: seven, not 8 (rank 3)");
 	says("{file.name}", "", f, "a.pt");
 	says("{n} {n|file|files}, {m} {m|file|files}", "", f, "1 file, 2 files");
 	says("a[ (rank {rank})][, tensor {tensor}]", "", f, "a (rank 3)");
@@ -130,8 +126,10 @@ static void test_equal(void **state)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	char file[] = "a.pt";
-	struct uns_finding f = { .id = UNS_FOUND_FILE_MISSING, .scope = UNS_SCOPE_WEIGHTS,
-				 .file = file, .found = uns_str("x"),
+	struct uns_finding f = { .id = UNS_FOUND_FILE_MISSING,
+				 .scope = UNS_SCOPE_WEIGHTS,
+				 .file = file,
+				 .found = uns_str("x"),
 				 .arg = { { "n", uns_num(3) } } };
 	const struct uns_finding *copy = uns_finding_copy(&arena, &f);
 	struct uns_finding *dup = uns_finding_dup(copy), other = *copy;
@@ -156,8 +154,8 @@ static void test_errors(void **state)
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err err = { .keep = &arena };
 	struct uns_finding f;
-	int code = uns_fail_with(&err, UNS_FINDING(.id = UNS_FOUND_FILE_MISSING,
-						   .scope = UNS_SCOPE_WEIGHTS, .file = "a.pt"));
+	int code = uns_fail_with(&err,
+				 UNS_FINDING(.id = UNS_FOUND_FILE_MISSING, .scope = UNS_SCOPE_WEIGHTS, .file = "a.pt"));
 
 	(void)state;
 	assert_int_equal(err.code, code);
@@ -234,10 +232,10 @@ static void test_codes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table),	  cmocka_unit_test(test_scopes_and_severities),
+		cmocka_unit_test(test_table),     cmocka_unit_test(test_scopes_and_severities),
 		cmocka_unit_test(test_sentences), cmocka_unit_test(test_advice),
-		cmocka_unit_test(test_equal),	  cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_quoting),	  cmocka_unit_test(test_handed_on),
+		cmocka_unit_test(test_equal),     cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_quoting),   cmocka_unit_test(test_handed_on),
 		cmocka_unit_test(test_codes),
 	};
 

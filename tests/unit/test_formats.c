@@ -96,29 +96,26 @@ static const struct {
 	const char *problem;
 } open_cases[] = {
 	{ "whole", "true", true, 2, 2, 12, 11, 0, NULL },
-	{ "trainer_state.json is not there (yet)", "rm trainer_state.json", false, 2, 2, 12, 11, 0,
-	  NULL },
-	{ "the model's save did not end", "rm pytorch_model_fsdp_0/.metadata", true, 2, 2, 0, 11,
-	  UNS_SCOPE_WEIGHTS,
+	{ "trainer_state.json is not there (yet)", "rm trainer_state.json", false, 2, 2, 12, 11, 0, NULL },
+	{ "the model's save did not end", "rm pytorch_model_fsdp_0/.metadata", true, 2, 2, 0, 11, UNS_SCOPE_WEIGHTS,
 	  "pytorch_model_fsdp_0/.metadata is missing: the save did not finish" },
-	{ "the optimizer's save did not end", "rm optimizer_0/.metadata", true, 2, 2, 12, 0,
-	  UNS_SCOPE_OPTIMIZER,
+	{ "the optimizer's save did not end", "rm optimizer_0/.metadata", true, 2, 2, 12, 0, UNS_SCOPE_OPTIMIZER,
 	  "optimizer_0/.metadata is missing: the save did not finish" },
 	{ "no optimizer", "rm -r optimizer_0", true, 2, 2, 12, 0, 0, NULL },
 	{ "no model", "rm -r pytorch_model_fsdp_0", true, 2, 2, 0, 11, UNS_SCOPE_WEIGHTS,
 	  "checkpoint-2 has no pytorch_model_fsdp_0" },
-	{ "the optimizer's metadata is damaged", "truncate -s 5000 optimizer_0/.metadata", true, 2,
-	  2, 12, 0, UNS_SCOPE_OPTIMIZER, "optimizer_0/.metadata: " },
-	{ "a further model", "cp -r pytorch_model_fsdp_0 pytorch_model_fsdp_1", true, 2, 2, 12, 11,
-	  UNS_SCOPE_NOTE, "pytorch_model_fsdp_1 is a further model" },
+	{ "the optimizer's metadata is damaged", "truncate -s 5000 optimizer_0/.metadata", true, 2, 2, 12, 0,
+	  UNS_SCOPE_OPTIMIZER, "optimizer_0/.metadata: " },
+	{ "a further model", "cp -r pytorch_model_fsdp_0 pytorch_model_fsdp_1", true, 2, 2, 12, 11, UNS_SCOPE_NOTE,
+	  "pytorch_model_fsdp_1 is a further model" },
 };
 
 static void copy_run(const struct temp *t)
 {
 	char text[1200];
 
-	snprintf(text, sizeof(text),
-		 "cp -r " UNSHARD_GOLDEN "/run/checkpoint-2 %s/ && chmod -R u+w %s", t->dir, t->dir);
+	snprintf(text, sizeof(text), "cp -r " UNSHARD_GOLDEN "/run/checkpoint-2 %s/ && chmod -R u+w %s", t->dir,
+		 t->dir);
 	assert_int_equal(system(text), 0);
 }
 
@@ -131,8 +128,7 @@ static size_t count(const struct uns_catalog *cat, enum uns_role role)
 	return n;
 }
 
-static struct uns_catalog *open_with(const struct uns_format *format, struct temp *t,
-				     const char *path)
+static struct uns_catalog *open_with(const struct uns_format *format, struct temp *t, const char *path)
 {
 	struct uns_listing list = { 0 };
 	struct uns_directory dir = directory_of(t, path, &list);
@@ -193,8 +189,7 @@ static void accelerate_ends_with_random_states(void **state)
 		{ "touch random_states_0.pkl", false },
 		{ "touch random_states_1.pkl", false },
 		{ "true", false },
-		{ "touch random_states_0.pkl random_states_1.pkl; rm optimizer_0/.metadata",
-		  false },
+		{ "touch random_states_0.pkl random_states_1.pkl; rm optimizer_0/.metadata", false },
 	};
 	size_t i;
 
@@ -206,8 +201,9 @@ static void accelerate_ends_with_random_states(void **state)
 
 		temp_init(&t);
 		copy_run(&t);
-		snprintf(change, sizeof(change), "mv checkpoint-2 state && cd state && "
-						 "rm trainer_state.json rng_state* && { %s; }",
+		snprintf(change, sizeof(change),
+			 "mv checkpoint-2 state && cd state && "
+			 "rm trainer_state.json rng_state* && { %s; }",
 			 cases[i].change);
 		shell(t.dir, change);
 		cat = open_with(&uns_format_hf_fsdp, &t, "state");
@@ -277,8 +273,7 @@ static void a_second_optimizer_has_its_own_root(void **state)
 		if (cat->tensors[i].role != UNS_ROLE_EXP_AVG)
 			continue;
 		n++;
-		assert_int_equal(cat->tensors[i].group >= 2,
-				 strcmp(cat->tensors[i].root, "optimizer_1") == 0);
+		assert_int_equal(cat->tensors[i].group >= 2, strcmp(cat->tensors[i].root, "optimizer_1") == 0);
 	}
 	assert_int_equal(n, 22);
 	uns_catalog_free(cat);

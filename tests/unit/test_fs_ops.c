@@ -124,8 +124,7 @@ size_t fuse_add_direntry_plus(fuse_req_t req, char *buf, size_t size, const char
 	return ENTRY;
 }
 
-size_t fuse_add_direntry(fuse_req_t req, char *buf, size_t size, const char *name,
-			 const struct stat *attr, off_t off)
+size_t fuse_add_direntry(fuse_req_t req, char *buf, size_t size, const char *name, const struct stat *attr, off_t off)
 {
 	(void)attr;
 	return fuse_add_direntry_plus(req, buf, size, name, NULL, off);
@@ -267,8 +266,7 @@ static void readdirplus_counts_each_entry_once(void **state)
 	assert_string_equal(req.buf, "1 .");
 	assert_string_equal(req.buf + ENTRY, "2 ..");
 	assert_string_equal(req.buf + 2 * ENTRY, "3 config.json");
-	assert_int_equal(req.n,
-			 7 * ENTRY); /* config, generation_config, model, two of the tokenizer */
+	assert_int_equal(req.n, 7 * ENTRY); /* config, generation_config, model, two of the tokenizer */
 	assert_int_equal(fs->nodes.n, 2 + 5);
 	for (i = 0; i < 3; i++) { /* again, from the third on, and with room for two */
 		req = request(fs);
@@ -276,10 +274,8 @@ static void readdirplus_counts_each_entry_once(void **state)
 		assert_int_equal(req.n, 2 * ENTRY);
 	}
 	assert_int_equal(fs->nodes.n, 2 + 5);
-	assert_int_equal(
-		fs_nodes_of_id(&fs->nodes, lookup(fs, "weights/checkpoint-2/model.safetensors"))
-			->n_lookups,
-		1 + 3 + 1);
+	assert_int_equal(fs_nodes_of_id(&fs->nodes, lookup(fs, "weights/checkpoint-2/model.safetensors"))->n_lookups,
+			 1 + 3 + 1);
 	close_dir(fs, &fi);
 }
 

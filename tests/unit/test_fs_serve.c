@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <linux/fuse.h>
 #include <cmocka.h>
 
 #include "../../fs/serve.c"
@@ -13,11 +14,24 @@
 static const int *received;
 static atomic_bool exited; /* asked by the thread that waits, set by one that reads */
 
-struct fuse_session *fuse_session_new(struct fuse_args *args, const struct fuse_lowlevel_ops *op,
-				      size_t op_size, void *userdata)
+struct fuse_session *__wrap_fuse_session_new(struct fuse_args *args, const struct fuse_lowlevel_ops *op, size_t op_size,
+					     void *userdata);
+struct fuse_session *__wrap_fuse_session_new_versioned(struct fuse_args *args, const struct fuse_lowlevel_ops *op,
+						       size_t op_size, const void *version, void *userdata);
+
+struct fuse_session *__wrap_fuse_session_new(struct fuse_args *args, const struct fuse_lowlevel_ops *op, size_t op_size,
+					     void *userdata)
 {
 	(void)args, (void)op, (void)op_size;
 	return userdata;
+}
+
+/* What libfuse's headers call from 3.17 on. */
+struct fuse_session *__wrap_fuse_session_new_versioned(struct fuse_args *args, const struct fuse_lowlevel_ops *op,
+						       size_t op_size, const void *version, void *userdata)
+{
+	(void)version;
+	return __wrap_fuse_session_new(args, op, op_size, userdata);
 }
 
 int fuse_set_signal_handlers(struct fuse_session *se)
@@ -53,17 +67,12 @@ int fuse_session_fd(struct fuse_session *se)
 	return -1;
 }
 
-int fuse_session_custom_io(struct fuse_session *se, const struct fuse_custom_io *io, int fd)
-{
-	(void)se, (void)io, (void)fd;
-	return 0;
-}
-
 int fuse_session_receive_buf(struct fuse_session *se, struct fuse_buf *buf)
 {
 	int n = *received++;
 
-	(void)buf;
+	if (n > 0 && !buf->mem)
+		buf->mem = calloc(1, sizeof(struct fuse_in_header));
 	if (n <= 0 && n != -ENOMEM)
 		fuse_session_exit(se);
 	return n;

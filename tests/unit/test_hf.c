@@ -68,8 +68,7 @@ static void put_text(const struct fixture *p, const char *name, const char *text
 }
 
 /* A safetensors file of this JSON and n_data zero bytes behind it. */
-static void put_safetensors(const struct fixture *p, const char *name, const char *json,
-			    size_t n_data)
+static void put_safetensors(const struct fixture *p, const char *name, const char *json, size_t n_data)
 {
 	unsigned char file[1024] = { 0 };
 	size_t n = strlen(json);
@@ -211,10 +210,7 @@ static void reports_damage(void **state)
 		  ONE("y"),
 		  { "model.safetensors.index.json names " PART("2") " as the file of tensor w",
 		    "that file does not hold it" } },
-		{ INDEX(PART("1"), PART("2")),
-		  ONE("w"),
-		  ONE("w"),
-		  { "tensor w is whole in both", PART("1") } },
+		{ INDEX(PART("1"), PART("2")), ONE("w"), ONE("w"), { "tensor w is whole in both", PART("1") } },
 		{ INDEX(PART("1"), PART("2")), ONE("x"), "{", { PART("2"), "" } },
 		{ INDEX(PART("1"), "../out.safetensors"),
 		  ONE("x"),
@@ -261,8 +257,7 @@ static void reports_missing_torch_file(void **state)
 
 	(void)state;
 	fixture_init(&p, "model");
-	put_text(&p, "pytorch_model.bin.index.json",
-		 "{\"weight_map\":{\"w\":\"pytorch_model-00001-of-00001.bin\"}}");
+	put_text(&p, "pytorch_model.bin.index.json", "{\"weight_map\":{\"w\":\"pytorch_model-00001-of-00001.bin\"}}");
 	must_open(&p);
 	assert_non_null(weights_problem(&p));
 	assert_non_null(strstr(weights_problem(&p), "pytorch_model-00001-of-00001.bin is missing"));
@@ -289,8 +284,7 @@ static void a_cut_file_is_not_finished(void **state)
 
 static void leaves_others_alone(void **state)
 {
-	static const char *const names[] = { "config.json", "optimizer.pt", "tokenizer.json",
-					     "model.txt" };
+	static const char *const names[] = { "config.json", "optimizer.pt", "tokenizer.json", "model.txt" };
 	struct uns_err err = { 0 };
 	struct fixture p;
 	size_t i;
@@ -307,10 +301,9 @@ static void leaves_others_alone(void **state)
 
 /* -- HuggingFaceStorageWriter -- */
 
-#define SHARD_JSON(offset, rows, end)                                                              \
-	"{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[" offset    \
-	",0]}}\",\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[" rows                     \
-	",2],\"data_offsets\":[0," end "]}}"
+#define SHARD_JSON(offset, rows, end)                                                           \
+	"{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[" offset \
+	",0]}}\",\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[" rows ",2],\"data_offsets\":[0," end "]}}"
 #define SHARD(i) "shard-0000" i "-model-00001-of-00001.safetensors"
 
 static void reads_shards(void **state)
@@ -371,8 +364,7 @@ static void reports_wrong_shards(void **state)
 	} cases[] = {
 		{ SHARD_JSON("-1", "1", "8"), "wrong offset for w" },
 		{ SHARD_JSON("1e300", "1", "8"), "wrong offset for w" },
-		{ SHARD_JSON("9007199254740992,0", "1", "8"),
-		  "saved_offsets with 2 numbers for w" },
+		{ SHARD_JSON("9007199254740992,0", "1", "8"), "saved_offsets with 2 numbers for w" },
 		{ "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"[]\"},\"w\":{\"dtype\":\"F32\","
 		  "\"shape\":[1,2],\"data_offsets\":[0,8]}}",
 		  "DCP_SHARDING_INFO is not an object" },

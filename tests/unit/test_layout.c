@@ -8,9 +8,7 @@
 
 #include "model/layout.h"
 
-static const struct uns_tensor weight = {
-	.name = "w", .dtype = UNS_BF16, .shape = { .n = 2, .dim = { 3, 4 } }
-};
+static const struct uns_tensor weight = { .name = "w", .dtype = UNS_BF16, .shape = { .n = 2, .dim = { 3, 4 } } };
 static const struct uns_catalog catalog = { .path = "checkpoint-1" };
 
 static void builds_in_order(void **state)
@@ -83,7 +81,7 @@ static void finds_bytes(void **state)
 	static const struct {
 		uint64_t at;
 		size_t want;
-	} cases[] = { { 0, 0 }, { 5, 0 },  { 6, 1 },  { 7, 1 }, { 8, 2 },
+	} cases[] = { { 0, 0 },  { 5, 0 },  { 6, 1 },  { 7, 1 },  { 8, 2 },
 		      { 55, 2 }, { 56, 3 }, { 71, 3 }, { 72, 4 }, { UINT64_MAX, 4 } };
 	static const struct uns_segment segment[] = { { .at_bytes = 0, .len_bytes = 6 },
 						      { .at_bytes = 6, .len_bytes = 2 },
@@ -99,9 +97,7 @@ static void finds_bytes(void **state)
 
 static void refuses(void **state)
 {
-	static const struct uns_tensor vast = {
-		.dtype = UNS_U8, .shape = { .n = 1, .dim = { UINT64_C(1) << 62 } }
-	};
+	static const struct uns_tensor vast = { .dtype = UNS_U8, .shape = { .n = 1, .dim = { UINT64_C(1) << 62 } } };
 	static const struct {
 		const struct uns_tensor *tensor;
 		uint64_t first, n;
@@ -135,7 +131,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(builds_in_order),
-		cmocka_unit_test(cuts_slices), cmocka_unit_test(finds_bytes),
+		cmocka_unit_test(cuts_slices),
+		cmocka_unit_test(finds_bytes),
 		cmocka_unit_test(refuses),
 	};
 

@@ -33,8 +33,8 @@ static void fixture_init(struct fixture *f, const char *command, const char *str
 
 	*f = (struct fixture){ .dir = "/tmp/uns_lightning_XXXXXX" };
 	assert_non_null(mkdtemp(f->dir));
-	snprintf(text, sizeof(text), "cp -r " GOLDEN " %s/ckpt && cd %s && chmod -R u+w . && %s",
-		 f->dir, f->dir, command);
+	snprintf(text, sizeof(text), "cp -r " GOLDEN " %s/ckpt && cd %s && chmod -R u+w . && %s", f->dir, f->dir,
+		 command);
 	assert_int_equal(system(text), 0);
 	if (unshard_open(f->dir, &options, &f->u, &err) < 0)
 		fail_msg("%s", err.text);
@@ -70,8 +70,7 @@ static const struct {
 } name_cases[] = {
 	{ "a name without .ckpt", "true", "ckpt.ckpt", "ckpt/ ckpt.ckpt" },
 	{ "a name with it", "mv ckpt step=9.ckpt", "step=9.ckpt", "step=9/ step=9.ckpt" },
-	{ "a directory of the source's own", "mv ckpt a.ckpt; mkdir a", "a/ a.ckpt",
-	  "a/ a.ckpt a.unshard/" },
+	{ "a directory of the source's own", "mv ckpt a.ckpt; mkdir a", "a/ a.ckpt", "a/ a.ckpt a.unshard/" },
 	{ "a file of the source's own", "touch ckpt.ckpt", "ckpt.ckpt ckpt.ckpt.unshard",
 	  "ckpt/ ckpt.ckpt ckpt.ckpt.unshard" },
 	{ "two that want one name", "mv ckpt a; cp -r a a.ckpt", "a.ckpt a.ckpt.unshard",
@@ -206,8 +205,7 @@ static void universal_holds_meta_and_the_engines_keys(void **state)
 	(void)state;
 	fixture_init(&f, "mv ckpt a.ckpt", "net.");
 	check_listing(f.u, "universal/a.ckpt", "checkpoint/ latest_universal");
-	check_listing(f.u, "universal/a.ckpt/checkpoint/zero/emb.weight",
-		      "exp_avg.pt exp_avg_sq.pt fp32.pt step.pt");
+	check_listing(f.u, "universal/a.ckpt/checkpoint/zero/emb.weight", "exp_avg.pt exp_avg_sq.pt fp32.pt step.pt");
 	open_file(&o, f.u, "universal/a.ckpt/checkpoint/mp_rank_00_model_states.pt");
 	at(o.torch.root, "loops");
 	at(o.torch.root, "callbacks");
@@ -232,11 +230,8 @@ static const struct {
 	const char *make;
 	int probe;
 } probe_cases[] = {
-	{ "touch .metadata __0_0.distcp meta.pt", 80 },
-	{ "touch __0_0.distcp meta.pt", 80 },
-	{ "touch meta.pt", 0 },
-	{ "touch .metadata __0_0.distcp", 0 },
-	{ "mkdir meta.pt; touch .metadata", 0 },
+	{ "touch .metadata __0_0.distcp meta.pt", 80 }, { "touch __0_0.distcp meta.pt", 80 },    { "touch meta.pt", 0 },
+	{ "touch .metadata __0_0.distcp", 0 },          { "mkdir meta.pt; touch .metadata", 0 },
 };
 
 static void probes(void **state)

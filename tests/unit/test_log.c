@@ -57,10 +57,8 @@ static void write_file(const struct session *s, const char *text)
 static void start(struct session *s, struct lines *lines)
 {
 	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .view = "weights",
-						 .no_store = true,
-						 .log = lines ? keep : NULL,
-						 .log_ctx = lines,
-						 .log_level = UNSHARD_LOG_DEBUG };
+						 .no_store = true,     .log = lines ? keep : NULL,
+						 .log_ctx = lines,     .log_level = UNSHARD_LOG_DEBUG };
 
 	strcpy(s->dir, "/tmp/unshard-log-XXXXXX");
 	assert_non_null(mkdtemp(s->dir));

@@ -40,9 +40,8 @@ static int setup(void **state)
 	f = (struct fixture){ .dir = "/tmp/uns_lookup_XXXXXX" };
 	assert_non_null(mkdtemp(f.dir));
 	snprintf(f.source, sizeof(f.source), "%s/src", f.dir);
-	shell(f.dir,
-	      "mkdir src && cp -r " UNSHARD_GOLDEN "/run src/runs && chmod -R u+w src && "
-	      "ln -s checkpoint-2 src/runs/best && ln -s $PWD/src/runs/checkpoint-2 src/runs/abs");
+	shell(f.dir, "mkdir src && cp -r " UNSHARD_GOLDEN "/run src/runs && chmod -R u+w src && "
+		     "ln -s checkpoint-2 src/runs/best && ln -s $PWD/src/runs/checkpoint-2 src/runs/abs");
 	*state = &f;
 	return 0;
 }
@@ -82,9 +81,8 @@ static unshard_node *must_find(struct fixture *f, const char *path)
 
 static void same_stat(const char *path, const struct unshard_stat *a, const struct unshard_stat *b)
 {
-	if (a->kind != b->kind || a->mode != b->mode || a->uid != b->uid || a->gid != b->gid ||
-	    a->nlink != b->nlink || a->ino != b->ino || a->stable != b->stable ||
-	    a->live != b->live || a->mtime_ns != b->mtime_ns ||
+	if (a->kind != b->kind || a->mode != b->mode || a->uid != b->uid || a->gid != b->gid || a->nlink != b->nlink ||
+	    a->ino != b->ino || a->stable != b->stable || a->live != b->live || a->mtime_ns != b->mtime_ns ||
 	    (!a->live && a->size_bytes != b->size_bytes))
 		fail_msg("%s: not the same by its path and by its node", path);
 }
@@ -324,8 +322,7 @@ static void nodes_hold_no_snapshots(void **state)
 	int i;
 
 	for (i = 0; i < N; i++) {
-		snprintf(path, sizeof(path), "cp -r src/runs/checkpoint-2 src/runs/checkpoint-1%d",
-			 i);
+		snprintf(path, sizeof(path), "cp -r src/runs/checkpoint-2 src/runs/checkpoint-1%d", i);
 		shell(f->dir, path);
 	}
 	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT, .mem_bytes = 1 });

@@ -31,15 +31,13 @@ static void siphash_is_pythons(void **state)
 
 	(void)state;
 	for (i = 0; i < sizeof(vectors) / sizeof(*vectors); i++)
-		assert_int_equal(uns_siphash_1_3(zero, vectors[i].text, strlen(vectors[i].text)),
-				 vectors[i].hash);
+		assert_int_equal(uns_siphash_1_3(zero, vectors[i].text, strlen(vectors[i].text)), vectors[i].hash);
 }
 
 static void the_stable_hash_stays(void **state)
 {
 	(void)state;
-	assert_int_equal(uns_hash_end(uns_hash_str(UNS_HASH_INIT, "checkpoint-2")),
-			 UINT64_C(0x73009d472bdb43c7));
+	assert_int_equal(uns_hash_end(uns_hash_str(UNS_HASH_INIT, "checkpoint-2")), UINT64_C(0x73009d472bdb43c7));
 }
 
 enum { N_NAMES = 300 };
@@ -122,8 +120,7 @@ static bool spell(int i, uint64_t state_a, uint64_t state_b, char *a, char *b)
 			continue;
 		a[i] = (char)(low_a ^ to_a);
 		b[i] = (char)(low_b ^ to_b);
-		if (spell(i + 1, uns_hash_bytes(state_a, &a[i], 1), uns_hash_bytes(state_b, &b[i], 1),
-			  a, b))
+		if (spell(i + 1, uns_hash_bytes(state_a, &a[i], 1), uns_hash_bytes(state_b, &b[i], 1), a, b))
 			return true;
 	}
 	return i == N_VECTOR;

@@ -1,5 +1,5 @@
-/* dcp/megatron_groups.c: which param groups common.pt has, in each of its forms, and what is said of a file that cannot be
- * read. The files are written by files/torch_file.c, which has a test of its own. */
+/* megatron/groups.c: which param groups common.pt has, in each of its forms, and what is said of a file that cannot
+ * be read. The files are written by files/torch_file.c, which has a test of its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "dcp/megatron_groups.h"
+#include "base/number.h"
+#include "megatron/groups.h"
 #include "files/torch_file.h"
 #include "wire/value_new.h"
 
@@ -106,7 +107,7 @@ static struct uns_value *too_large(struct made *m)
 static const struct row {
 	const char *name;
 	struct uns_value *(*make)(struct made *m);
-	size_t cut;	  /* so many bytes of the file are missing */
+	size_t cut; /* so many bytes of the file are missing */
 	const char *want; /* "lr step" of each group */
 	bool qk_decay;
 	const char *problem; /* part of the cause; NULL = there is none */
@@ -150,7 +151,7 @@ static void write_file(const struct row *row, const char *path)
 
 static void assert_groups(const struct uns_catalog *cat, const char *want)
 {
-	char got[128] = "";
+	char got[128] = "", rate[UNS_NUMBER_ROOM];
 	double lr = 0, step = 0;
 	size_t i;
 
@@ -160,7 +161,8 @@ static void assert_groups(const struct uns_catalog *cat, const char *want)
 		assert_null(uns_value_get(cat->groups[i].hyper, "params"));
 		assert_true(uns_value_float(uns_value_get(cat->groups[i].hyper, "lr"), &lr));
 		assert_true(uns_value_float(uns_value_get(cat->groups[i].hyper, "step"), &step));
-		snprintf(got + strlen(got), sizeof(got) - strlen(got), "%g %g;", lr, step);
+		snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s %d;", uns_number_print(rate, lr, 6),
+			 (int)step);
 	}
 	assert_string_equal(got, want);
 }
@@ -172,7 +174,7 @@ static void check(const struct row *row, const struct uns_root *root)
 
 	print_message("%s\n", row->name);
 	assert_int_equal(uns_catalog_new("run", &cat, NULL), 0);
-	if (uns_megatron_groups_add(cat, root, "run", &err) < 0)
+	if (uns_megatron_common_read(cat, root, "run", true, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_groups(cat, row->want);
 	assert_int_equal(uns_catalog_value(cat, UNS_MEGATRON_COMMON, UNS_MEGATRON_QK_DECAY) != NULL, row->qk_decay);

@@ -1,4 +1,4 @@
-/* files/megatron_model.c: which parameters are in which param group, which tensors experts become, and what is refused.
+/* megatron/model.c: which parameters are in which param group, which tensors experts become, and what is refused.
  * Values are compared with the live states of megatron-core in tests/e2e/test_megatron_optimizer.py. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,17 +8,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "files/megatron_model.h"
-#include "files/megatron_schedule.h"
+#include "megatron/model.h"
+#include "megatron/schedule.h"
 #include "wire/value_new.h"
+
+/* clang-format off: tables, a case a row */
 
 enum { MAX_TENSORS = 24, MAX_GROUPS = 3 };
 
-#define CONFIG(type, more) \
-	"{\"model_type\": \"" type "\", \"transformers_version\": \"5.0.0\", \"hidden_size\": 2, \"num_attention_heads\": 4" \
+#define CONFIG(type, more)                                                                           \
+	"{\"model_type\": \"" type                                                                   \
+	"\", \"transformers_version\": \"5.0.0\", \"hidden_size\": 2, \"num_attention_heads\": 4"    \
 	", \"vocab_size\": 5, \"num_hidden_layers\": 1, \"num_key_value_heads\": 2, \"head_dim\": 1" \
 	", \"intermediate_size\": 3" more "}"
-#define TIED CONFIG("mistral", ", \"tie_word_embeddings\": true")
+#define TIED    CONFIG("mistral", ", \"tie_word_embeddings\": true")
 #define MIXTRAL CONFIG("mixtral", ", \"tie_word_embeddings\": true, \"num_local_experts\": 2")
 
 struct named {
@@ -27,30 +30,38 @@ struct named {
 	bool frozen; /* the optimizer has no state of it */
 };
 
-#define LAYER "decoder.layers.0."
+#define LAYER           "decoder.layers.0."
 #define EXPERT(n, part) LAYER "mlp.experts.experts." n "." part
-#define AROUND \
-	{ "embedding.word_embeddings.weight", { 2, { 5, 2 } }, false }, \
-	{ LAYER "self_attention.linear_qkv.weight", { 2, { 8, 2 } }, false }, \
-	{ LAYER "self_attention.linear_proj.weight", { 2, { 2, 4 } }, false }, \
-	{ LAYER "self_attention.linear_qkv.layer_norm_weight", { 1, { 2 } }, false }, \
-	{ LAYER "mlp.linear_fc1.layer_norm_weight", { 1, { 2 } }, false }, \
-	{ "decoder.final_layernorm.weight", { 1, { 2 } }, false }
-#define DENSE { LAYER "mlp.linear_fc1.weight", { 2, { 6, 2 } }, false }, { LAYER "mlp.linear_fc2.weight", { 2, { 2, 3 } }, false }
-#define SPARSE(frozen_first, frozen_last) \
-	{ LAYER "mlp.router.weight", { 2, { 2, 2 } }, false }, \
-	{ EXPERT("0", "linear_fc1.weight_w"), { 2, { 3, 2 } }, false }, \
-	{ EXPERT("0", "linear_fc1.weight_v"), { 2, { 3, 2 } }, false }, \
-	{ EXPERT("0", "linear_fc2.weight"), { 2, { 2, 3 } }, frozen_first }, \
-	{ EXPERT("1", "linear_fc1.weight_w"), { 2, { 3, 2 } }, false }, \
-	{ EXPERT("1", "linear_fc1.weight_v"), { 2, { 3, 2 } }, false }, \
-	{ EXPERT("1", "linear_fc2.weight"), { 2, { 2, 3 } }, frozen_last }
+#define AROUND                                                                                \
+	{ "embedding.word_embeddings.weight", { 2, { 5, 2 } }, false },                       \
+		{ LAYER "self_attention.linear_qkv.weight", { 2, { 8, 2 } }, false },         \
+		{ LAYER "self_attention.linear_proj.weight", { 2, { 2, 4 } }, false },        \
+		{ LAYER "self_attention.linear_qkv.layer_norm_weight", { 1, { 2 } }, false }, \
+		{ LAYER "mlp.linear_fc1.layer_norm_weight", { 1, { 2 } }, false },            \
+	{                                                                                     \
+		"decoder.final_layernorm.weight", { 1, { 2 } }, false                         \
+	}
+#define DENSE                                                         \
+	{ LAYER "mlp.linear_fc1.weight", { 2, { 6, 2 } }, false },    \
+	{                                                             \
+		LAYER "mlp.linear_fc2.weight", { 2, { 2, 3 } }, false \
+	}
+#define SPARSE(frozen_first, frozen_last)                                            \
+	{ LAYER "mlp.router.weight", { 2, { 2, 2 } }, false },                       \
+		{ EXPERT("0", "linear_fc1.weight_w"), { 2, { 3, 2 } }, false },      \
+		{ EXPERT("0", "linear_fc1.weight_v"), { 2, { 3, 2 } }, false },      \
+		{ EXPERT("0", "linear_fc2.weight"), { 2, { 2, 3 } }, frozen_first }, \
+		{ EXPERT("1", "linear_fc1.weight_w"), { 2, { 3, 2 } }, false },      \
+		{ EXPERT("1", "linear_fc1.weight_v"), { 2, { 3, 2 } }, false },      \
+	{                                                                            \
+		EXPERT("1", "linear_fc2.weight"), { 2, { 2, 3 } }, frozen_last       \
+	}
 
 struct group {
 	double wd_mult, lr; /* lr 0 = none */
-	int64_t step;	    /* 0 = not saved */
+	int64_t step; /* 0 = not saved */
 };
-#define DECAY { 1, 0.5, 3 }
+#define DECAY    { 1, 0.5, 3 }
 #define NO_DECAY { 0, 0.5, 3 }
 
 static const struct row {
@@ -61,20 +72,47 @@ static const struct row {
 	const char *refused;
 } rows[] = {
 	/* a Trainer has those with weight decay first */
-	{ TIED, { AROUND, DENSE }, { NO_DECAY, DECAY },
-	  "embed_tokens q_proj k_proj v_proj o_proj gate_proj up_proj down_proj; input_layernorm post_attention_layernorm norm;", NULL },
-	{ TIED, { AROUND, DENSE }, { DECAY },
-	  "embed_tokens q_proj k_proj v_proj o_proj gate_proj up_proj down_proj input_layernorm post_attention_layernorm norm;", NULL },
+	{ TIED,
+	  { AROUND, DENSE },
+	  { NO_DECAY, DECAY },
+	  "embed_tokens q_proj k_proj v_proj o_proj gate_proj up_proj down_proj; input_layernorm post_attention_layernorm norm;",
+	  NULL },
+	{ TIED,
+	  { AROUND, DENSE },
+	  { DECAY },
+	  "embed_tokens q_proj k_proj v_proj o_proj gate_proj up_proj down_proj input_layernorm post_attention_layernorm norm;",
+	  NULL },
 	{ TIED, { AROUND, DENSE }, { DECAY, { 0, 0.25, 3 } }, NULL, "its param groups differ in lr" },
-	{ TIED, { AROUND, DENSE }, { DECAY, { 0.5, 0.5, 3 } }, NULL, "its param groups differ in more than weight decay" },
-	{ TIED, { AROUND, DENSE }, { DECAY, { 0, 0.5, 0 } }, NULL, "the number of steps of its optimizer was not saved" },
-	{ TIED, { AROUND, SPARSE(false, false) }, { DECAY, NO_DECAY }, NULL, "is made from " LAYER "mlp.linear_fc1.weight" },
+	{ TIED,
+	  { AROUND, DENSE },
+	  { DECAY, { 0.5, 0.5, 3 } },
+	  NULL,
+	  "its param groups differ in more than weight decay" },
+	{ TIED,
+	  { AROUND, DENSE },
+	  { DECAY, { 0, 0.5, 0 } },
+	  NULL,
+	  "the number of steps of its optimizer was not saved" },
+	{ TIED,
+	  { AROUND, SPARSE(false, false) },
+	  { DECAY, NO_DECAY },
+	  NULL,
+	  "is made from " LAYER "mlp.linear_fc1.weight" },
 	/* experts that were saved one by one */
-	{ MIXTRAL, { AROUND, SPARSE(false, false) }, { DECAY, NO_DECAY },
-	  "embed_tokens q_proj k_proj v_proj o_proj gate gate_up_proj down_proj; input_layernorm post_attention_layernorm norm;", NULL },
-	{ MIXTRAL, { AROUND, SPARSE(true, false) }, { DECAY, NO_DECAY }, NULL,
+	{ MIXTRAL,
+	  { AROUND, SPARSE(false, false) },
+	  { DECAY, NO_DECAY },
+	  "embed_tokens q_proj k_proj v_proj o_proj gate gate_up_proj down_proj; input_layernorm post_attention_layernorm norm;",
+	  NULL },
+	{ MIXTRAL,
+	  { AROUND, SPARSE(true, false) },
+	  { DECAY, NO_DECAY },
+	  NULL,
 	  "model.layers.0.block_sparse_moe.experts.1.w2.weight does not fit the other experts' tensors" },
-	{ MIXTRAL, { AROUND, SPARSE(false, true) }, { DECAY, NO_DECAY }, NULL,
+	{ MIXTRAL,
+	  { AROUND, SPARSE(false, true) },
+	  { DECAY, NO_DECAY },
+	  NULL,
 	  "exp_avg of model.layers.0.mlp.experts.down_proj has the shape [1, 2, 3], and the parameter [2, 2, 3]" },
 };
 
@@ -109,15 +147,28 @@ static void make(const struct row *row, struct saved *s)
 
 	memset(s, 0, sizeof(*s));
 	for (; n < row->in + MAX_TENSORS && n->name; n++) {
-		*t++ = (struct uns_tensor){ .name = n->name, .key = n->name, .root = "", .role = UNS_ROLE_WEIGHT,
-					    .dtype = UNS_F32, .shape = n->shape, UNS_TENSOR_ALONE };
+		*t++ = (struct uns_tensor){ .name = n->name,
+					    .key = n->name,
+					    .root = "",
+					    .role = UNS_ROLE_WEIGHT,
+					    .dtype = UNS_F32,
+					    .shape = n->shape,
+					    UNS_TENSOR_ALONE };
 		if (!n->frozen)
-			*t++ = (struct uns_tensor){ .name = n->name, .key = n->name, .root = "optimizer", .state = "exp_avg",
-						    .role = UNS_ROLE_EXP_AVG, .dtype = UNS_F32, .shape = n->shape,
+			*t++ = (struct uns_tensor){ .name = n->name,
+						    .key = n->name,
+						    .root = "optimizer",
+						    .state = "exp_avg",
+						    .role = UNS_ROLE_EXP_AVG,
+						    .dtype = UNS_F32,
+						    .shape = n->shape,
 						    UNS_TENSOR_ALONE };
 	}
-	s->cat = (struct uns_catalog){ .path = "run", .tensors = s->tensor, .n_tensors = (size_t)(t - s->tensor),
-				       .groups = s->group, .summary.is_megatron = true };
+	s->cat = (struct uns_catalog){ .path = "run",
+				       .tensors = s->tensor,
+				       .n_tensors = (size_t)(t - s->tensor),
+				       .groups = s->group,
+				       .summary.is_megatron = true };
 	add_groups(s, row);
 }
 

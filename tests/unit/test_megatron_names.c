@@ -9,18 +9,21 @@
 
 #include <cmocka.h>
 
-#include "files/megatron_names.h"
-#include "files/megatron_table.h"
+#include "megatron/names.h"
+#include "megatron/table.h"
+
+/* clang-format off: tables, a case a row */
 
 enum { MAX_IN = 26, MAX_WANT = 14 };
 
-#define CONFIG(type, vocab, layers, groups, head, ffn, more) \
+#define CONFIG(type, vocab, layers, groups, head, ffn, more)                                                    \
 	"{\"model_type\": \"" type "\", \"hidden_size\": 2, \"num_attention_heads\": 4, \"vocab_size\": " vocab \
-	", \"num_hidden_layers\": " layers ", \"num_key_value_heads\": " groups ", \"head_dim\": " head \
+	", \"num_hidden_layers\": " layers ", \"num_key_value_heads\": " groups ", \"head_dim\": " head         \
 	", \"intermediate_size\": " ffn more "}"
-#define VISION(patch) \
-	", \"vision_config\": {\"depth\": 1, \"hidden_size\": 2, \"in_chans\": 3, \"temporal_patch_size\": 2, \"patch_size\": " patch "}"
-#define OWN_VISION(heads) \
+#define VISION(patch)                                                                                                                 \
+	", \"vision_config\": {\"depth\": 1, \"hidden_size\": 2, \"in_chans\": 3, \"temporal_patch_size\": 2, \"patch_size\": " patch \
+	"}"
+#define OWN_VISION(heads)                                                                                                        \
 	", \"vision_config\": {\"depth\": 2, \"hidden_size\": 4, \"in_chans\": 3, \"temporal_patch_size\": 2, \"patch_size\": 2" \
 	", \"num_heads\": " heads ", \"intermediate_size\": 3, \"out_hidden_size\": 2, \"spatial_merge_size\": 1}"
 #define MISTRAL CONFIG("mistral", "5", "2", "2", "1", "3", "")
@@ -30,66 +33,180 @@ struct named {
 	struct uns_shape shape;
 };
 
-#define EMBEDDING { "embedding.word_embeddings.weight", { 2, { 8, 2 } } }
-#define NORM { "decoder.final_layernorm.weight", { 1, { 2 } } }
-#define HEAD { "output_layer.weight", { 2, { 5, 2 } } }
-#define QKV { "decoder.layers.self_attention.linear_qkv.weight", { 3, { 2, 8, 2 } } }
-#define O { "decoder.layers.self_attention.linear_proj.weight", { 3, { 2, 2, 4 } } }
-#define FC1 { "decoder.layers.mlp.linear_fc1.weight", { 3, { 2, 6, 2 } } }
-#define FC2 { "decoder.layers.mlp.linear_fc2.weight", { 3, { 2, 2, 3 } } }
-#define NORM1 { "decoder.layers.self_attention.linear_qkv.layer_norm_weight", { 2, { 2, 2 } } }
-#define NORM2 { "decoder.layers.mlp.linear_fc1.layer_norm_weight", { 2, { 2, 2 } } }
+#define EMBEDDING                                   \
+	{                                           \
+		"embedding.word_embeddings.weight", \
+		{                                   \
+			2, { 8, 2 }                 \
+		}                                   \
+	}
+#define NORM                                      \
+	{                                         \
+		"decoder.final_layernorm.weight", \
+		{                                 \
+			1, { 2 }                  \
+		}                                 \
+	}
+#define HEAD                           \
+	{                              \
+		"output_layer.weight", \
+		{                      \
+			2, { 5, 2 }    \
+		}                      \
+	}
+#define QKV                                                        \
+	{                                                          \
+		"decoder.layers.self_attention.linear_qkv.weight", \
+		{                                                  \
+			3, { 2, 8, 2 }                             \
+		}                                                  \
+	}
+#define O                                                           \
+	{                                                           \
+		"decoder.layers.self_attention.linear_proj.weight", \
+		{                                                   \
+			3, { 2, 2, 4 }                              \
+		}                                                   \
+	}
+#define FC1                                             \
+	{                                               \
+		"decoder.layers.mlp.linear_fc1.weight", \
+		{                                       \
+			3, { 2, 6, 2 }                  \
+		}                                       \
+	}
+#define FC2                                             \
+	{                                               \
+		"decoder.layers.mlp.linear_fc2.weight", \
+		{                                       \
+			3, { 2, 2, 3 }                  \
+		}                                       \
+	}
+#define NORM1                                                                 \
+	{                                                                     \
+		"decoder.layers.self_attention.linear_qkv.layer_norm_weight", \
+		{                                                             \
+			2, { 2, 2 }                                           \
+		}                                                             \
+	}
+#define NORM2                                                      \
+	{                                                          \
+		"decoder.layers.mlp.linear_fc1.layer_norm_weight", \
+		{                                                  \
+			2, { 2, 2 }                                \
+		}                                                  \
+	}
 #define ALL EMBEDDING, QKV, O, FC1, FC2, NORM1, NORM2, NORM
-#define ROUTER { "decoder.layers.mlp.router.weight", { 3, { 2, 2, 2 } } }
-#define EXPERTS1 { "decoder.layers.mlp.experts.experts.linear_fc1.weight", { 4, { 2, 2, 6, 2 } } }
-#define TEXT(name, ...) { "language_model." name, { __VA_ARGS__ } }
+#define ROUTER                                      \
+	{                                           \
+		"decoder.layers.mlp.router.weight", \
+		{                                   \
+			3, { 2, 2, 2 }              \
+		}                                   \
+	}
+#define EXPERTS1                                                        \
+	{                                                               \
+		"decoder.layers.mlp.experts.experts.linear_fc1.weight", \
+		{                                                       \
+			4, { 2, 2, 6, 2 }                               \
+		}                                                       \
+	}
+#define TEXT(name, ...)                 \
+	{                               \
+		"language_model." name, \
+		{                       \
+			__VA_ARGS__     \
+		}                       \
+	}
 #define TEXT_LAYER(name, ...) TEXT("decoder.layers." name, __VA_ARGS__)
-#define ALL_TEXT \
+#define ALL_TEXT                                                                                                 \
 	TEXT("embedding.word_embeddings.weight", 2, { 5, 2 }), TEXT("decoder.final_layernorm.weight", 1, { 2 }), \
-	TEXT("output_layer.weight", 2, { 5, 2 }), TEXT_LAYER("self_attention.linear_qkv.weight", 3, { 1, 8, 2 }), \
-	TEXT_LAYER("self_attention.linear_qkv.bias", 2, { 1, 8 }), TEXT_LAYER("self_attention.linear_proj.weight", 3, { 1, 2, 4 }), \
-	TEXT_LAYER("mlp.linear_fc1.weight", 3, { 1, 6, 2 }), TEXT_LAYER("mlp.linear_fc2.weight", 3, { 1, 2, 3 }), \
-	TEXT_LAYER("self_attention.linear_qkv.layer_norm_weight", 2, { 1, 2 }), \
-	TEXT_LAYER("mlp.linear_fc1.layer_norm_weight", 2, { 1, 2 })
-#define SEEN(name, ...) { "vision_model." name, { __VA_ARGS__ } }
+		TEXT("output_layer.weight", 2, { 5, 2 }),                                                        \
+		TEXT_LAYER("self_attention.linear_qkv.weight", 3, { 1, 8, 2 }),                                  \
+		TEXT_LAYER("self_attention.linear_qkv.bias", 2, { 1, 8 }),                                       \
+		TEXT_LAYER("self_attention.linear_proj.weight", 3, { 1, 2, 4 }),                                 \
+		TEXT_LAYER("mlp.linear_fc1.weight", 3, { 1, 6, 2 }),                                             \
+		TEXT_LAYER("mlp.linear_fc2.weight", 3, { 1, 2, 3 }),                                             \
+		TEXT_LAYER("self_attention.linear_qkv.layer_norm_weight", 2, { 1, 2 }),                          \
+		TEXT_LAYER("mlp.linear_fc1.layer_norm_weight", 2, { 1, 2 })
+#define SEEN(name, ...)               \
+	{                             \
+		"vision_model." name, \
+		{                     \
+			__VA_ARGS__   \
+		}                     \
+	}
 #define SEEN_LAYER(name, ...) SEEN("decoder.layers." name, __VA_ARGS__)
-#define ALL_SEEN \
-	SEEN("patch_embed.proj.weight", 5, { 4, 3, 2, 2, 2 }), SEEN("decoder.final_layernorm.weight", 1, { 4 }), \
-	SEEN("projection.encoder.linear_fc1.weight", 2, { 4, 4 }), SEEN("projection.encoder.linear_fc1.bias", 1, { 4 }), \
-	SEEN("projection.encoder.linear_fc2.weight", 2, { 2, 4 }), SEEN("projection.encoder.linear_fc2.bias", 1, { 2 }), \
-	SEEN_LAYER("self_attention.linear_qkv.weight", 3, { 2, 12, 4 }), SEEN_LAYER("self_attention.linear_qkv.bias", 2, { 2, 12 }), \
-	SEEN_LAYER("self_attention.linear_proj.weight", 3, { 2, 4, 4 }), SEEN_LAYER("self_attention.linear_proj.bias", 2, { 2, 4 }), \
-	SEEN_LAYER("mlp.linear_fc1.weight", 3, { 2, 6, 4 }), SEEN_LAYER("mlp.linear_fc1.bias", 2, { 2, 6 }), \
-	SEEN_LAYER("mlp.linear_fc2.weight", 3, { 2, 4, 3 }), SEEN_LAYER("mlp.linear_fc2.bias", 2, { 2, 4 }), \
-	SEEN_LAYER("self_attention.linear_qkv.layer_norm_weight", 2, { 2, 4 }), \
-	SEEN_LAYER("mlp.linear_fc1.layer_norm_weight", 2, { 2, 4 })
+#define ALL_SEEN                                                                                                     \
+	SEEN("patch_embed.proj.weight", 5, { 4, 3, 2, 2, 2 }), SEEN("decoder.final_layernorm.weight", 1, { 4 }),     \
+		SEEN("projection.encoder.linear_fc1.weight", 2, { 4, 4 }),                                           \
+		SEEN("projection.encoder.linear_fc1.bias", 1, { 4 }),                                                \
+		SEEN("projection.encoder.linear_fc2.weight", 2, { 2, 4 }),                                           \
+		SEEN("projection.encoder.linear_fc2.bias", 1, { 2 }),                                                \
+		SEEN_LAYER("self_attention.linear_qkv.weight", 3, { 2, 12, 4 }),                                     \
+		SEEN_LAYER("self_attention.linear_qkv.bias", 2, { 2, 12 }),                                          \
+		SEEN_LAYER("self_attention.linear_proj.weight", 3, { 2, 4, 4 }),                                     \
+		SEEN_LAYER("self_attention.linear_proj.bias", 2, { 2, 4 }),                                          \
+		SEEN_LAYER("mlp.linear_fc1.weight", 3, { 2, 6, 4 }), SEEN_LAYER("mlp.linear_fc1.bias", 2, { 2, 6 }), \
+		SEEN_LAYER("mlp.linear_fc2.weight", 3, { 2, 4, 3 }), SEEN_LAYER("mlp.linear_fc2.bias", 2, { 2, 4 }), \
+		SEEN_LAYER("self_attention.linear_qkv.layer_norm_weight", 2, { 2, 4 }),                              \
+		SEEN_LAYER("mlp.linear_fc1.layer_norm_weight", 2, { 2, 4 })
 #define GPT_OSS CONFIG("gpt_oss", "5", "2", "2", "1", "3", ", \"num_local_experts\": 2")
-#define GPT_OSS_ATTENTION \
+#define GPT_OSS_ATTENTION                                                                           \
 	{ "decoder.layers.self_attention.core_attention.softmax_offset", { 2, { 2, 4 } } }, QKV, O, \
-	{ "decoder.layers.self_attention.linear_qkv.bias", { 2, { 2, 8 } } }, \
-	{ "decoder.layers.self_attention.linear_proj.bias", { 2, { 2, 2 } } }
-#define GPT_OSS_ROUTER ROUTER, { "decoder.layers.mlp.router.bias", { 2, { 2, 2 } } }
-#define GPT_OSS_MORE \
-	{ "decoder.layers.mlp.experts.experts.linear_fc1.bias", { 3, { 2, 2, 6 } } }, \
-	{ "decoder.layers.mlp.experts.experts.linear_fc2.weight", { 4, { 2, 2, 2, 3 } } }, \
-	{ "decoder.layers.mlp.experts.experts.linear_fc2.bias", { 3, { 2, 2, 2 } } }
-#define GATE(name, layer, expert) \
-	{ "decoder.layers." layer ".mlp.experts.experts." expert ".linear_fc1." name, { 2, { 3, 2 } } }
+		{ "decoder.layers.self_attention.linear_qkv.bias", { 2, { 2, 8 } } },               \
+	{                                                                                           \
+		"decoder.layers.self_attention.linear_proj.bias",                                   \
+		{                                                                                   \
+			2, { 2, 2 }                                                                 \
+		}                                                                                   \
+	}
+#define GPT_OSS_ROUTER                            \
+	ROUTER,                                   \
+	{                                         \
+		"decoder.layers.mlp.router.bias", \
+		{                                 \
+			2, { 2, 2 }               \
+		}                                 \
+	}
+#define GPT_OSS_MORE                                                                               \
+	{ "decoder.layers.mlp.experts.experts.linear_fc1.bias", { 3, { 2, 2, 6 } } },              \
+		{ "decoder.layers.mlp.experts.experts.linear_fc2.weight", { 4, { 2, 2, 2, 3 } } }, \
+	{                                                                                          \
+		"decoder.layers.mlp.experts.experts.linear_fc2.bias",                              \
+		{                                                                                  \
+			3, { 2, 2, 2 }                                                             \
+		}                                                                                  \
+	}
+#define GATE(name, layer, expert)                                                           \
+	{                                                                                   \
+		"decoder.layers." layer ".mlp.experts.experts." expert ".linear_fc1." name, \
+		{                                                                           \
+			2, { 3, 2 }                                                         \
+		}                                                                           \
+	}
 /* By layer and by expert. */
-#define EXPERT2(layer, expert) \
-	{ "decoder.layers." layer ".mlp.experts.experts." expert ".linear_fc2.weight", { 2, { 2, 3 } } }
+#define EXPERT2(layer, expert)                                                               \
+	{                                                                                    \
+		"decoder.layers." layer ".mlp.experts.experts." expert ".linear_fc2.weight", \
+		{                                                                            \
+			2, { 2, 3 }                                                          \
+		}                                                                            \
+	}
 
 static const struct row {
 	const char *config;
 	struct named in[MAX_IN];
-	/* Of some of the result, in its order: "name shape first, runs, stride[, rounds, elements]" of a slice; "name shape of FIRST..,
-	 * shape" of two blocks. */
+	/* Of some of the result, in its order: "name shape first, runs, stride[, rounds, elements]" of a slice; "name
+	 * shape of FIRST.., shape" of two blocks. */
 	const char *want[MAX_WANT];
 	const char *refused;        /* part of the sentence; NULL = it is published */
 } rows[] = {
-	{ MISTRAL, { ALL, HEAD },
+	{ MISTRAL,
+	  { ALL, HEAD },
 	  { "model.embed_tokens.weight [5, 2] 0 1 10", "model.layers.0.self_attn.q_proj.weight [4, 2] 0 2 8",
-	    "model.layers.0.self_attn.k_proj.weight [2, 2] 4 2 8", "model.layers.0.self_attn.v_proj.weight [2, 2] 6 2 8",
+	    "model.layers.0.self_attn.k_proj.weight [2, 2] 4 2 8",
+	    "model.layers.0.self_attn.v_proj.weight [2, 2] 6 2 8",
 	    "model.layers.0.self_attn.o_proj.weight [2, 4] 0 1 8", "model.layers.0.mlp.gate_proj.weight [3, 2] 0 1 12",
 	    "model.layers.0.mlp.up_proj.weight [3, 2] 6 1 12", "model.layers.1.self_attn.k_proj.weight [2, 2] 20 2 8",
 	    "model.layers.1.mlp.up_proj.weight [3, 2] 18 1 12", "model.layers.1.input_layernorm.weight [2] 2 1 2",
@@ -106,14 +223,19 @@ static const struct row {
 	    "model.layers.1.block_sparse_moe.experts.1.w2.weight [2, 3] 0 1 6" },
 	  NULL },
 	/* queries, keys and values, which are stored head by head */
-	{ CONFIG("qwen2_5_vl", "5", "1", "2", "1", "3", OWN_VISION("2")), { ALL_SEEN, ALL_TEXT },
+	{ CONFIG("qwen2_5_vl", "5", "1", "2", "1", "3", OWN_VISION("2")),
+	  { ALL_SEEN, ALL_TEXT },
 	  { "visual.blocks.0.attn.qkv.weight [12, 4] 0 2 24, 3 8", "visual.blocks.0.attn.qkv.bias [12] 0 2 6, 3 2",
 	    "visual.blocks.0.mlp.up_proj.bias [3] 3 1 6", "visual.blocks.1.attn.qkv.weight [12, 4] 48 2 24, 3 8",
 	    "visual.blocks.1.attn.qkv.bias [12] 12 2 6, 3 2", "model.layers.0.self_attn.k_proj.bias [2] 2 2 4" },
 	  NULL },
-	{ CONFIG("qwen2_5_vl", "5", "1", "2", "1", "3", OWN_VISION("3")), { ALL_SEEN, ALL_TEXT }, { 0 },
+	{ CONFIG("qwen2_5_vl", "5", "1", "2", "1", "3", OWN_VISION("3")),
+	  { ALL_SEEN, ALL_TEXT },
+	  { 0 },
 	  "config.json: vision_config.hidden_size is 4, which is not a multiple of vision_config.num_heads, 3" },
-	{ CONFIG("qwen2_5_vl", "5", "1", "2", "1", "3", OWN_VISION("null")), { ALL_SEEN, ALL_TEXT }, { 0 },
+	{ CONFIG("qwen2_5_vl", "5", "1", "2", "1", "3", OWN_VISION("null")),
+	  { ALL_SEEN, ALL_TEXT },
+	  { 0 },
 	  "config.json has no vision_config.num_heads, and without it the shape of vision_model.decoder.layers.self_attention.linear_qkv.weight" },
 	/* experts that are one tensor, transposed; gate and up alternate */
 	{ GPT_OSS,
@@ -126,48 +248,79 @@ static const struct row {
 	    "model.layers.1.mlp.experts.gate_up_proj [2, 2, 6] of 24 36, 2x3x2 reversed" },
 	  NULL },
 	/* what config.json says is not what is stored */
-	{ CONFIG("mistral", "5", "2", "2", "2", "3", ""), { ALL, HEAD }, { 0 },
+	{ CONFIG("mistral", "5", "2", "2", "2", "3", ""),
+	  { ALL, HEAD },
+	  { 0 },
 	  "decoder.layers.self_attention.linear_qkv.weight has the shape [2, 8, 2]; by config.json it would have [2, 16, 2]" },
 	{ CONFIG("mistral", "5", "2", "1", "1", "3", ""), { ALL, HEAD }, { 0 }, "it would have [2, 6, 2]" },
 	{ CONFIG("mistral", "5", "3", "2", "1", "3", ""), { ALL, HEAD }, { 0 }, "it would have [3, 8, 2]" },
-	{ CONFIG("mistral", "9", "2", "2", "1", "3", ""), { ALL, HEAD }, { 0 },
+	{ CONFIG("mistral", "9", "2", "2", "1", "3", ""),
+	  { ALL, HEAD },
+	  { 0 },
 	  "embedding.word_embeddings.weight has the shape [8, 2]; by config.json it would have [9, 2]" },
-	{ CONFIG("mistral", "5", "2", "3", "1", "3", ""), { ALL, HEAD }, { 0 }, "not a multiple of num_key_value_heads, 3" },
-	{ CONFIG("mistral", "5", "2", "2", "1", "null", ""), { ALL, HEAD }, { 0 },
+	{ CONFIG("mistral", "5", "2", "3", "1", "3", ""),
+	  { ALL, HEAD },
+	  { 0 },
+	  "not a multiple of num_key_value_heads, 3" },
+	{ CONFIG("mistral", "5", "2", "2", "1", "null", ""),
+	  { ALL, HEAD },
+	  { 0 },
 	  "config.json has no intermediate_size, and without it the shape of "
 	  "decoder.layers.mlp.linear_fc1.weight is not known" },
-	{ CONFIG("mistral", "5", "2", "2", "4611686018427387904", "3", ""), { ALL, HEAD }, { 0 },
+	{ CONFIG("mistral", "5", "2", "2", "4611686018427387904", "3", ""),
+	  { ALL, HEAD },
+	  { 0 },
 	  "config.json has no head_dim" },
-	{ CONFIG("mistral", "5", "2", "2", "1", "9223372036854774784", ""), { ALL, HEAD }, { 0 },
+	{ CONFIG("mistral", "5", "2", "2", "1", "9223372036854774784", ""),
+	  { ALL, HEAD },
+	  { 0 },
 	  "config.json has no intermediate_size" },
 	{ GPT_OSS,
-	  { EMBEDDING, GPT_OSS_ATTENTION, GPT_OSS_ROUTER,
-	    { "decoder.layers.mlp.experts.experts.linear_fc1.weight", { 4, { 2, 2, 2, 6 } } }, GPT_OSS_MORE },
-	  { 0 }, "linear_fc1.weight has the shape [2, 2, 2, 6]; by config.json it would have [2, 2, 6, 2]" },
+	  { EMBEDDING,
+	    GPT_OSS_ATTENTION,
+	    GPT_OSS_ROUTER,
+	    { "decoder.layers.mlp.experts.experts.linear_fc1.weight", { 4, { 2, 2, 2, 6 } } },
+	    GPT_OSS_MORE },
+	  { 0 },
+	  "linear_fc1.weight has the shape [2, 2, 2, 6]; by config.json it would have [2, 2, 6, 2]" },
 	/* a tensor too few, and too many */
 	{ GPT_OSS,
 	  { EMBEDDING, GPT_OSS_ATTENTION, GPT_OSS_ROUTER, GATE("weight_w", "0", "0"), GATE("weight_v", "0", "0"),
 	    GATE("weight_w", "0", "1"), GPT_OSS_MORE },
-	  { 0 }, "needs the tensor model.layers.0.mlp.experts.gate_up_proj, which is made from "
+	  { 0 },
+	  "needs the tensor model.layers.0.mlp.experts.gate_up_proj, which is made from "
 	  "decoder.layers.0.mlp.experts.experts.1.linear_fc1.weight_w: the checkpoint does not have it" },
-	{ MISTRAL, { ALL }, { 0 }, "needs the tensor lm_head.weight, which is made from output_layer.weight: the checkpoint does not"
+	{ MISTRAL,
+	  { ALL },
+	  { 0 },
+	  "needs the tensor lm_head.weight, which is made from output_layer.weight: the checkpoint does not"
 	  " have it" },
-	{ CONFIG("mistral", "5", "2", "2", "1", "3", ", \"tie_word_embeddings\": true"), { ALL, HEAD }, { 0 },
+	{ CONFIG("mistral", "5", "2", "2", "1", "3", ", \"tie_word_embeddings\": true"),
+	  { ALL, HEAD },
+	  { 0 },
 	  "output_layer.weight is a tensor that a model of type mistral with this config.json does not have" },
-	{ MISTRAL, { ALL, HEAD, { "decoder.layers.pre_mlp_layernorm.weight", { 2, { 2, 2 } } } }, { 0 },
+	{ MISTRAL,
+	  { ALL, HEAD, { "decoder.layers.pre_mlp_layernorm.weight", { 2, { 2, 2 } } } },
+	  { 0 },
 	  "decoder.layers.pre_mlp_layernorm.weight is a tensor that a model of type mistral" },
-	{ CONFIG("qwen3", "5", "2", "2", "1", "3", ""), { ALL, HEAD }, { 0 },
+	{ CONFIG("qwen3", "5", "2", "2", "1", "3", ""),
+	  { ALL, HEAD },
+	  { 0 },
 	  "model.layers.0.self_attn.q_norm.weight, which is made from decoder.layers.0.self_attention.q_layernorm.weight: "
 	  "the checkpoint does not have it" },
 	/* a vision model under names of neither form, and one of unknown size */
 	{ CONFIG("qwen2_5_vl", "5", "2", "2", "1", "3", VISION("2")),
-	  { { "vision_tower.patch_embed.proj.weight", { 5, { 2, 3, 2, 2, 2 } } } }, { 0 },
+	  { { "vision_tower.patch_embed.proj.weight", { 5, { 2, 3, 2, 2, 2 } } } },
+	  { 0 },
 	  "needs the tensor visual.patch_embed.proj.weight, which is made from visual.patch_embed.proj.weight: the checkpoint "
 	  "does not have it" },
 	{ CONFIG("qwen2_5_vl", "5", "2", "2", "1", "3", VISION("0")),
-	  { { "visual.patch_embed.proj.weight", { 5, { 2, 3, 2, 2, 2 } } } }, { 0 }, "config.json has no vision_config.patch_size" },
+	  { { "visual.patch_embed.proj.weight", { 5, { 2, 3, 2, 2, 2 } } } },
+	  { 0 },
+	  "config.json has no vision_config.patch_size" },
 	{ CONFIG("mixtral", "5", "2", "2", "1", "3", ", \"num_local_experts\": 3"),
-	  { EMBEDDING, QKV, O, ROUTER, EXPERTS1 }, { 0 },
+	  { EMBEDDING, QKV, O, ROUTER, EXPERTS1 },
+	  { 0 },
 	  "decoder.layers.mlp.router.weight has the shape [2, 2, 2]; by config.json it would have [2, 3, 2]" },
 };
 
@@ -181,15 +334,15 @@ static void print(const struct uns_named_tensor *t, char *out, size_t size)
 		snprintf(out, size, "%s %s of %llu %llu, %llux%llux%llu%s", t->name,
 			 uns_shape_text(uns_named_shape(t), shape, sizeof(shape)),
 			 (unsigned long long)b->source[0].first_elem,
-			 (unsigned long long)t->tensor->own[1].block->source[0].first_elem, (unsigned long long)b->len[0],
-			 (unsigned long long)b->len[1], (unsigned long long)b->len[2], b->reversed ? " reversed" : "");
+			 (unsigned long long)t->tensor->own[1].block->source[0].first_elem,
+			 (unsigned long long)b->len[0], (unsigned long long)b->len[1], (unsigned long long)b->len[2],
+			 b->reversed ? " reversed" : "");
 		return;
 	}
 	if (t->slice->n_rounds > 1)
 		snprintf(rounds, sizeof(rounds), ", %llu %llu", (unsigned long long)t->slice->n_rounds,
 			 (unsigned long long)t->slice->round_elems);
-	snprintf(out, size, "%s %s %llu %llu %llu%s", t->name,
-		 uns_shape_text(uns_named_shape(t), shape, sizeof(shape)),
+	snprintf(out, size, "%s %s %llu %llu %llu%s", t->name, uns_shape_text(uns_named_shape(t), shape, sizeof(shape)),
 		 (unsigned long long)t->slice->first_elem, (unsigned long long)t->slice->n_stretches,
 		 (unsigned long long)t->slice->stride_elems, rounds);
 }
@@ -213,18 +366,20 @@ static void publish(const struct row *row)
 	struct uns_named_tensor *v = calloc(MAX_IN, sizeof(*v));
 	struct uns_tensor tensor[MAX_IN];
 	struct uns_config_info info;
+	const struct uns_catalog cat = { 0 }; /* without the training's arguments: test_megatron_args.c */
 	struct uns_vtree out = { 0 };
 	struct uns_err err = { 0 };
 	size_t n = 0;
 	int code;
 
 	for (; n < MAX_IN && row->in[n].name; n++) {
-		tensor[n] = (struct uns_tensor){ .name = row->in[n].name, .shape = row->in[n].shape, .dtype = UNS_F32,
-						 UNS_TENSOR_ALONE };
+		tensor[n] = (struct uns_tensor){
+			.name = row->in[n].name, .shape = row->in[n].shape, .dtype = UNS_F32, UNS_TENSOR_ALONE
+		};
 		v[n] = (struct uns_named_tensor){ row->in[n].name, &tensor[n], UNS_F32, NULL };
 	}
 	assert_int_equal(uns_config_parse(config, &out.arena, &info, &err), 0);
-	code = uns_megatron_apply(NULL, &info, config, &v, &n, &out, &err);
+	code = uns_megatron_apply(&cat, &info, config, &v, &n, &out, &err);
 	if (row->refused ? code != -EBADMSG || !strstr(err.text, row->refused) : code != 0)
 		fail_msg("%s: %d %s", row->refused ? row->refused : "published", code, err.text);
 	if (!row->refused)

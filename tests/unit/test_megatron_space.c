@@ -1,5 +1,5 @@
-/* dcp/megatron_space.c: flat ranges of parts as boxes of the parameter, each element compared with where it must be, and
- * what does not fit. Real files are compared in tests/e2e/test_megatron_optimizer.py. */
+/* megatron/space.c: flat ranges of parts as boxes of the parameter, each element compared with where it must be,
+ * and what does not fit. Real files are compared in tests/e2e/test_megatron_optimizer.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,9 +8,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "dcp/megatron_space.h"
+#include "megatron/space.h"
 
-#define NAME "decoder.x.weight"
+/* clang-format off: tables, a case a row */
+
+#define NAME  "decoder.x.weight"
 #define STATE "optimizer.state.exp_avg." NAME
 
 enum { MAX_ELEMS = 512, MAX_RANGES = 4 };
@@ -19,29 +21,69 @@ struct row {
 	const char *name, *key;
 	struct uns_shape whole, saved;
 	uint64_t ends[MAX_RANGES]; /* of the ranges that a part is cut into; 0 = there are no more */
-	const char *why;	   /* what the refusal says; NULL = it is restored */
+	const char *why;    /* what the refusal says; NULL = it is restored */
 	bool has_paths, unchanged;
 };
 
 static const struct row rows[] = {
 	{ .name = "one part, whole", .key = STATE, .whole = { 1, { 16 } }, .saved = { 2, { 1, 16 } }, .ends = { 16 } },
 	{ .name = "layers", .key = STATE, .whole = { 2, { 3, 8 } }, .saved = { 3, { 3, 1, 8 } }, .ends = { 3, 8 } },
-	{ .name = "rows", .key = STATE, .whole = { 3, { 2, 6, 5 } }, .saved = { 4, { 2, 2, 1, 15 } }, .ends = { 4, 12, 15 } },
-	{ .name = "columns", .key = STATE, .whole = { 3, { 2, 4, 6 } }, .saved = { 4, { 2, 1, 2, 12 } }, .ends = { 1, 2, 8, 12 } },
-	{ .name = "experts and columns", .key = "chained_1." STATE, .whole = { 4, { 2, 4, 5, 6 } },
-	  .saved = { 5, { 2, 4, 1, 3, 10 } }, .ends = { 3, 10 } },
-	{ .name = "parts of three dimensions", .key = STATE, .whole = { 3, { 4, 6, 4 } }, .saved = { 4, { 2, 2, 1, 24 } },
+	{ .name = "rows",
+	  .key = STATE,
+	  .whole = { 3, { 2, 6, 5 } },
+	  .saved = { 4, { 2, 2, 1, 15 } },
+	  .ends = { 4, 12, 15 } },
+	{ .name = "columns",
+	  .key = STATE,
+	  .whole = { 3, { 2, 4, 6 } },
+	  .saved = { 4, { 2, 1, 2, 12 } },
+	  .ends = { 1, 2, 8, 12 } },
+	{ .name = "experts and columns",
+	  .key = "chained_1." STATE,
+	  .whole = { 4, { 2, 4, 5, 6 } },
+	  .saved = { 5, { 2, 4, 1, 3, 10 } },
+	  .ends = { 3, 10 } },
+	{ .name = "parts of three dimensions",
+	  .key = STATE,
+	  .whole = { 3, { 4, 6, 4 } },
+	  .saved = { 4, { 2, 2, 1, 24 } },
 	  .ends = { 7, 17, 24 } },
-	{ .name = "not flat", .key = STATE, .whole = { 2, { 4, 4 } }, .saved = { 2, { 4, 4 } }, .ends = { 4 }, .unchanged = true },
-	{ .name = "of no optimizer", .key = "other." NAME, .whole = { 1, { 4 } }, .saved = { 2, { 1, 4 } }, .ends = { 4 },
+	{ .name = "not flat",
+	  .key = STATE,
+	  .whole = { 2, { 4, 4 } },
+	  .saved = { 2, { 4, 4 } },
+	  .ends = { 4 },
 	  .unchanged = true },
-	{ .name = "with paths", .key = STATE, .whole = { 1, { 4 } }, .saved = { 2, { 1, 4 } }, .ends = { 4 }, .has_paths = true,
+	{ .name = "of no optimizer",
+	  .key = "other." NAME,
+	  .whole = { 1, { 4 } },
+	  .saved = { 2, { 1, 4 } },
+	  .ends = { 4 },
 	  .unchanged = true },
-	{ .name = "too few elements", .key = STATE, .whole = { 2, { 4, 4 } }, .saved = { 3, { 2, 1, 7 } }, .ends = { 7 },
+	{ .name = "with paths",
+	  .key = STATE,
+	  .whole = { 1, { 4 } },
+	  .saved = { 2, { 1, 4 } },
+	  .ends = { 4 },
+	  .has_paths = true,
+	  .unchanged = true },
+	{ .name = "too few elements",
+	  .key = STATE,
+	  .whole = { 2, { 4, 4 } },
+	  .saved = { 3, { 2, 1, 7 } },
+	  .ends = { 7 },
 	  .why = "'" STATE "' has the shape [2, 1, 7], which is not made of equal parts of its parameter's, [4, 4]" },
-	{ .name = "parts that are not equal", .key = STATE, .whole = { 1, { 5 } }, .saved = { 2, { 2, 3 } }, .ends = { 3 },
+	{ .name = "parts that are not equal",
+	  .key = STATE,
+	  .whole = { 1, { 5 } },
+	  .saved = { 2, { 2, 3 } },
+	  .ends = { 3 },
 	  .why = "which is not made of equal parts" },
-	{ .name = "no parts", .key = STATE, .whole = { 1, { 4 } }, .saved = { 2, { 0, 4 } }, .ends = { 4 },
+	{ .name = "no parts",
+	  .key = STATE,
+	  .whole = { 1, { 4 } },
+	  .saved = { 2, { 0, 4 } },
+	  .ends = { 4 },
 	  .why = "which is not made of equal parts" },
 };
 

@@ -119,7 +119,7 @@ static void what_did_not_change_is_not_read_again(void **state)
 	shell(f->dir, "mv run/checkpoint-2/scheduler.pt . && sleep 0.2");
 	expect_opened(f, 1, 0);
 	shell(f->dir, "mv run moved && cp -r moved run && sleep 0.2"); /* other files of the same names */
-	      expect_opened(f, 1, 0);
+	expect_opened(f, 1, 0);
 	f->options.no_store = true;
 	expect_opened(f, 1, 0);
 }
@@ -152,8 +152,11 @@ static void the_end_of_a_save_is_not_remembered(void **state)
 					  : "rm run/latest_checkpointed_iteration.txt; sleep 0.2");
 			snprintf(f->source, sizeof(f->source), "%s/%s", f->dir, sources[i]);
 			u = open_session(f);
-			if (unshard_describe(u, &"global_step_2/actor"[i == 2 ? 19 : i ? 14 : 0], 0, NULL, &json,
-					     &f->err) < 0)
+			if (unshard_describe(u,
+					     &"global_step_2/actor"[i == 2 ? 19
+								    : i    ? 14
+									   : 0],
+					     0, NULL, &json, &f -> err) < 0)
 				fail_msg("%s", f->err.text);
 			if (!strstr(json, has ? "\"finished\":true" : "\"finished\":false"))
 				fail_msg("%s: %s", sources[i], json);
@@ -292,8 +295,7 @@ static void values_and_keys_are_checked(void **state)
 		if (values[i].json) {
 			if (code < 0)
 				fail_msg("%s=%s: %s", values[i].key, values[i].value, f->err.text);
-			snprintf(wanted, sizeof(wanted), "/x %s=%s (set by the user)\n",
-				 values[i].key, values[i].json);
+			snprintf(wanted, sizeof(wanted), "/x %s=%s (set by the user)\n", values[i].key, values[i].json);
 			expect_facts(f, u, "x", wanted);
 			assert_int_equal(unshard_meta_unset(u, "x", values[i].key, NULL), 0);
 		} else if (code != -EINVAL || !strstr(f->err.text, values[i].sentence)) {
@@ -311,8 +313,9 @@ static void a_fact_of_the_run_holds_for_its_checkpoints(void **state)
 	assert_int_equal(unshard_meta_set(u, "", "seed", "1", "the run", NULL), 0);
 	assert_int_equal(unshard_meta_set(u, "", "max_steps", "9", "the run", NULL), 0);
 	assert_int_equal(unshard_meta_set(u, "checkpoint-2", "seed", "2", "its own", NULL), 0);
-	expect_facts(f, u, "checkpoint-2", "/run max_steps=9 (the run)\n"
-					   "/checkpoint-2 seed=2 (its own)\n");
+	expect_facts(f, u, "checkpoint-2",
+		     "/run max_steps=9 (the run)\n"
+		     "/checkpoint-2 seed=2 (its own)\n");
 	expect_facts(f, u, "checkpoint-3", "/run max_steps=9 (the run)\n/run seed=1 (the run)\n");
 	unshard_close(u);
 }
@@ -349,22 +352,39 @@ static void the_whole_store_out_and_in(void **state)
 
 	unshard_meta_set(u, "", "trial_name", "caf\xc3\xa9 \"x\"", "a\nb", NULL);
 	unshard_meta_set(u, "checkpoint-2", "seed", "2", NULL, NULL);
+	/* Names that differ only in what is not UTF-8; numbers that a double does not hold, or not as they are written.
+	 */
+	assert_int_equal(unshard_meta_set(u, "caf\xe9", "seed", "3", NULL, NULL), 0);
+	assert_int_equal(unshard_meta_set(u, "caf\xe8", "seed", "4", NULL, NULL), 0);
+	assert_int_equal(unshard_meta_set(u, "x", "max_steps", "9007199254740993", NULL, NULL), 0);
+	assert_int_equal(unshard_meta_set(u, "x", "best_metric", "NaN", NULL, NULL), 0);
+	assert_int_equal(unshard_meta_set(u, "x", "later", " { \"a\": 1.0 } ", NULL, NULL), 0);
 	assert_int_equal(unshard_meta_export(u, &json, NULL), 0);
 	unshard_close(u);
 	snprintf(other, sizeof(other), "%s/other.db", f->dir);
 	f->options.store = other;
 	u = open_session(f);
 	assert_int_equal(unshard_meta_import(u, json, &n, &f->err), 0);
-	assert_int_equal(n, 2);
+	assert_int_equal(n, 7);
 	assert_int_equal(unshard_meta_export(u, &again, NULL), 0);
 	assert_string_equal(json, again);
+	assert_non_null(strstr(again, "\"value\": 9007199254740993,"));
+	assert_non_null(strstr(again, "\"value\": NaN,"));
+	assert_non_null(strstr(again, "\"value\": {\"a\":1.0},"));
+	expect_facts(f, u, "caf\xe9",
+		     "/run trial_name=\"caf\xc3\xa9 \\\"x\\\"\" (a\nb)\n/caf\xe9 seed=3 (set by the user)\n");
+	assert_int_equal(unshard_meta_set(u, "", "model", "/caf\xe9", NULL, &f->err), -EINVAL);
+	assert_non_null(strstr(f->err.text, "not UTF-8"));
+	assert_int_equal(unshard_meta_import(u,
+					     "{\"unshard_store\": 1, \"facts\": [{\"subject\": \"/x\", "
+					     "\"subject_hex\": \"2f0\", \"key\": \"a\", \"value\": 1}]}",
+					     NULL, &f->err),
+			 -EBADMSG);
 	assert_int_equal(unshard_meta_import(u, "[]", NULL, &f->err), -EINVAL);
 	assert_non_null(strstr(f->err.text, "not a file that `unshard meta export` wrote"));
-	assert_int_equal(unshard_meta_import(u, "{\"unshard_store\": 1, \"facts\": [{}]}", NULL,
-					     &f->err), -EBADMSG);
+	assert_int_equal(unshard_meta_import(u, "{\"unshard_store\": 1, \"facts\": [{}]}", NULL, &f->err), -EBADMSG);
 	assert_non_null(strstr(f->err.text, "fact 1"));
-	assert_int_equal(unshard_meta_import(u, "{\"unshard_store\": 2, \"facts\": []}", NULL,
-					     &f->err), -ENOTSUP);
+	assert_int_equal(unshard_meta_import(u, "{\"unshard_store\": 2, \"facts\": []}", NULL, &f->err), -ENOTSUP);
 	unshard_free(json);
 	unshard_free(again);
 	unshard_close(u);

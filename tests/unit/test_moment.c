@@ -26,7 +26,7 @@ enum { MAX_FILES = 128, MAX_CHECKPOINTS = 64 };
 
 static struct {
 	const char *path; /* reads of this file; NULL = no reads */
-	long nth;	  /* the how-manieth open of anything fails; 0 = none */
+	long nth;   /* the how-manieth open of anything fails; 0 = none */
 	long opened;
 	bool recording, struck;
 } fault;
@@ -264,8 +264,7 @@ static int try_once(const struct fixture *f, const char *checkpoint, const char 
 	fault.opened = 0;
 	code = ask(u, checkpoint, &answer);
 	if (code == 0 && strcmp(answer, right) != 0)
-		fail_msg("%s: a wrong answer while it fails:\n%s\ninstead of\n%s", checkpoint, answer,
-			 right);
+		fail_msg("%s: a wrong answer while it fails:\n%s\ninstead of\n%s", checkpoint, answer, right);
 	free(answer);
 	struck = fault.struck;
 	no_fault();
@@ -301,8 +300,7 @@ static void test_reads(void **state)
 			fault.path = read_files[k];
 			code = try_once(f, f->checkpoint[i], right);
 			if (code != -EIO && !(code == 0 && can_be_without(read_files[k])))
-				fail_msg("%s: a failed read of %s: %d", f->checkpoint[i], read_files[k],
-					 code);
+				fail_msg("%s: a failed read of %s: %d", f->checkpoint[i], read_files[k], code);
 		}
 		free(right);
 	}
@@ -338,8 +336,7 @@ static void test_only_what_there_is(void **state)
 	unshard *u = open_session(f);
 	char *json = NULL;
 
-	assert_int_equal(unshard_describe(u, f->checkpoint[0], (enum unshard_what)3, NULL, &json, &err),
-			 -EINVAL);
+	assert_int_equal(unshard_describe(u, f->checkpoint[0], (enum unshard_what)3, NULL, &json, &err), -EINVAL);
 	assert_null(json);
 	assert_int_equal(err.code, -EINVAL);
 	unshard_close(u);

@@ -39,7 +39,7 @@ static void end(struct fixture *f)
 	shell(f->dir, "rm -r ../$(basename $PWD)");
 }
 
-#define LAST "runs/run/checkpoint-10"
+#define LAST  "runs/run/checkpoint-10"
 #define RANKS "cp -r " UNSHARD_GOLDEN "/ranks/fsdp2"
 
 static const struct {
@@ -54,7 +54,8 @@ static const struct {
 	{ "whole in one view", "rm " LAST "/optimizer_0/__1_0.distcp", "weights/run/latest", "checkpoint-10" },
 	{ "damaged in another", "rm " LAST "/optimizer_0/__1_0.distcp", "full/run/latest", "checkpoint-2" },
 	{ "another name that was written later",
-	  "mv runs/run/checkpoint-2 runs/run/best && touch -d @2000000000 runs/run/best/*", "weights/run/latest", "best" },
+	  "mv runs/run/checkpoint-2 runs/run/best && touch -d @2000000000 runs/run/best/*", "weights/run/latest",
+	  "best" },
 	{ "another name that was written earlier",
 	  "mv runs/run/checkpoint-2 runs/run/best && find " LAST " -exec touch -d @2000000000 {} +",
 	  "weights/run/latest", "checkpoint-10" },
@@ -64,17 +65,21 @@ static const struct {
 	{ "none of this kind", "true", "world-2/run/latest", NULL },
 	{ "in a checkpoint", "true", "weights/run/checkpoint-2/latest", NULL },
 	{ "a name below a link", "true", "weights/run/latest/latest", NULL },
-	{ "parts of one step", "mkdir -p runs/verl/global_step_9 runs/verl/global_step_11 && " RANKS
-	  " runs/verl/global_step_9/actor && " RANKS " runs/verl/global_step_11/actor", "weights/verl/latest",
-	  "global_step_11" },
-	{ "a step with a damaged part", "mkdir -p runs/verl/global_step_9 runs/verl/global_step_11 && " RANKS
+	{ "parts of one step",
+	  "mkdir -p runs/verl/global_step_9 runs/verl/global_step_11 && " RANKS
+	  " runs/verl/global_step_9/actor && " RANKS " runs/verl/global_step_11/actor",
+	  "weights/verl/latest", "global_step_11" },
+	{ "a step with a damaged part",
+	  "mkdir -p runs/verl/global_step_9 runs/verl/global_step_11 && " RANKS
 	  " runs/verl/global_step_9/actor && " RANKS " runs/verl/global_step_11/actor && " RANKS
 	  " runs/verl/global_step_11/critic && rm runs/verl/global_step_11/critic/model_*_rank_1.pt",
 	  "weights/verl/latest", "global_step_9" },
-	{ "Lightning's file", "mkdir runs/l && cp -r " UNSHARD_GOLDEN "/dcp/torch2.2.2_lightning/ckpt 'runs/l/epoch=0-step=2.ckpt'",
+	{ "Lightning's file",
+	  "mkdir runs/l && cp -r " UNSHARD_GOLDEN "/dcp/torch2.2.2_lightning/ckpt 'runs/l/epoch=0-step=2.ckpt'",
 	  "full/l/latest", "epoch=0-step=2.ckpt" },
-	{ "Lightning's directory of weights", "mkdir runs/l && cp -r " UNSHARD_GOLDEN
-	  "/dcp/torch2.2.2_lightning/ckpt 'runs/l/epoch=0-step=2.ckpt'", "weights/l/latest", "epoch=0-step=2" },
+	{ "Lightning's directory of weights",
+	  "mkdir runs/l && cp -r " UNSHARD_GOLDEN "/dcp/torch2.2.2_lightning/ckpt 'runs/l/epoch=0-step=2.ckpt'",
+	  "weights/l/latest", "epoch=0-step=2" },
 };
 
 static void where_it_leads(void **state)

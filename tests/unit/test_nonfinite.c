@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/nonfinite.h"
+#include "verify/nonfinite.h"
 
 enum { MANY = 10001 };
 
@@ -71,8 +71,8 @@ static void every_type(void **state)
 			uns_nonfinite_count(cases[i].dtype, bytes + 1, MANY, 100, &seen);
 			memset(bytes + 1 + places[k] * size, 0, size);
 			if (seen.n_nan != cases[i].n_nan || seen.n_inf != cases[i].n_inf)
-				fail_msg("%s at %zu: %d NaN, %d infinite", cases[i].name, places[k],
-					 (int)seen.n_nan, (int)seen.n_inf);
+				fail_msg("%s at %zu: %d NaN, %d infinite", cases[i].name, places[k], (int)seen.n_nan,
+					 (int)seen.n_inf);
 			if (seen.n_nan + seen.n_inf)
 				assert_int_equal(seen.first, 100 + places[k]);
 		}

@@ -32,13 +32,16 @@ static void add(struct made *m, const char *name, enum uns_role role)
 	uint32_t n_dims = role == UNS_ROLE_STEP ? 0 : 1;
 
 	m->cat.n_pieces = m->cat.n_tensors;
-	m->tensors[i] = (struct uns_tensor){ .name = name, .key = name, .root = "optimizer",
-					     .role = role, .dtype = UNS_F32,
+	m->tensors[i] = (struct uns_tensor){ .name = name,
+					     .key = name,
+					     .root = "optimizer",
+					     .role = role,
+					     .dtype = UNS_F32,
 					     .shape = { .n = n_dims, .dim = { 2 } },
-					     .first_piece = i, .n_pieces = 1,
+					     .first_piece = i,
+					     .n_pieces = 1,
 					     .alias_of = UNS_NONE };
-	m->pieces[i] = (struct uns_piece){ .box = n_dims ? &two : &scalar,
-					   .length_bytes = n_dims ? 8 : 4 };
+	m->pieces[i] = (struct uns_piece){ .box = n_dims ? &two : &scalar, .length_bytes = n_dims ? 8 : 4 };
 }
 
 static void start(struct made *m)
@@ -50,25 +53,28 @@ static void start(struct made *m)
 	m->file = (struct uns_file){ .path = "f", .stat = { .kind = UNS_KIND_FILE, .id.size = 64 } };
 	for (i = 0; i < 2; i++) {
 		m->hyper[i] = uns_value_new_dict(&m->arena, 2);
-		uns_value_put(m->hyper[i], uns_value_new_str(&m->arena, "lr"),
-			      uns_value_new_float(&m->arena, 0.25));
+		uns_value_put(m->hyper[i], uns_value_new_str(&m->arena, "lr"), uns_value_new_float(&m->arena, 0.25));
 	}
 	m->groups[0] = (struct uns_group){ m->hyper[0], first, 1, "optimizer", false, false, false };
 	m->groups[1] = (struct uns_group){ m->hyper[1], second, 2, "optimizer", false, false, false };
-	m->cat = (struct uns_catalog){ .path = "run", .files = &m->file, .n_files = 1,
-				       .tensors = m->tensors, .pieces = m->pieces,
-				       .groups = m->groups, .n_groups = 2, .values = &m->value };
+	m->cat = (struct uns_catalog){ .path = "run",
+				       .files = &m->file,
+				       .n_files = 1,
+				       .tensors = m->tensors,
+				       .pieces = m->pieces,
+				       .groups = m->groups,
+				       .n_groups = 2,
+				       .values = &m->value };
 	add(m, "a", UNS_ROLE_EXP_AVG);
 	add(m, "b", UNS_ROLE_EXP_AVG);
 	add(m, "c", UNS_ROLE_EXP_AVG);
 	add(m, "a", UNS_ROLE_STEP);
 }
 
-static int build(struct made *m, enum uns_param_ids ids, int64_t step,
-		 struct uns_optimizer_state *out, struct uns_err *err)
+static int build(struct made *m, enum uns_param_ids ids, int64_t step, struct uns_optimizer_state *out,
+		 struct uns_err *err)
 {
-	return uns_optimizer_state_build(&m->cat, "optimizer", ids, step, &m->arena, &m->leaves,
-					 out, err);
+	return uns_optimizer_state_build(&m->cat, "optimizer", ids, step, &m->arena, &m->leaves, out, err);
 }
 
 static void finish(struct made *m)
@@ -93,10 +99,8 @@ static void test_ids_are_positions_over_all_groups(void **state)
 	for (i = 0; i < 3; i++)
 		assert_true(uns_value_int(states->pair[i].key, &id) && id == (int64_t)i);
 	/* b is 0, c is 1, a is 2: whose exp_avg is whose? */
-	assert_ptr_equal(m.leaves.v[uns_value_get(states->pair[0].value, "exp_avg")->tensor].tensor,
-			 &m.tensors[1]);
-	assert_ptr_equal(m.leaves.v[uns_value_get(states->pair[2].value, "exp_avg")->tensor].tensor,
-			 &m.tensors[0]);
+	assert_ptr_equal(m.leaves.v[uns_value_get(states->pair[0].value, "exp_avg")->tensor].tensor, &m.tensors[1]);
+	assert_ptr_equal(m.leaves.v[uns_value_get(states->pair[2].value, "exp_avg")->tensor].tensor, &m.tensors[0]);
 	groups = uns_value_get(out.root, "param_groups");
 	ids = uns_value_get(uns_value_at(groups, 1), "params");
 	assert_true(uns_value_int(uns_value_at(ids, 0), &id) && id == 1);
@@ -122,8 +126,7 @@ static void test_ids_are_names(void **state)
 
 static float step_of(const struct made *m, const struct uns_optimizer_state *out, const char *name)
 {
-	const struct uns_value *v =
-		uns_value_get(uns_value_get(uns_value_get(out->root, "state"), name), "step");
+	const struct uns_value *v = uns_value_get(uns_value_get(uns_value_get(out->root, "state"), name), "step");
 	const struct uns_torch_leaf *leaf = &m->leaves.v[v->tensor];
 	float step;
 
@@ -152,8 +155,7 @@ static void test_a_missing_step_is_the_groups(void **state)
 
 	(void)state;
 	start(&m);
-	uns_value_put(m.hyper[0], uns_value_new_str(&m.arena, "step"),
-		      uns_value_new_int(&m.arena, 5));
+	uns_value_put(m.hyper[0], uns_value_new_str(&m.arena, "step"), uns_value_new_int(&m.arena, 5));
 	assert_int_equal(build(&m, UNS_IDS_NAMES, 7, &out, NULL), 0);
 	assert_int_equal(out.n_steps_from_group, 1);
 	assert_int_equal(out.n_steps_assumed, 1);

@@ -58,12 +58,11 @@ static void test_all_of_them(void **state)
 	struct unshard_error err = { 0 };
 
 	(void)state;
-	assert_int_equal(
-		options_parse(&o, VERB_MOUNT,
-			      "view=weights,weights_key=a,root=b\\,c,model=/m,model=run=/n,follow=/f,"
-			      "max_shard_size=5GB,mem=1M,cache_dir=/c,cache_size=2GiB,settle=7",
-			      &err),
-		0);
+	assert_int_equal(options_parse(&o, VERB_MOUNT,
+				       "view=weights,weights_key=a,root=b\\,c,model=/m,model=run=/n,follow=/f,"
+				       "max_shard_size=5GB,mem=1M,cache_dir=/c,cache_size=2GiB,settle=7",
+				       &err),
+			 0);
 	assert_int_equal(options_parse(&o, VERB_MOUNT,
 				       ",allow_other,max_threads=3,cache=sources,readahead=128,log=/l,debug,,"
 				       "delay_read_us=9,",
@@ -140,7 +139,8 @@ static const struct {
 	const char *text, *sentence;
 	unsigned verb;
 } refused[] = {
-	{ "vieww=x", "unknown option 'vieww'; the options are view, weights_key, strip, names, assume, model", VERB_MOUNT },
+	{ "vieww=x", "unknown option 'vieww'; the options are view, weights_key, strip, names, assume, model",
+	  VERB_MOUNT },
 	{ "uid=3", "unknown option 'uid'", VERB_MOUNT },
 	{ "view", "option view needs a value: view=VIEW", VERB_MOUNT },
 	{ "view=", "option view needs a value: view=VIEW", VERB_MOUNT },

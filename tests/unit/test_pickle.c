@@ -11,12 +11,13 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "base/budget.h"
+#include "base/number.h"
 #include "wire/pickle.h"
 
 #define BYTES(text) text, sizeof(text) - 1
 
-static int parse(const void *bytes, size_t len, struct uns_arena *arena,
-		 const struct uns_value **out, struct uns_err *err)
+static int parse(const void *bytes, size_t len, struct uns_arena *arena, const struct uns_value **out,
+		 struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena other = UNS_ARENA_INIT;
 	struct uns_span in = uns_span_of(bytes, len), again = in;
@@ -36,8 +37,7 @@ static int parse(const void *bytes, size_t len, struct uns_arena *arena,
 /* Values as text, near to Python's repr; an object is cls(args)!state. */
 static void repr(struct uns_text *t, const struct uns_value *v);
 
-static void repr_items(struct uns_text *t, const char *open, const struct uns_value **v, size_t n,
-		       const char *close)
+static void repr_items(struct uns_text *t, const char *open, const struct uns_value **v, size_t n, const char *close)
 {
 	size_t i;
 
@@ -88,6 +88,8 @@ static void repr_record(struct uns_text *t, const struct uns_value *v)
 
 static void repr(struct uns_text *t, const struct uns_value *v)
 {
+	char text[UNS_NUMBER_ROOM];
+
 	if (v->cls)
 		uns_text_str(t, v->cls);
 	switch (v->kind) {
@@ -105,7 +107,7 @@ static void repr(struct uns_text *t, const struct uns_value *v)
 		repr_bytes(t, v);
 		break;
 	case UNS_VALUE_FLOAT:
-		uns_text_printf(t, "%.17g", v->f);
+		uns_text_str(t, uns_number_print(text, v->f, 17));
 		break;
 	case UNS_VALUE_STR:
 		assert_int_equal(v->bytes[v->n], 0);
@@ -148,12 +150,12 @@ static void repr(struct uns_text *t, const struct uns_value *v)
 	}
 }
 
-#define P "\x80\x02"
+#define P            "\x80\x02"
 #define S(len, text) "X" len "\0\0\0" text
-#define ORDERED "ccollections\nOrderedDict\n"
-#define OBJECT "cm\nC\n)\x81}" /* and the dict that is to be its state */
-#define A S("\1", "a")
-#define B S("\1", "b")
+#define ORDERED      "ccollections\nOrderedDict\n"
+#define OBJECT       "cm\nC\n)\x81}" /* and the dict that is to be its state */
+#define A            S("\1", "a")
+#define B            S("\1", "b")
 
 static const struct {
 	const char *bytes;
@@ -210,7 +212,9 @@ static const struct {
 	{ BYTES(P "K\0012\x86."), "(1, 1)" },
 	{ BYTES(P "]q\0K\1q\1ah\1a."), "[1, 1]" },
 	{ BYTES(P "]r\5\0\0\0j\5\0\0\0\x86."), "([], [])" },
-	{ BYTES("\x80\4]\x94K\1\x94" "ah\1a."), "[1, 1]" },
+	{ BYTES("\x80\4]\x94K\1\x94"
+		"ah\1a."),
+	  "[1, 1]" },
 	{ BYTES("\x80\4\x95\2\0\0\0\0\0\0\0N."), "None" },
 	/* names and objects */
 	{ BYTES(P "ctorch\nfloat32\n."), "torch.float32" },
@@ -219,7 +223,7 @@ static const struct {
 	{ BYTES(P "cm\nC\n)\x81}K\1K\2sb."), "m.C()!{1: 2}" },
 	{ BYTES("\x80\4cm\nC\n)}\x92."), "m.C()" },
 	{ BYTES("\x80\4cm\nC\nK\1\x85}K\2K\3s\x92."), "m.C((1), {2: 3})" },
-	{ BYTES(P "cm\nC\n)\x81K\1K\2s."), "m.C{1: 2}" },	     /* a dict subclass */
+	{ BYTES(P "cm\nC\n)\x81K\1K\2s."), "m.C{1: 2}" },      /* a dict subclass */
 	{ BYTES(P "cm\nC\n)\x81K\1aK\2a}b."), "m.C[1, 2]!{}" }, /* a list subclass with state */
 	{ BYTES(P "cm\nf\n)R)\x81."), "(computed)()" },
 	{ BYTES(P "(K\1K\2tQ."), "(persistent id)(1, 2)" },
@@ -230,7 +234,9 @@ static const struct {
 	{ BYTES(P OBJECT "(" A "K\1" B "K\2ub."), "m.C()!{'a': 1, 'b': 2}" },
 	{ BYTES(P "(" OBJECT A "K\1sb" OBJECT A "K\2sb" OBJECT A A "sbt."),
 	  "(m.C()!{'a': 1}, m.C()!{'a': 2}, m.C()!{'a': 'a'})" },
-	{ BYTES(P OBJECT A OBJECT A "}" B "K\1ss" "bsb."), "m.C()!{'a': m.C()!{'a': {'b': 1}}}" },
+	{ BYTES(P OBJECT A OBJECT A "}" B "K\1ss"
+				    "bsb."),
+	  "m.C()!{'a': m.C()!{'a': {'b': 1}}}" },
 	{ BYTES(P OBJECT "(" A "K\1" A "K\2ub."), "m.C()!{'a': 1, 'a': 2}" },
 	{ BYTES(P OBJECT "(" A "K\1K\3K\2ub."), "m.C()!{'a': 1, 3: 2}" },
 	{ BYTES(P "(" OBJECT A "K\1sq\1bh\1t."), "(m.C()!{'a': 1}, {'a': 1})" },
@@ -245,25 +251,23 @@ static const struct {
 	{ BYTES(P "cm\nC\nN\x85\x81}" A "K\1sb."), "m.C(None)!{'a': 1}" },
 	/* calls that are plain data */
 	{ BYTES(P ORDERED ")R(K\1K\2u}b."), "collections.OrderedDict{1: 2}!{}" },
-	{ BYTES(P ORDERED "](K\1K\2\x86K\3K\4\x86" "e\x85R."), "collections.OrderedDict{1: 2, 3: 4}" },
+	{ BYTES(P ORDERED "](K\1K\2\x86K\3K\4\x86"
+			  "e\x85R."),
+	  "collections.OrderedDict{1: 2, 3: 4}" },
 	{ BYTES(P ORDERED "]K\1a\x85R."), "collections.OrderedDict([1])" },
 	{ BYTES(P ORDERED "]\x85RK\1K\2s."), "collections.OrderedDict{1: 2}" },
-	{ BYTES(P "ccollections\ndefaultdict\nc__builtin__\nint\n\x85RK\1K\2s."),
-	  "collections.defaultdict{1: 2}" },
+	{ BYTES(P "ccollections\ndefaultdict\nc__builtin__\nint\n\x85RK\1K\2s."), "collections.defaultdict{1: 2}" },
 	{ BYTES(P "c__builtin__\nset\n]K\1a\x85R."), "set{1}" },
 	{ BYTES(P "c__builtin__\nset\n)R."), "set{}" },
 	{ BYTES(P "cbuiltins\nfrozenset\n]K\1a\x85R."), "set{1}" },
 	{ BYTES(P "c__builtin__\nset\nK\1\x85R."), "__builtin__.set(1)" },
-	{ BYTES(P "c_codecs\nencode\n" S("\4", "a\xc3\xbf\x7f") S("\6", "latin1") "\x86R."),
-	  "b:61ff7f" },
+	{ BYTES(P "c_codecs\nencode\n" S("\4", "a\xc3\xbf\x7f") S("\6", "latin1") "\x86R."), "b:61ff7f" },
 	{ BYTES(P "c_codecs\nencode\n" S("\2", "\xc4\x80") S("\6", "latin1") "\x86R."),
 	  "_codecs.encode('\xc4\x80', 'latin1')" },
-	{ BYTES(P "c_codecs\nencode\n" S("\1", "a") S("\5", "rot13") "\x86R."),
-	  "_codecs.encode('a', 'rot13')" },
+	{ BYTES(P "c_codecs\nencode\n" S("\1", "a") S("\5", "rot13") "\x86R."), "_codecs.encode('a', 'rot13')" },
 	{ BYTES(P "c__builtin__\nbytes\n)R."), "b:" },
 	{ BYTES(P "c__builtin__\nbytearray\nC\1a\x85R."), "b:61" },
-	{ BYTES(P "c__builtin__\ngetattr\ncm\nOuter\n" S("\5", "Inner") "\x86R)\x81."),
-	  "m.Outer.Inner()" },
+	{ BYTES(P "c__builtin__\ngetattr\ncm\nOuter\n" S("\5", "Inner") "\x86R)\x81."), "m.Outer.Inner()" },
 };
 
 static void test_good(void **state)
@@ -438,9 +442,7 @@ static void test_shared_and_cyclic(void **state)
 	assert_ptr_equal(v->item[0], v);
 	assert_false(uns_value_fits(v, 1000, 1000));
 	/* A set made of a list keeps what the list held then. */
-	assert_int_equal(parse(BYTES(P "]q\0K\1ac__builtin__\nset\nh\0\x85Rh\0K\2aK\3a\x87."),
-			       &arena, &v, &err),
-			 0);
+	assert_int_equal(parse(BYTES(P "]q\0K\1ac__builtin__\nset\nh\0\x85Rh\0K\2aK\3a\x87."), &arena, &v, &err), 0);
 	assert_int_equal(v->item[0]->n, 3);
 	assert_int_equal(v->item[1]->kind, UNS_VALUE_SET);
 	assert_int_equal(v->item[1]->n, 1);
@@ -479,7 +481,7 @@ static void test_memory(void **state)
 	const struct uns_value *v;
 
 	(void)state;
-	uns_text_add(&text, BYTES(P "](" ));
+	uns_text_add(&text, BYTES(P "]("));
 	repeat(&text, BYTES("NN\x86"), 10000);
 	uns_text_add(&text, BYTES("e\x85q\0" ORDERED "q\1("));
 	repeat(&text, BYTES("h\1h\0R"), 100000); /* 16 GB, if every call made its own copy */
@@ -499,17 +501,12 @@ static void test_shared_items(void **state)
 		size_t len, times;
 	} kinds[][6] = {
 #define PART(bytes, times) { bytes, sizeof(bytes) - 1, times }
-		{ PART(P "(]q\1(", 1), PART("N", ITEMS), PART("e", 1), PART("h\1", 0),
-		  PART("t.", 1) },
-		{ PART(P "(}q\1(", 1), PART("NN", ITEMS), PART("u", 1), PART("h\1", 0),
-		  PART("t.", 1) },
+		{ PART(P "(]q\1(", 1), PART("N", ITEMS), PART("e", 1), PART("h\1", 0), PART("t.", 1) },
+		{ PART(P "(}q\1(", 1), PART("NN", ITEMS), PART("u", 1), PART("h\1", 0), PART("t.", 1) },
 		{ PART(P "((", 1), PART("N", ITEMS), PART("t", 1), PART("2", 0), PART("t.", 1) },
-		{ PART(P "(]q\1", 1), PART("h\1", 0), PART("(", 1), PART("N", ITEMS),
-		  PART("et.", 1) },
-		{ PART(P "(cm\nC\n)\x81q\1}(", 1), PART("NN", ITEMS), PART("ub", 1), PART("h\1", 0),
-		  PART("t.", 1) },
-		{ PART(P "(cm\nC\n)\x81q\1", 1), PART("h\1", 0), PART("}(", 1), PART("NN", ITEMS),
-		  PART("ubt.", 1) },
+		{ PART(P "(]q\1", 1), PART("h\1", 0), PART("(", 1), PART("N", ITEMS), PART("et.", 1) },
+		{ PART(P "(cm\nC\n)\x81q\1}(", 1), PART("NN", ITEMS), PART("ub", 1), PART("h\1", 0), PART("t.", 1) },
+		{ PART(P "(cm\nC\n)\x81q\1", 1), PART("h\1", 0), PART("}(", 1), PART("NN", ITEMS), PART("ubt.", 1) },
 #undef PART
 	};
 	size_t k, i;
@@ -528,8 +525,7 @@ static void test_shared_items(void **state)
 				       kinds[k][i].times ? kinds[k][i].times
 				       : many            ? MANY
 							 : FEW);
-			assert_int_equal(parse(text.p, text.len, &arena, &v, &err),
-					 many ? -ENOTSUP : 0);
+			assert_int_equal(parse(text.p, text.len, &arena, &v, &err), many ? -ENOTSUP : 0);
 			assert_true(!many || strstr(err.text, "uses the same items"));
 		}
 }
@@ -537,15 +533,9 @@ static void test_shared_items(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),
-		cmocka_unit_test(test_records),
-		cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_behind),
-		cmocka_unit_test(test_shared_and_cyclic),
-		cmocka_unit_test(test_deep),
-		cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_shared_items),
+		cmocka_unit_test(test_good), cmocka_unit_test(test_records), cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_cut),  cmocka_unit_test(test_behind),  cmocka_unit_test(test_shared_and_cyclic),
+		cmocka_unit_test(test_deep), cmocka_unit_test(test_memory),  cmocka_unit_test(test_shared_items),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

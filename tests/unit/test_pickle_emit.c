@@ -16,8 +16,8 @@ struct both {
 	struct uns_text text;
 };
 
-static const struct uns_value *again(struct both *b, const struct uns_value *v,
-				     const struct uns_pickle_tensor *tensors, size_t n)
+static const struct uns_value *again(struct both *b, const struct uns_value *v, const struct uns_pickle_tensor *tensors,
+				     size_t n)
 {
 	struct uns_err err = { 0 };
 	const struct uns_value *out;
@@ -41,8 +41,8 @@ static void done(struct both *b)
 
 static void test_integers(void **state)
 {
-	static const int64_t numbers[] = { 0,       1,         255,        256,       65535,
-					   65536,   INT32_MAX, INT32_MIN,  -1,        -256,
+	static const int64_t numbers[] = { 0,         1,         255,          256,       65535,
+					   65536,     INT32_MAX, INT32_MIN,    -1,        -256,
 					   1LL << 31, 1LL << 40, -(1LL << 40), INT64_MAX, INT64_MIN };
 	struct both b = { 0 };
 	const struct uns_value *v;
@@ -89,10 +89,8 @@ static void test_containers_keep_their_order(void **state)
 	assert_true(uns_value_append(list, uns_value_new_int(&b.arena, 7)));
 	assert_true(uns_value_append(list, uns_value_new_dict(&b.arena, 0)));
 	assert_true(uns_value_put(dict, uns_value_new_str(&b.arena, "z"), list));
-	assert_true(uns_value_put(dict, uns_value_new_int(&b.arena, 5),
-				  uns_value_new_list(&b.arena, 0)));
-	assert_true(uns_value_put(dict, uns_value_new_str(&b.arena, "a"),
-				  uns_value_new_none(&b.arena)));
+	assert_true(uns_value_put(dict, uns_value_new_int(&b.arena, 5), uns_value_new_list(&b.arena, 0)));
+	assert_true(uns_value_put(dict, uns_value_new_str(&b.arena, "a"), uns_value_new_none(&b.arena)));
 	v = again(&b, dict, NULL, 0);
 	assert_int_equal(v->n, 3);
 	assert_string_equal(uns_value_str(v->pair[0].key), "z");

@@ -9,10 +9,7 @@
 
 #include "wire/pickle_rename.h"
 
-#define BYTES(text)                                                                                \
-	{                                                                                          \
-		text, sizeof(text) - 1                                                             \
-	}
+#define BYTES(text) { text, sizeof(text) - 1 }
 
 struct bytes {
 	const char *p;
@@ -22,9 +19,8 @@ struct bytes {
 #define F32  "ctorch\nfloat32\n"
 #define BF16 "ctorch\nbfloat16\n"
 
-static const struct bytes pickle =
-	BYTES("\x80\x02(" F32 "q\x01]q\x02(h\x01" BF16 "r\x03\x00\x00\x00"
-	      "eh\x01X\x01\0\0\0xtq\x04.");
+static const struct bytes pickle = BYTES("\x80\x02(" F32 "q\x01]q\x02(h\x01" BF16 "r\x03\x00\x00\x00"
+					 "eh\x01X\x01\0\0\0xtq\x04.");
 
 static const struct {
 	const char *name;
@@ -51,8 +47,7 @@ static const struct {
 	  BYTES("\x80\x02(ct\na\n]q\x02(ct\nb\nct\nc\nect\nd\nX\x01\0\0\0xtq\x04.") },
 };
 
-static void trace_of(const struct bytes *in, struct uns_arena *arena,
-		     struct uns_pickle_trace *trace)
+static void trace_of(const struct bytes *in, struct uns_arena *arena, struct uns_pickle_trace *trace)
 {
 	struct uns_span span = uns_span_of(in->p, in->n);
 	const struct uns_value *unused;
@@ -92,9 +87,7 @@ static void renamed(void **state)
 		struct uns_pickle_trace t, again;
 
 		trace_of(&pickle, &arena, &t);
-		assert_int_equal(uns_pickle_rename(uns_span_of(pickle.p, pickle.n), &t, cases[i].to,
-						   &out, NULL),
-				 0);
+		assert_int_equal(uns_pickle_rename(uns_span_of(pickle.p, pickle.n), &t, cases[i].to, &out, NULL), 0);
 		if (out.len != cases[i].want.n || memcmp(out.p, cases[i].want.p, out.len) != 0)
 			fail_msg("%s", cases[i].name);
 		trace_of(&(struct bytes){ out.p, out.len }, &arena, &again);
@@ -122,8 +115,7 @@ static void refused(void **state)
 		struct uns_pickle_trace t;
 
 		trace_of(&strange[i], &arena, &t);
-		assert_int_equal(uns_pickle_rename(uns_span_of(strange[i].p, strange[i].n), &t, to,
-						   &out, NULL),
+		assert_int_equal(uns_pickle_rename(uns_span_of(strange[i].p, strange[i].n), &t, to, &out, NULL),
 				 -ENOTSUP);
 		uns_text_fini(&out);
 		uns_arena_fini(&arena);

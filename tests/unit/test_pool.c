@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/pool.h"
+#include "threads.h"
 
 enum { WIDTH = 12, DEPTH = 3 };
 
@@ -53,7 +54,7 @@ static void items_may_use_the_pool(void **state)
 		pthread_t caller[4];
 		void *failed;
 
-		assert_int_equal(uns_pool_new(n_threads[i], &t.pool, NULL), 0);
+		assert_int_equal(uns_pool_new(n_threads[i], NULL, &t.pool, NULL), 0);
 		for (k = 0; k < 4; k++)
 			assert_int_equal(pthread_create(&caller[k], NULL, run_tree, &t), 0);
 		for (k = 0; k < 4; k++) {
@@ -72,7 +73,7 @@ static void a_failure_comes_up_with_its_sentence(void **state)
 	struct uns_err err = { 0 };
 
 	(void)state;
-	assert_int_equal(uns_pool_new(4, &t.pool, NULL), 0);
+	assert_int_equal(uns_pool_new(4, NULL, &t.pool, NULL), 0);
 	assert_int_equal(branch(&t, 0, &err), -EIO);
 	assert_string_equal(err.text, "leaf 5");
 	assert_true(leaves < WIDTH * WIDTH * WIDTH);
@@ -107,7 +108,7 @@ static void a_small_job_has_few_threads(void **state)
 	struct uns_pool *pool;
 
 	(void)state;
-	assert_int_equal(uns_pool_new(32, &pool, NULL), 0);
+	assert_int_equal(uns_pool_new(32, NULL, &pool, NULL), 0);
 	assert_int_equal(uns_pool_each(pool, 1, nothing, NULL, NULL), 0);
 	assert_int_equal(n_threads_now(), before);
 	assert_int_equal(uns_pool_each(pool, 3, nothing, NULL, NULL), 0);
@@ -120,12 +121,56 @@ static void a_small_job_has_few_threads(void **state)
 	uns_pool_free(pool);
 }
 
+struct caller {
+	struct uns_pool *pool;
+	cpu_set_t one;
+};
+
+/* As a GPU's transfer does: it stays on the processors near its GPU, and what it reads makes the pool's threads begin.
+ */
+static void *call_from_one_processor(void *arg)
+{
+	const struct caller *c = arg;
+
+	if (sched_setaffinity(0, sizeof(c->one), &c->one) < 0 || uns_pool_each(c->pool, 8, nothing, NULL, NULL) < 0)
+		return arg;
+	return NULL;
+}
+
+/* Whoever lets them begin. The program's signals are for its own threads. */
+static void threads_have_their_makers_processors_and_take_no_signal(void **state)
+{
+	cpu_set_t own;
+	struct caller c;
+	pthread_t thread;
+	void *failed;
+	int i = 0;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(own), &own), 0);
+	while (!CPU_ISSET(i, &own))
+		i++;
+	CPU_ZERO(&c.one);
+	CPU_SET(i, &c.one);
+	assert_int_equal(uns_pool_new(4, NULL, &c.pool, NULL), 0);
+	assert_int_equal(pthread_create(&thread, NULL, call_from_one_processor, &c), 0);
+	pthread_join(thread, &failed);
+	assert_null(failed);
+	assert_true(library_threads_checked(&own) >= 4);
+	uns_pool_free(c.pool);
+	assert_int_equal(uns_pool_new(4, &(struct uns_processors){ true, c.one }, &c.pool, NULL), 0);
+	assert_int_equal(uns_pool_each(c.pool, 8, nothing, NULL, NULL), 0);
+	assert_true(library_threads_checked(&c.one) >= 4);
+	uns_pool_free(c.pool);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(items_may_use_the_pool),
 		cmocka_unit_test(a_failure_comes_up_with_its_sentence),
 		cmocka_unit_test(a_small_job_has_few_threads),
+		cmocka_unit_test(threads_have_their_makers_processors_and_take_no_signal),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,8 +16,7 @@
 
 static unshard *open_golden(const char *below)
 {
-	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
-						 .no_settling = true };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
 	char path[512];
 	unshard *u;
 
@@ -104,17 +103,13 @@ static void a_short_struct_counts(void **state)
 }
 
 /* No padding at the end: a field that is added later must not lie where older programs left anything. */
-_Static_assert(offsetof(struct unshard_options, reserved) +
-			       sizeof(((struct unshard_options *)0)->reserved) ==
+_Static_assert(offsetof(struct unshard_options, reserved) + sizeof(((struct unshard_options *)0)->reserved) ==
 		       sizeof(struct unshard_options),
 	       "options");
-_Static_assert(offsetof(struct unshard_stat, reserved) +
-			       sizeof(((struct unshard_stat *)0)->reserved) ==
+_Static_assert(offsetof(struct unshard_stat, reserved) + sizeof(((struct unshard_stat *)0)->reserved) ==
 		       sizeof(struct unshard_stat),
 	       "stat");
-_Static_assert(offsetof(struct unshard_calls, fact) + sizeof(void *) ==
-		       sizeof(struct unshard_calls),
-	       "calls");
+_Static_assert(offsetof(struct unshard_calls, writes) + sizeof(void *) == sizeof(struct unshard_calls), "calls");
 _Static_assert(offsetof(struct unshard_check_counts, read_bytes) + sizeof(uint64_t) ==
 		       sizeof(struct unshard_check_counts),
 	       "counts");
@@ -185,16 +180,14 @@ static void counts_of_any_size(void **state)
 	assert_int_equal(counts.read_bytes, 0);
 	assert_int_equal(unshard_check(u, "", UNSHARD_DEEP, NULL, &counts, NULL), 0);
 	assert_true(counts.read_bytes > 10000);
-	counts = (struct unshard_check_counts){
-		.size = offsetof(struct unshard_check_counts, problems), .problems = 99
-	};
+	counts = (struct unshard_check_counts){ .size = offsetof(struct unshard_check_counts, problems),
+						.problems = 99 };
 	assert_int_equal(unshard_check(u, "", 0, NULL, &counts, NULL), 0);
 	assert_int_equal(counts.checkpoints, 1);
 	assert_int_equal(counts.problems, 99);
 	counts.size = 1;
 	assert_int_equal(unshard_check(u, "", 0, NULL, &counts, &err), -EINVAL);
-	assert_int_equal(unshard_check_config(&config, 1, NULL, NULL, NULL, &counts, &err),
-			 -EINVAL);
+	assert_int_equal(unshard_check_config(&config, 1, NULL, NULL, NULL, &counts, &err), -EINVAL);
 	assert_int_equal(unshard_check(u, "", UNSHARD_DEEP << 1, NULL, NULL, &err), -EINVAL);
 	assert_int_equal(unshard_repair(u, "", "/tmp/never", 1u << 31, NULL, &err), -EINVAL);
 	unshard_close(u);
@@ -294,8 +287,7 @@ static void copies_fini(struct copies *c)
 
 enum call { SCAN, CHECK, DEEP, PROBLEMS, REPAIR, META, WARM, N_CALLS };
 
-static int call(struct copies *c, enum call which, const struct unshard_calls *calls,
-		struct unshard_error *err)
+static int call(struct copies *c, enum call which, const struct unshard_calls *calls, struct unshard_error *err)
 {
 	static const char path[] = "step/actor";
 	char command[128];
@@ -536,9 +528,8 @@ static void two_sessions_two_logs(void **state)
 	struct copies a, b;
 	char lines[2][1024] = { "", "" };
 	struct copies *both[] = { &a, &b };
-	struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_settling = true,
-					   .no_store = true, .log = keep_line,
-					   .log_level = UNSHARD_LOG_WARNING };
+	struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_settling = true, .no_store = true,
+					   .log = keep_line, .log_level = UNSHARD_LOG_WARNING };
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	char path[256];
 	size_t i;
@@ -559,8 +550,7 @@ static void two_sessions_two_logs(void **state)
 	for (i = 0; i < 2; i++) {
 		snprintf(path, sizeof(path), "weights/%s/actor", i ? "second" : "first");
 		unshard_stat(both[i]->u, path, &st, NULL);
-		snprintf(path, sizeof(path), "weights/%s/actor/model.safetensors",
-			 i ? "second" : "first");
+		snprintf(path, sizeof(path), "weights/%s/actor/model.safetensors", i ? "second" : "first");
 		unshard_stat(both[i]->u, path, &st, NULL);
 	}
 	assert_non_null(strstr(lines[0], "first"));

@@ -10,10 +10,12 @@
 
 #include <cmocka.h>
 
-#include "files/base_shapes.h"
-#include "files/memory_names.h"
-#include "files/published_names.h"
+#include "names/base_shapes.h"
+#include "names/memory_names.h"
+#include "names/published_names.h"
 #include "model/block_tensor.h"
+
+/* clang-format off: tables, a case a row */
 
 struct named {
 	const char *name;
@@ -28,9 +30,15 @@ static const struct row {
 	const char *note; /* part of a sentence; NULL = there is none */
 } rows[] = {
 	{ "llama", NULL, { { "b", { 1, { 2 } } }, { "a", { 1, { 2 } } } }, { 0 }, "b [2] 0;a [2] 0", NULL },
-	{ NULL, NULL, { { "model.layers.0.mlp.experts.down_proj", { 3, { 2, 4, 3 } } } }, { 0 },
-	  "model.layers.0.mlp.experts.down_proj [2, 4, 3] 0", NULL },
-	{ "mixtral", NULL, { { "x.mlp.experts.gate_up_proj", { 3, { 2, 4, 3 } } }, { "x.mlp.gate.weight", { 2, { 2, 3 } } } },
+	{ NULL,
+	  NULL,
+	  { { "model.layers.0.mlp.experts.down_proj", { 3, { 2, 4, 3 } } } },
+	  { 0 },
+	  "model.layers.0.mlp.experts.down_proj [2, 4, 3] 0",
+	  NULL },
+	{ "mixtral",
+	  NULL,
+	  { { "x.mlp.experts.gate_up_proj", { 3, { 2, 4, 3 } } }, { "x.mlp.gate.weight", { 2, { 2, 3 } } } },
 	  { 0 },
 	  "x.block_sparse_moe.experts.0.w1.weight [2, 3] 0;x.block_sparse_moe.experts.1.w1.weight [2, 3] 12;"
 	  "x.block_sparse_moe.experts.0.w3.weight [2, 3] 6;x.block_sparse_moe.experts.1.w3.weight [2, 3] 18;"
@@ -38,36 +46,83 @@ static const struct row {
 	  "model type mixtral" },
 	/* components, not letters */
 	{ "mixtral", NULL, { { "x.smlp.gate.weight", { 1, { 2 } } } }, { 0 }, "x.smlp.gate.weight [2] 0", NULL },
-	{ "mixtral", NULL, { { "mlp.gate.weight", { 1, { 2 } } } }, { 0 }, "block_sparse_moe.gate.weight [2] 0",
+	{ "mixtral",
+	  NULL,
+	  { { "mlp.gate.weight", { 1, { 2 } } } },
+	  { 0 },
+	  "block_sparse_moe.gate.weight [2] 0",
 	  "model type mixtral" },
 	/* one head */
-	{ "llava_next", NULL, { { "model.image_newline", { 1, { 2 } } }, { "model.image_newlines", { 1, { 2 } } } }, { 0 },
-	  "image_newline [2] 0;model.image_newlines [2] 0", "llava_next" },
+	{ "llava_next",
+	  NULL,
+	  { { "model.image_newline", { 1, { 2 } } }, { "model.image_newlines", { 1, { 2 } } } },
+	  { 0 },
+	  "image_newline [2] 0;model.image_newlines [2] 0",
+	  "llava_next" },
 	/* the text model's experts, behind the prefix of the whole */
-	{ "internvl", "qwen3_moe", { { "model.language_model.layers.0.mlp.experts.down_proj", { 3, { 2, 4, 3 } } } }, { 0 },
+	{ "internvl",
+	  "qwen3_moe",
+	  { { "model.language_model.layers.0.mlp.experts.down_proj", { 3, { 2, 4, 3 } } } },
+	  { 0 },
 	  "language_model.model.layers.0.mlp.experts.0.down_proj.weight [4, 3] 0;"
 	  "language_model.model.layers.0.mlp.experts.1.down_proj.weight [4, 3] 12",
 	  "internvl" },
 	/* shapes that cannot be cut */
-	{ "qwen3_moe", NULL, { { "mlp.experts.gate_up_proj", { 3, { 2, 5, 3 } } } }, { 0 },
-	  "mlp.experts.gate_up_proj [2, 5, 3] 0", "cannot be split into experts" },
-	{ "qwen3_moe", NULL, { { "mlp.experts.down_proj", { 1, { 5 } } } }, { 0 }, "mlp.experts.down_proj [5] 0",
+	{ "qwen3_moe",
+	  NULL,
+	  { { "mlp.experts.gate_up_proj", { 3, { 2, 5, 3 } } } },
+	  { 0 },
+	  "mlp.experts.gate_up_proj [2, 5, 3] 0",
 	  "cannot be split into experts" },
-	{ "qwen3_moe", NULL, { { "mlp.experts.down_proj", { .n = 0 } } }, { 0 }, "mlp.experts.down_proj [] 0",
+	{ "qwen3_moe",
+	  NULL,
+	  { { "mlp.experts.down_proj", { 1, { 5 } } } },
+	  { 0 },
+	  "mlp.experts.down_proj [5] 0",
 	  "cannot be split into experts" },
-	{ "qwen3_moe", NULL, { { "mlp.experts.down_proj", { 3, { 1ULL << 40, 0, 3 } } } }, { 0 },
-	  "mlp.experts.down_proj [1099511627776, 0, 3] 0", "cannot be split into experts" },
+	{ "qwen3_moe",
+	  NULL,
+	  { { "mlp.experts.down_proj", { .n = 0 } } },
+	  { 0 },
+	  "mlp.experts.down_proj [] 0",
+	  "cannot be split into experts" },
+	{ "qwen3_moe",
+	  NULL,
+	  { { "mlp.experts.down_proj", { 3, { 1ULL << 40, 0, 3 } } } },
+	  { 0 },
+	  "mlp.experts.down_proj [1099511627776, 0, 3] 0",
+	  "cannot be split into experts" },
 	/* two of one name */
-	{ "qwen2_vl", NULL, { { "model.visual.w", { 1, { 2 } } }, { "visual.w", { 1, { 2 } } } }, { 0 },
-	  "model.visual.w [2] 0;visual.w [2] 0", "two tensors would be called visual.w" },
+	{ "qwen2_vl",
+	  NULL,
+	  { { "model.visual.w", { 1, { 2 } } }, { "visual.w", { 1, { 2 } } } },
+	  { 0 },
+	  "model.visual.w [2] 0;visual.w [2] 0",
+	  "two tensors would be called visual.w" },
 	/* the base decides */
-	{ "llava", NULL, { { "model.vision_tower.w", { 1, { 2 } } } }, { "vision_tower.w" }, "vision_tower.w [2] 0",
+	{ "llava",
+	  NULL,
+	  { { "model.vision_tower.w", { 1, { 2 } } } },
+	  { "vision_tower.w" },
+	  "vision_tower.w [2] 0",
 	  "names of the base model in BASE" },
-	{ "llava", NULL, { { "model.vision_tower.w", { 1, { 2 } } } }, { "vision_tower.vision_model.w", "mtp.w" },
-	  "vision_tower.vision_model.w [2] 0", "has tensors that these weights do not have: mtp.w" },
-	{ "qwen3_5_moe", NULL, { { "mlp.experts.down_proj", { 3, { 2, 4, 3 } } } }, { "mlp.experts.down_proj" },
-	  "mlp.experts.down_proj [2, 4, 3] 0", "names of the base model in BASE" },
-	{ "qwen2_vl", NULL, { { "model.visual.w", { 1, { 2 } } } }, { "other" }, "visual.w [2] 0",
+	{ "llava",
+	  NULL,
+	  { { "model.vision_tower.w", { 1, { 2 } } } },
+	  { "vision_tower.vision_model.w", "mtp.w" },
+	  "vision_tower.vision_model.w [2] 0",
+	  "has tensors that these weights do not have: mtp.w" },
+	{ "qwen3_5_moe",
+	  NULL,
+	  { { "mlp.experts.down_proj", { 3, { 2, 4, 3 } } } },
+	  { "mlp.experts.down_proj" },
+	  "mlp.experts.down_proj [2, 4, 3] 0",
+	  "names of the base model in BASE" },
+	{ "qwen2_vl",
+	  NULL,
+	  { { "model.visual.w", { 1, { 2 } } } },
+	  { "other" },
+	  "visual.w [2] 0",
 	  "has no tensor visual.w" },
 };
 
@@ -130,40 +185,61 @@ static const struct {
 	struct named in[5];
 	const char *want, *hole;
 } backwards[] = {
-	{ "mixtral", 5,
+	{ "mixtral",
+	  5,
 	  { { "x.block_sparse_moe.experts.1.w1.weight", { 2, { 2, 3 } } },
 	    { "x.block_sparse_moe.experts.1.w3.weight", { 2, { 2, 3 } } },
 	    { "x.block_sparse_moe.experts.0.w3.weight", { 2, { 2, 3 } } },
 	    { "x.block_sparse_moe.experts.0.w1.weight", { 2, { 2, 3 } } },
 	    { "x.block_sparse_moe.gate.weight", { 2, { 2, 3 } } } },
-	  "x.mlp.experts.gate_up_proj [2, 4, 3] 0;x.mlp.gate.weight [2, 3] 0", NULL },
+	  "x.mlp.experts.gate_up_proj [2, 4, 3] 0;x.mlp.gate.weight [2, 3] 0",
+	  NULL },
 	/* what is known: a family, and from which version on */
 	{ "mixtral", 4, { { "x.block_sparse_moe.gate.weight", { 2, { 2, 3 } } } }, "", NULL },
 	{ "mixtral", 0, { { "x.block_sparse_moe.gate.weight", { 2, { 2, 3 } } } }, "", NULL },
 	{ "llama", 5, { { "x.block_sparse_moe.gate.weight", { 2, { 2, 3 } } } }, "", NULL },
 	{ "mixtral", 5, { { "x.mlp.gate.weight", { 2, { 2, 3 } } } }, "", NULL },
 	/* heads: all of them, and none where the name is one in memory */
-	{ "qwen2_vl", 5, { { "visual.w", { 1, { 2 } } }, { "model.layers.0.w", { 1, { 2 } } }, { "lm_head.weight", { 1, { 2 } } } },
-	  "lm_head.weight [2] 0;model.language_model.layers.0.w [2] 0;model.visual.w [2] 0", NULL },
+	{ "qwen2_vl",
+	  5,
+	  { { "visual.w", { 1, { 2 } } }, { "model.layers.0.w", { 1, { 2 } } }, { "lm_head.weight", { 1, { 2 } } } },
+	  "lm_head.weight [2] 0;model.language_model.layers.0.w [2] 0;model.visual.w [2] 0",
+	  NULL },
 	{ "qwen2_vl", 5, { { "model.visual.w", { 1, { 2 } } }, { "model.language_model.w", { 1, { 2 } } } }, "", NULL },
 	{ "llava", 5, { { "vision_tower.w", { 1, { 2 } } } }, "model.vision_tower.w [2] 0", NULL },
 	{ "llava", 5, { { "vision_tower.vision_model.w", { 1, { 2 } } } }, "model.vision_tower.w [2] 0", NULL },
 	/* a part that is not there, is not alike, is too much */
-	{ "qwen3_moe", 5, { { "mlp.experts.1.down_proj.weight", { 2, { 4, 3 } } } }, "", "mlp.experts.1.down_proj.weight" },
-	{ "qwen3_moe", 5,
-	  { { "mlp.experts.0.gate_proj.weight", { 2, { 4, 3 } } }, { "mlp.experts.1.gate_proj.weight", { 2, { 4, 3 } } },
-	    { "mlp.experts.0.up_proj.weight", { 2, { 4, 3 } } } }, "", "mlp.experts.1.gate_proj.weight" },
-	{ "qwen3_moe", 5,
-	  { { "mlp.experts.0.gate_proj.weight", { 2, { 4, 3 } } }, { "mlp.experts.0.up_proj.weight", { 2, { 3, 3 } } } }, "",
+	{ "qwen3_moe",
+	  5,
+	  { { "mlp.experts.1.down_proj.weight", { 2, { 4, 3 } } } },
+	  "",
+	  "mlp.experts.1.down_proj.weight" },
+	{ "qwen3_moe",
+	  5,
+	  { { "mlp.experts.0.gate_proj.weight", { 2, { 4, 3 } } },
+	    { "mlp.experts.1.gate_proj.weight", { 2, { 4, 3 } } },
+	    { "mlp.experts.0.up_proj.weight", { 2, { 4, 3 } } } },
+	  "",
+	  "mlp.experts.1.gate_proj.weight" },
+	{ "qwen3_moe",
+	  5,
+	  { { "mlp.experts.0.gate_proj.weight", { 2, { 4, 3 } } },
+	    { "mlp.experts.0.up_proj.weight", { 2, { 3, 3 } } } },
+	  "",
 	  "mlp.experts.0.up_proj.weight" },
-	{ "qwen3_moe", 5,
-	  { { "mlp.experts.0.down_proj.weight", { 2, { 4, 3 } } }, { "mlp.experts.down_proj", { 3, { 1, 4, 3 } } } }, "",
+	{ "qwen3_moe",
+	  5,
+	  { { "mlp.experts.0.down_proj.weight", { 2, { 4, 3 } } }, { "mlp.experts.down_proj", { 3, { 1, 4, 3 } } } },
+	  "",
 	  "mlp.experts.down_proj" },
 	{ "qwen3_moe", 5, { { "mlp.experts.00.down_proj.weight", { 2, { 4, 3 } } } }, "", NULL },
 	{ "qwen3_moe", 5, { { "mlp.experts.0.down_proj.weight", { .n = 0 } } }, "", "mlp.experts.0.down_proj.weight" },
-	{ "qwen3_moe", 5,
+	{ "qwen3_moe",
+	  5,
 	  { { "mlp.experts.0.gate_proj.weight", { 2, { 1ULL << 62, 0 } } },
-	    { "mlp.experts.0.up_proj.weight", { 2, { 1ULL << 62, 0 } } } }, "", "mlp.experts.0.gate_proj.weight" },
+	    { "mlp.experts.0.up_proj.weight", { 2, { 1ULL << 62, 0 } } } },
+	  "",
+	  "mlp.experts.0.gate_proj.weight" },
 };
 
 static void names_are_those_in_memory(void **state)
@@ -182,8 +258,10 @@ static void names_are_those_in_memory(void **state)
 		char got[1024] = "";
 
 		for (n = 0; n < 5 && backwards[row].in[n].name; n++)
-			tensor[n] = (struct uns_tensor){ .name = backwards[row].in[n].name, .dtype = UNS_F32,
-							 .shape = backwards[row].in[n].shape, UNS_TENSOR_ALONE };
+			tensor[n] = (struct uns_tensor){ .name = backwards[row].in[n].name,
+							 .dtype = UNS_F32,
+							 .shape = backwards[row].in[n].shape,
+							 UNS_TENSOR_ALONE };
 		cat.summary.is_published = true;
 		cat.summary.resumed_by = UNS_BY_TRAINER;
 		cat.tensors = tensor;
@@ -210,40 +288,94 @@ static const struct {
 	const char *note; /* part of a sentence; NULL = there is none */
 	const char *refused;
 } shapes[] = {
-	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
 	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { 3, { 2, 3, 4 } } } },
-	  "~" GATE " [2, 4, 6];~" DOWN " [2, 3, 4]", "2 tensors of experts are transposed, as in the base model in BASE", NULL },
-	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
-	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } }, GATE " [2, 6, 4];" DOWN " [2, 4, 3]", NULL, NULL },
+	  "~" GATE " [2, 4, 6];~" DOWN " [2, 3, 4]",
+	  "2 tensors of experts are transposed, as in the base model in BASE",
+	  NULL },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	  GATE " [2, 6, 4];" DOWN " [2, 4, 3]",
+	  NULL,
+	  NULL },
 	/* each as the base has it */
-	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
 	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 3, 4 } } } },
-	  GATE " [2, 6, 4];~" DOWN " [2, 3, 4]", "1 tensor of experts is transposed, as", NULL },
+	  GATE " [2, 6, 4];~" DOWN " [2, 3, 4]",
+	  "1 tensor of experts is transposed, as",
+	  NULL },
 	/* square ones: alike where the others are, else not to be told */
-	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 4, 2 } } } },
-	  { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 4, 2 } } } }, GATE " [2, 4, 4];" DOWN " [2, 4, 2]", NULL, NULL },
-	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 4, 2 } } } },
-	  { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 2, 4 } } } }, NULL, NULL, GATE " has the shape [2, 4, 4]" },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 4, 2 } } } },
+	  { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 4, 2 } } } },
+	  GATE " [2, 4, 4];" DOWN " [2, 4, 2]",
+	  NULL,
+	  NULL },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 4, 2 } } } },
+	  { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 2, 4 } } } },
+	  NULL,
+	  NULL,
+	  GATE " has the shape [2, 4, 4]" },
 	/* not the same model, a file that is not there, no such tensor */
-	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
-	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { 3, { 2, 3, 5 } } } }, GATE " [2, 6, 4];" DOWN " [2, 4, 3]",
-	  DOWN " has the shape [2, 3, 5] in the base model in BASE, and [2, 4, 3]", NULL },
-	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 2, { 4, 3 } } } },
-	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { 2, { 3, 4 } } } }, GATE " [2, 6, 4];" DOWN " [4, 3]", "shapes are not used", NULL },
-	{ "qwen3_vl_moe", { { GATE, { 3, { 4097, 6, 4 } } } }, { { GATE, { 3, { 4097, 4, 6 } } } }, GATE " [4097, 6, 4]",
-	  "shapes are not used", NULL },
-	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 0, 4 } } } }, { { GATE, { 3, { 2, 4, 0 } } } }, GATE " [2, 0, 4]",
-	  "shapes are not used", NULL },
-	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
-	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { .n = 0 } } }, GATE " [2, 6, 4];" DOWN " [2, 4, 3]",
-	  "BASE does not have the file with " DOWN, NULL },
-	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } } }, { { DOWN, { 3, { 2, 3, 4 } } } }, GATE " [2, 6, 4]", NULL, NULL },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { 3, { 2, 3, 5 } } } },
+	  GATE " [2, 6, 4];" DOWN " [2, 4, 3]",
+	  DOWN " has the shape [2, 3, 5] in the base model in BASE, and [2, 4, 3]",
+	  NULL },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 2, { 4, 3 } } } },
+	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { 2, { 3, 4 } } } },
+	  GATE " [2, 6, 4];" DOWN " [4, 3]",
+	  "shapes are not used",
+	  NULL },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 4097, 6, 4 } } } },
+	  { { GATE, { 3, { 4097, 4, 6 } } } },
+	  GATE " [4097, 6, 4]",
+	  "shapes are not used",
+	  NULL },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 2, 0, 4 } } } },
+	  { { GATE, { 3, { 2, 4, 0 } } } },
+	  GATE " [2, 0, 4]",
+	  "shapes are not used",
+	  NULL },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { .n = 0 } } },
+	  GATE " [2, 6, 4];" DOWN " [2, 4, 3]",
+	  "BASE does not have the file with " DOWN,
+	  NULL },
+	{ "qwen3_vl_moe",
+	  { { GATE, { 3, { 2, 6, 4 } } } },
+	  { { DOWN, { 3, { 2, 3, 4 } } } },
+	  GATE " [2, 6, 4]",
+	  NULL,
+	  NULL },
 	/* other tensors, other families */
-	{ "qwen3_vl_moe", { { "a.q_proj", { 3, { 2, 6, 4 } } } }, { { "a.q_proj", { 3, { 2, 4, 6 } } } }, "a.q_proj [2, 6, 4]",
-	  NULL, NULL },
-	{ "qwen3_vl_moe", { { "xmlp.experts.down_proj", { 3, { 2, 6, 4 } } } },
-	  { { "xmlp.experts.down_proj", { 3, { 2, 4, 6 } } } }, "xmlp.experts.down_proj [2, 6, 4]", NULL, NULL },
-	{ "qwen3_moe", { { GATE, { 3, { 2, 6, 4 } } } }, { { GATE, { 3, { 2, 4, 6 } } } }, GATE " [2, 6, 4]", NULL, NULL },
+	{ "qwen3_vl_moe",
+	  { { "a.q_proj", { 3, { 2, 6, 4 } } } },
+	  { { "a.q_proj", { 3, { 2, 4, 6 } } } },
+	  "a.q_proj [2, 6, 4]",
+	  NULL,
+	  NULL },
+	{ "qwen3_vl_moe",
+	  { { "xmlp.experts.down_proj", { 3, { 2, 6, 4 } } } },
+	  { { "xmlp.experts.down_proj", { 3, { 2, 4, 6 } } } },
+	  "xmlp.experts.down_proj [2, 6, 4]",
+	  NULL,
+	  NULL },
+	{ "qwen3_moe",
+	  { { GATE, { 3, { 2, 6, 4 } } } },
+	  { { GATE, { 3, { 2, 4, 6 } } } },
+	  GATE " [2, 6, 4]",
+	  NULL,
+	  NULL },
 	{ NULL, { { GATE, { 3, { 2, 6, 4 } } } }, { { GATE, { 3, { 2, 4, 6 } } } }, GATE " [2, 6, 4]", NULL, NULL },
 };
 
@@ -253,8 +385,8 @@ static void print_shapes(const struct uns_named_tensor *v, size_t n, char *out, 
 	size_t i, at = 0;
 
 	for (i = 0; i < n && at < size; i++)
-		at += (size_t)snprintf(out + at, size - at, "%s%s%s %s", i ? ";" : "", v[i].tensor->own ? "~" : "", v[i].name,
-				       uns_shape_text(uns_named_shape(&v[i]), shape, sizeof(shape)));
+		at += (size_t)snprintf(out + at, size - at, "%s%s%s %s", i ? ";" : "", v[i].tensor->own ? "~" : "",
+				       v[i].name, uns_shape_text(uns_named_shape(&v[i]), shape, sizeof(shape)));
 }
 
 static void the_base_decides_between_two_orders(void **state)
@@ -276,8 +408,10 @@ static void the_base_decides_between_two_orders(void **state)
 		int code;
 
 		for (n = 0; n < 2 && shapes[row].in[n].name; n++) {
-			tensor[n] = (struct uns_tensor){ .name = shapes[row].in[n].name, .dtype = UNS_F32,
-							 .shape = shapes[row].in[n].shape, .alias_of = UNS_NONE };
+			tensor[n] = (struct uns_tensor){ .name = shapes[row].in[n].name,
+							 .dtype = UNS_F32,
+							 .shape = shapes[row].in[n].shape,
+							 .alias_of = UNS_NONE };
 			v[n] = (struct uns_named_tensor){ tensor[n].name, &tensor[n], UNS_F32, NULL };
 		}
 		cat.tensors = tensor;
@@ -304,9 +438,11 @@ static void the_base_decides_between_two_orders(void **state)
 /* Slices, and tensors that are blocks already. */
 static void what_is_cut_or_in_several_tensors_is_transposed(void **state)
 {
-	struct uns_tensor tensor[3] = { { .name = "stack", .dtype = UNS_BF16, .shape = { 4, { 3, 2, 6, 4 } }, .alias_of = UNS_NONE },
-					{ .name = "one", .dtype = UNS_BF16, .shape = { 2, { 6, 4 } }, .alias_of = UNS_NONE },
-					{ .name = "two", .dtype = UNS_BF16, .shape = { 2, { 6, 4 } }, .alias_of = UNS_NONE } };
+	struct uns_tensor tensor[3] = {
+		{ .name = "stack", .dtype = UNS_BF16, .shape = { 4, { 3, 2, 6, 4 } }, .alias_of = UNS_NONE },
+		{ .name = "one", .dtype = UNS_BF16, .shape = { 2, { 6, 4 } }, .alias_of = UNS_NONE },
+		{ .name = "two", .dtype = UNS_BF16, .shape = { 2, { 6, 4 } }, .alias_of = UNS_NONE }
+	};
 	const struct uns_catalog cat = { .path = "ckpt", .tensors = tensor, .n_tensors = 3 };
 	const struct uns_slice layer = { .first_elem = 48, .shape = { 3, { 2, 6, 4 } } };
 	const struct uns_shape each = { 3, { 2, 6, 4 } };

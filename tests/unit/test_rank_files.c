@@ -30,8 +30,8 @@ static void loaded_fini(struct loaded *l)
 	uns_root_close(l->root);
 }
 
-typedef int add_fn(struct uns_catalog *cat, const struct uns_root *root,
-		   const struct uns_rank_file *files, size_t n, struct uns_err *err);
+typedef int add_fn(struct uns_catalog *cat, const struct uns_root *root, const struct uns_rank_file *files, size_t n,
+		   struct uns_err *err);
 
 /* Files PREFIX0.pt, PREFIX1.pt, ... */
 static void load(struct loaded *l, const char *dir, const char *prefix, int n, add_fn *add)
@@ -46,21 +46,19 @@ static void load(struct loaded *l, const char *dir, const char *prefix, int n, a
 		files[i] = (struct uns_rank_file){ path[i], i };
 	}
 	*l = (struct loaded){ 0 };
-	if (uns_root_open(dir, NULL, &l->root, &err) < 0 ||
-	    uns_catalog_new("test", &l->cat, &err) < 0 ||
+	if (uns_root_open(dir, NULL, &l->root, &err) < 0 || uns_catalog_new("test", &l->cat, &err) < 0 ||
 	    add(l->cat, l->root, files, (size_t)n, &err) < 0 || uns_catalog_seal(l->cat, &err) < 0)
 		fail_msg("%s", err.text);
 }
 
-static void gather_piece(const struct loaded *l, const struct uns_tensor *t,
-			 const struct uns_piece *piece, uint8_t *full)
+static void gather_piece(const struct loaded *l, const struct uns_tensor *t, const struct uns_piece *piece,
+			 uint8_t *full)
 {
 	uint64_t size = uns_dtype_size(t->dtype), n = uns_box_elems(piece->box), i;
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_err err = { 0 };
 
-	assert_int_equal(uns_root_open_file(l->root, l->cat->files[piece->file].path, &fd, NULL,
-					    &err), 0);
+	assert_int_equal(uns_root_open_file(l->root, l->cat->files[piece->file].path, &fd, NULL, &err), 0);
 	for (i = 0; i < n; i++) {
 		uint64_t rest = i, at = 0, from = 0, step = 1, dense = 1, x;
 		uint32_t d;
@@ -74,8 +72,8 @@ static void gather_piece(const struct loaded *l, const struct uns_tensor *t,
 			dense *= piece->box->len[d];
 		}
 		assert_true((from + 1) * size <= piece->length_bytes);
-		assert_int_equal(uns_fd_pread(fd, full + at * size, size,
-					      piece->offset_bytes + from * size, "", &err), 0);
+		assert_int_equal(uns_fd_pread(fd, full + at * size, size, piece->offset_bytes + from * size, "", &err),
+				 0);
 	}
 }
 
@@ -115,8 +113,7 @@ static void check_counts(const struct loaded *l, const struct uns_tensor *t)
 
 	for (i = 0; i < uns_shape_elems(&t->shape); i++)
 		if (number(t, full, i) != (float)i)
-			fail_msg("%s: element %llu is %g", t->key, (unsigned long long)i,
-				 (double)number(t, full, i));
+			fail_msg("%s: element %llu is %g", t->key, (unsigned long long)i, (double)number(t, full, i));
 }
 
 static const struct {
@@ -151,13 +148,11 @@ static void test_model(void **state)
 	load(&l, DIR, "model_rank_", 4, uns_rank_files_add_model);
 	assert_int_equal(l.cat->n_tensors, 15);
 	for (i = 0; i < sizeof(model_cases) / sizeof(model_cases[0]); i++) {
-		const struct uns_tensor *t =
-			uns_catalog_find(l.cat, UNS_ROLE_WEIGHT, model_cases[i].name);
+		const struct uns_tensor *t = uns_catalog_find(l.cat, UNS_ROLE_WEIGHT, model_cases[i].name);
 
 		assert_non_null(t);
 		assert_int_equal(t->dtype, model_cases[i].dtype);
-		assert_string_equal(uns_shape_text(&t->shape, shape, sizeof(shape)),
-				    model_cases[i].shape);
+		assert_string_equal(uns_shape_text(&t->shape, shape, sizeof(shape)), model_cases[i].shape);
 		if (model_cases[i].pieces && t->n_pieces != model_cases[i].pieces)
 			fail_msg("%s: %u pieces", t->key, t->n_pieces);
 		assert_string_equal(t->root, "model");
@@ -241,14 +236,12 @@ static void check_older(const char *dir, const char *prefix, int n)
 
 	load(&l, dir, prefix, n, uns_rank_files_add_model);
 	assert_int_equal(l.cat->n_findings, 0);
-	assert_int_equal(uns_root_read_file(l.root, "model.safetensors", 1 << 20, &arena, &bytes,
-					    NULL, &err), 0);
+	assert_int_equal(uns_root_read_file(l.root, "model.safetensors", 1 << 20, &arena, &bytes, NULL, &err), 0);
 	r = uns_reader_of_span(&bytes);
 	assert_int_equal(uns_st_open(&r, &arena, &want, &err), 0);
 	assert_int_equal(want.n, l.cat->n_tensors);
 	for (i = 0; i < want.n; i++) {
-		const struct uns_tensor *t =
-			uns_catalog_find(l.cat, UNS_ROLE_WEIGHT, want.v[i].name);
+		const struct uns_tensor *t = uns_catalog_find(l.cat, UNS_ROLE_WEIGHT, want.v[i].name);
 		UNS_CLEANUP(uns_free_p) uint8_t *full = NULL;
 
 		assert_non_null(t);
@@ -269,7 +262,8 @@ static void test_older(void **state)
 /* -- problems -- */
 
 #define AGAIN "; copy the file again from the training machine"
-#define ONE_DTYPE "; --repair OUT writes a copy with one dtype for all ranks where most of them agree; or " \
+#define ONE_DTYPE                                                                                 \
+	"; --repair OUT writes a copy with one dtype for all ranks where most of them agree; or " \
 	"copy the file again from the training machine, or resume from the checkpoint before it"
 #define OR_BEFORE AGAIN ", or resume from the checkpoint before it"
 
@@ -322,8 +316,8 @@ static void load_one(struct loaded *l, const char *path, int rank, add_fn *add)
 	struct uns_err err = { 0 };
 
 	*l = (struct loaded){ 0 };
-	if (uns_root_open(DIR, NULL, &l->root, &err) < 0 ||
-	    uns_catalog_new("test", &l->cat, &err) < 0 || add(l->cat, l->root, &file, 1, &err) < 0)
+	if (uns_root_open(DIR, NULL, &l->root, &err) < 0 || uns_catalog_new("test", &l->cat, &err) < 0 ||
+	    add(l->cat, l->root, &file, 1, &err) < 0)
 		fail_msg("%s", err.text);
 }
 
@@ -350,9 +344,9 @@ static void test_odd_tensors(void **state)
 			   "torch.distributed.tensor.placement_types.Partial, which does not "
 			   "record where its data are (and 1 more of its tensors)");
 	expect_problem(&l, "odd_rank_1.pt: shape: this rank holds a piece of shape [3]; expected "
-	  "[2]" AGAIN);
+			   "[2]" AGAIN);
 	expect_problem(&l, "odd_rank_1.pt: dtype mismatch in dtype: declared float32, stored "
-	  "bfloat16" ONE_DTYPE);
+			   "bfloat16" ONE_DTYPE);
 }
 
 static void test_numbered_optimizer(void **state)
@@ -375,9 +369,9 @@ static void test_renamed_file(void **state)
 	assert_int_equal(l.cat->n_findings, 1);
 	assert_int_equal(l.cat->findings[0].scope, UNS_SCOPE_SHARDED);
 	expect_problem(&l, "model_rank_2.pt is named rank 0, but its content is rank 2's: the "
-	  "mount shows the right data, a trainer that resumes from these files "
-	  "would load another rank's; rename the files back, or copy them again "
-	  "from the training machine");
+			   "mount shows the right data, a trainer that resumes from these files "
+			   "would load another rank's; rename the files back, or copy them again "
+			   "from the training machine");
 }
 
 static void test_missing_rank_leaves_a_hole(void **state)
@@ -387,12 +381,10 @@ static void test_missing_rank_leaves_a_hole(void **state)
 
 	(void)state;
 	load(&l, DIR, "model_rank_", 3, uns_rank_files_add_model);
-	assert_true(uns_cover_check(l.cat, uns_catalog_find(l.cat, UNS_ROLE_WEIGHT, "even"), &err) <
-		    0);
+	assert_true(uns_cover_check(l.cat, uns_catalog_find(l.cat, UNS_ROLE_WEIGHT, "even"), &err) < 0);
 	assert_non_null(strstr(err.text, "rows 6 to 7 of 8 are in no shard"));
 	err.code = 0;
-	assert_int_equal(uns_cover_check(l.cat, uns_catalog_find(l.cat, UNS_ROLE_WEIGHT, "uneven"),
-					 &err), 0);
+	assert_int_equal(uns_cover_check(l.cat, uns_catalog_find(l.cat, UNS_ROLE_WEIGHT, "uneven"), &err), 0);
 }
 
 int main(void)

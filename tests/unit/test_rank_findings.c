@@ -33,20 +33,17 @@ static void found_fini(struct found *x)
 	uns_catalog_free(x->cat);
 }
 
-static void add(struct found *x, enum uns_finding_id id, enum uns_scope scope, const char *path,
-		const char *tensor)
+static void add(struct found *x, enum uns_finding_id id, enum uns_scope scope, const char *path, const char *tensor)
 {
-	assert_int_equal(uns_rank_findings_add(
-				 &x->f, UNS_FINDING(.id = id, .scope = scope, .file = path,
-						    .tensor = tensor, .found = uns_str("bfloat16"),
-						    .expected = uns_str("float32"),
-						    .arg = { { "cause", uns_str("it is odd") },
-							     { "other_file", uns_str("d/r0.pt") } })),
-			 0);
+	assert_int_equal(
+		uns_rank_findings_add(&x->f, UNS_FINDING(.id = id, .scope = scope, .file = path, .tensor = tensor,
+							 .found = uns_str("bfloat16"), .expected = uns_str("float32"),
+							 .arg = { { "cause", uns_str("it is odd") },
+								  { "other_file", uns_str("d/r0.pt") } })),
+		0);
 }
 
-static void expect(const struct found *x, size_t i, enum uns_scope scope, int code,
-		   const char *text)
+static void expect(const struct found *x, size_t i, enum uns_scope scope, int code, const char *text)
 {
 	assert_true(i < x->cat->n_findings);
 	assert_int_equal(x->cat->findings[i].scope, scope);
@@ -65,10 +62,8 @@ static void one_sentence_a_file_and_kind(void **state)
 	add(&x, UNS_FOUND_RANK_PART_SHAPE, UNS_SCOPE_WEIGHTS, "r1.pt", "c");
 	add(&x, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_WEIGHTS, "r2.pt", "d");
 	add(&x, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_SHARDED, "r2.pt", "e");
-	assert_true(uns_rank_findings_has(&x.f, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_SHARDED,
-					  "r2.pt"));
-	assert_false(uns_rank_findings_has(&x.f, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_SHARDED,
-					   "r1.pt"));
+	assert_true(uns_rank_findings_has(&x.f, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_SHARDED, "r2.pt"));
+	assert_false(uns_rank_findings_has(&x.f, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_SHARDED, "r1.pt"));
 	assert_int_equal(uns_rank_findings_emit(&x.f, NULL), 0);
 	assert_int_equal(x.cat->n_findings, 4);
 	expect(&x, 0, UNS_SCOPE_WEIGHTS, -EBADMSG,
@@ -96,8 +91,7 @@ static void an_unknown_form_is_told_once(void **state)
 	add(&x, UNS_FOUND_RANK_TENSOR_UNKNOWN, UNS_SCOPE_OPTIMIZER, "r1.pt", "a");
 	assert_int_equal(uns_rank_findings_emit(&x.f, NULL), 0);
 	assert_int_equal(x.cat->n_findings, 1);
-	expect(&x, 0, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
-	       "r0.pt: a: it is odd (and 1 more of its tensors)");
+	expect(&x, 0, UNS_SCOPE_OPTIMIZER, -ENOTSUP, "r0.pt: a: it is odd (and 1 more of its tensors)");
 }
 
 /* What is not told any more refuses as it would have. */
@@ -111,24 +105,20 @@ static void no_flood(void **state)
 	found_init(&x);
 	for (i = 0; i < 12; i++) {
 		snprintf(path, sizeof(path), "r%d.pt", i);
-		add(&x, UNS_FOUND_RANK_TYPES_DIFFER, i == 11 ? UNS_SCOPE_WEIGHTS : UNS_SCOPE_SHARDED,
-		    path, "a");
+		add(&x, UNS_FOUND_RANK_TYPES_DIFFER, i == 11 ? UNS_SCOPE_WEIGHTS : UNS_SCOPE_SHARDED, path, "a");
 	}
 	assert_int_equal(uns_rank_findings_emit(&x.f, NULL), 0);
 	assert_int_equal(x.cat->n_findings, 9);
-	expect(&x, 8, UNS_SCOPE_WEIGHTS, -EBADMSG,
-	       "4 more files have tensors with problems like these");
+	expect(&x, 8, UNS_SCOPE_WEIGHTS, -EBADMSG, "4 more files have tensors with problems like these");
 }
 
 /* -- values -- */
 
-static const struct uns_value *dict(struct uns_arena *arena, const char *key,
-				    const struct uns_value *v)
+static const struct uns_value *dict(struct uns_arena *arena, const char *key, const struct uns_value *v)
 {
 	struct uns_value *d = uns_value_new_dict(arena, 2);
 
-	assert_true(
-		uns_value_put(d, uns_value_new_str(arena, "same"), uns_value_new_int(arena, 3)));
+	assert_true(uns_value_put(d, uns_value_new_str(arena, "same"), uns_value_new_int(arena, 3)));
 	if (key)
 		assert_true(uns_value_put(d, uns_value_new_str(arena, key), v));
 	return d;
@@ -155,28 +145,22 @@ static void values_differ(void **state)
 	(void)state;
 	object->kind = UNS_VALUE_OBJECT;
 	object->cls = "torch._utils._rebuild_tensor_v2";
-	assert_false(uns_rank_values_differ(dict(&arena, "lr", number), dict(&arena, "lr", seven),
-					    &d, NULL));
-	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, "lr", number), &d,
-					   NULL));
+	assert_false(uns_rank_values_differ(dict(&arena, "lr", number), dict(&arena, "lr", seven), &d, NULL));
+	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, "lr", number), &d, NULL));
 	assert_string_equal(d.key, "lr");
 	assert_string_equal(d.first, "0.25");
 	assert_string_equal(d.second, "7");
-	assert_true(uns_rank_values_differ(dict(&arena, NULL, NULL), dict(&arena, "lr", one), &d,
-					   NULL));
+	assert_true(uns_rank_values_differ(dict(&arena, NULL, NULL), dict(&arena, "lr", one), &d, NULL));
 	assert_string_equal(d.first, "missing");
-	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, NULL, NULL), &d,
-					   NULL));
+	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, NULL, NULL), &d, NULL));
 	assert_string_equal(d.second, "missing");
 	assert_true(uns_rank_values_differ(dict(&arena, "betas", pair(&arena, 0.5, 0.75)),
 					   dict(&arena, "betas", pair(&arena, 0.5, 1)), &d, NULL));
 	assert_string_equal(d.first, "(0.5, 0.75)");
 	assert_string_equal(d.second, "(0.5, 1)");
 	/* What is opaque is not compared with its like, and no text is made of it. */
-	assert_false(uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", object),
-					    &d, NULL));
-	assert_true(uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", one), &d,
-					   NULL));
+	assert_false(uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", object), &d, NULL));
+	assert_true(uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", one), &d, NULL));
 	assert_string_equal(d.first, "another value");
 	assert_false(uns_rank_values_differ(one, number, &d, NULL));
 	assert_false(uns_rank_values_differ(NULL, dict(&arena, "lr", one), &d, NULL));
@@ -194,8 +178,7 @@ static void cycles(void **state)
 	list->item = UNS_NEW_N(&arena, const struct uns_value *, 1);
 	list->item[0] = list;
 	list->n = 1;
-	assert_false(
-		uns_rank_values_differ(dict(&arena, "l", list), dict(&arena, "l", list), &d, NULL));
+	assert_false(uns_rank_values_differ(dict(&arena, "l", list), dict(&arena, "l", list), &d, NULL));
 }
 
 int main(void)

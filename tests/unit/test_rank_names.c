@@ -26,8 +26,7 @@ static const struct {
 	{ "model_world_size__rank_0.pt", -1, 0, 0 },
 	{ "model_world_size_2.pt", -1, 0, 0 },
 	{ "critic_world_size_2_rank_0.pt", -1, 0, 0 },
-	{ "a_name_that_is_longer_than_any_that_such_a_file_may_have_before_its_mark_rank_0.pt", -1,
-	  0, 0 },
+	{ "a_name_that_is_longer_than_any_that_such_a_file_may_have_before_its_mark_rank_0.pt", -1, 0, 0 },
 	{ "", -1, 0, 0 },
 };
 
@@ -55,8 +54,7 @@ static void makes_names(void **state)
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 
 	(void)state;
-	assert_string_equal(uns_rank_name_stem(&arena, UNS_RANK_EXTRA, 8, 7),
-			    "extra_state_world_size_8_rank_7");
+	assert_string_equal(uns_rank_name_stem(&arena, UNS_RANK_EXTRA, 8, 7), "extra_state_world_size_8_rank_7");
 }
 
 int main(void)

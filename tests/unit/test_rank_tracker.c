@@ -34,8 +34,7 @@ static const struct {
 	{ VERL, "2abc", -1, "holds \"2abc\" instead of a step's number" },
 	{ VERL, "2\n3", -1, "holds \"2?3\" instead of a step's number" },
 	{ VERL, "-3", -1, "holds \"-3\" instead of a step's number" },
-	{ VERL, "{\"last_global_step\": 2}", -1,
-	  "holds {\"last_global_step\":... instead of a step's number" },
+	{ VERL, "{\"last_global_step\": 2}", -1, "holds {\"last_global_step\":... instead of a step's number" },
 	{ EASY, "{\"last_global_step\": 8, \"best_global_step\": 4}", 8, NULL },
 	{ EASY, "{\"last_global_step\": 0}", 0, NULL },
 	{ EASY, "{\"best_global_step\": 4}", -1, "has no number as last_global_step" },
@@ -54,8 +53,7 @@ static void parses(void **state)
 	for (i = 0; i < sizeof(parse_cases) / sizeof(*parse_cases); i++) {
 		struct uns_err err = { 0 };
 		int64_t step = -1;
-		int code = uns_rank_tracker_parse(parse_cases[i].name, span_of(parse_cases[i].text),
-						  &step, &err);
+		int code = uns_rank_tracker_parse(parse_cases[i].name, span_of(parse_cases[i].text), &step, &err);
 
 		print_message("%s: %s\n", parse_cases[i].name, parse_cases[i].text);
 		assert_int_equal(code, parse_cases[i].why ? -EBADMSG : 0);
@@ -114,8 +112,8 @@ static void checks(void **state)
 		UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 		const struct uns_listing list = { .v = run_entries, .n = check_cases[i].n };
 		struct uns_finding f;
-		bool well = uns_rank_tracker_check(check_cases[i].name, span_of(check_cases[i].text),
-						   &list, &arena, &f);
+		bool well =
+			uns_rank_tracker_check(check_cases[i].name, span_of(check_cases[i].text), &list, &arena, &f);
 
 		assert_int_equal(well, check_cases[i].sentence == NULL);
 		if (well)

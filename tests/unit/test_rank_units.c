@@ -71,7 +71,10 @@ static void print(const struct model *m, const struct uns_rank_units *units, cha
 	for (i = 0; i < m->sizes.n; i++)
 		for (k = 0; k < units->v[i].n; k++)
 			at += (size_t)snprintf(out + at, size - at, "%s%zu",
-					       k ? "," : i ? "|" : "", units->v[i].param[k]);
+					       k   ? ","
+					       : i ? "|"
+						   : "",
+					       units->v[i].param[k]);
 }
 
 static const struct {
@@ -81,10 +84,8 @@ static const struct {
 	const char *want; /* or the sentence */
 	size_t shard_ranks;
 } cases[] = {
-	{ "embed=13 layers.0.a=4 layers.0.b=3 layers.1.a=4 layers.1.b=3 head=5", 2, 3, { 9, 4, 4 },
-	  "0,5|1,2|3,4", 2 },
-	{ "m.embed=13 m.layers.0.a=7 m.layers.1.a=7 m.norm=2 head=5", 3, 3, { 7, 3, 3 },
-	  "0,3,4|1|2", 3 },
+	{ "embed=13 layers.0.a=4 layers.0.b=3 layers.1.a=4 layers.1.b=3 head=5", 2, 3, { 9, 4, 4 }, "0,5|1,2|3,4", 2 },
+	{ "m.embed=13 m.layers.0.a=7 m.layers.1.a=7 m.norm=2 head=5", 3, 3, { 7, 3, 3 }, "0,3,4|1|2", 3 },
 	/* HSDP: two ranks hold a unit, two more hold it again */
 	{ "embed=13 layers.0.a=7 layers.1.a=7 head=5", 4, 3, { 9, 4, 4 }, "0,3|1|2", 2 },
 	/* a unit inside a unit: the outer one first */
@@ -93,15 +94,31 @@ static const struct {
 	{ "a.w=8 b.w=6", 2, 2, { 4, 3 }, "0|1", 2 },
 	/* a frozen unit has no state, and takes what is left for it */
 	{ "embed=20 layers.0.a=9 layers.1.a=7", 2, 3, { 10, UNS_RANK_UNIT_FROZEN, 4 }, "0|1|2", 2 },
-	{ "embed=13 layers.0.a=7 layers.1.a=7 layers.2.a=7 head=5", 2, 3, { 13, 4, 4 },
-	  "several ways to wrap the model's modules give units of these sizes", 0 },
+	{ "embed=13 layers.0.a=7 layers.1.a=7 layers.2.a=7 head=5",
+	  2,
+	  3,
+	  { 13, 4, 4 },
+	  "several ways to wrap the model's modules give units of these sizes",
+	  0 },
 	/* which of two equal ones is the outer one's */
-	{ "embed=9 block.a.w=7 block.b.w=7", 1, 3, { 9, 7, 7 },
-	  "several ways to wrap the model's modules give units of these sizes", 0 },
-	{ "embed=13 layers.0.a=7 layers.1.a=7 head=5", 2, 3, { 9, 5, 4 },
-	  "no way to wrap the model's modules gives units of these sizes", 0 },
-	{ "embed=13 layers.0.a=7 layers.1.a=7 head=5", 2, 2, { 9, 4 },
-	  "no way to wrap the model's modules gives units of these sizes", 0 },
+	{ "embed=9 block.a.w=7 block.b.w=7",
+	  1,
+	  3,
+	  { 9, 7, 7 },
+	  "several ways to wrap the model's modules give units of these sizes",
+	  0 },
+	{ "embed=13 layers.0.a=7 layers.1.a=7 head=5",
+	  2,
+	  3,
+	  { 9, 5, 4 },
+	  "no way to wrap the model's modules gives units of these sizes",
+	  0 },
+	{ "embed=13 layers.0.a=7 layers.1.a=7 head=5",
+	  2,
+	  2,
+	  { 9, 4 },
+	  "no way to wrap the model's modules gives units of these sizes",
+	  0 },
 };
 
 static void test_find(void **state)
@@ -182,7 +199,7 @@ static void test_large(void **state)
 		assert_int_equal(units.v[i].n, 2 * EXPERTS);
 }
 
-#define P(name, n) "{\"name\": \"" name "\", \"shape\": [" #n "]}"
+#define P(name, n)   "{\"name\": \"" name "\", \"shape\": [" #n "]}"
 #define LAYOUT(a, b) "{\"units\": [{\"params\": [" a "]}, {\"params\": [" b "]}]}"
 
 static const struct {
@@ -196,8 +213,7 @@ static const struct {
 	{ LAYOUT("3", ""), "unit 0 of the unit map has a parameter without \"name\" and \"shape\"" },
 	{ LAYOUT(P("body", 13), ""), "unit 0 of the unit map has body, which is not a parameter "
 				     "of the model" },
-	{ LAYOUT(P("embed", 12), ""),
-	  "embed has shape [12] in the unit map, but [13] in the model" },
+	{ LAYOUT(P("embed", 12), ""), "embed has shape [12] in the unit map, but [13] in the model" },
 	{ LAYOUT(P("embed", 13) "," P("embed", 13), ""), "the unit map has embed twice" },
 	{ LAYOUT(P("embed", 13), P("l.a", 4) "," P("l.b", 4)), "no unit of the unit map has the "
 							       "model's parameter head" },
@@ -220,8 +236,7 @@ static void test_read(void **state)
 		model_init(&m);
 		add_all(&m, "embed=13 l.a=4 l.b=4 head=5");
 		set_sizes(&m, 2, size, 2);
-		if (uns_rank_units_read(maps[i].map, &m.params, &m.sizes, &m.arena, &units,
-					&why) == 0)
+		if (uns_rank_units_read(maps[i].map, &m.params, &m.sizes, &m.arena, &units, &why) == 0)
 			print(&m, &units, text, sizeof(text));
 		if (strcmp(why.code ? why.text : text, maps[i].want) != 0)
 			fail_msg("%zu: %s%s", i, text, why.text);

@@ -51,8 +51,7 @@ static void fixture_fini(struct fixture *f)
 	shell(f->dir, "rm -r ../$(basename $PWD)");
 }
 
-static struct uns_directory directory_of(struct fixture *f, const char *path,
-					 struct uns_listing *list)
+static struct uns_directory directory_of(struct fixture *f, const char *path, struct uns_listing *list)
 {
 	assert_int_equal(uns_root_list(f->root, path, &f->arena, list, NULL), 0);
 	return (struct uns_directory){ .root = f->root, .path = path, .list = list };
@@ -184,30 +183,31 @@ static const struct {
 	{ "no optimizer", "fsdp2", "rm optim*", 0, NULL },
 	{ "no model", "fsdp2", "rm model*", UNS_SCOPE_NOTE, "holds no model files" },
 	{ "parts as long as each other: flat units or not?", "orig",
-	  "cp optim_world_size_2_rank_0.pt optim_world_size_2_rank_1.pt", UNS_SCOPE_OPTIMIZER,
+	  "sed s/2_rank_0/2_rank_1/g optim_world_size_2_rank_0.pt >optim_world_size_2_rank_1.pt", UNS_SCOPE_OPTIMIZER,
 	  "parameters in 3 flat units" },
+	{ "parts of another rank", "orig", "cp optim_world_size_2_rank_0.pt optim_world_size_2_rank_1.pt",
+	  UNS_SCOPE_OPTIMIZER, "optim_world_size_2_rank_1.pt: the file was saved as optim_world_size_2_rank_0.pt" },
 	{ "two world sizes", "fsdp2", "cp " MODEL0 " model_world_size_3_rank_2.pt", UNS_SCOPE_ALL,
 	  "files of saves on different numbers of ranks are mixed: 2 (complete) and 3 (1 of 3 "
 	  "model files); no file says which save is current" },
 	{ "two world sizes, one known", "fsdp2",
-	  "cp " MODEL0 " model_world_size_3_rank_2.pt; echo '{\"world_size\": 2}' >fsdp_config.json",
-	  UNS_SCOPE_NOTE, "those of 2 ranks are read, as fsdp_config.json records" },
-	{ "another world size", "fsdp2", "echo '{\"world_size\": 8}' >fsdp_config.json",
-	  UNS_SCOPE_ALL, "records 8 ranks, but the files are of 2" },
-	{ "a config that says nothing", "fsdp2", "echo '{\"world_size\": -1}' >fsdp_config.json",
-	  UNS_SCOPE_SHARDED, "fsdp_config.json has no world_size above 0" },
+	  "cp " MODEL0 " model_world_size_3_rank_2.pt; echo '{\"world_size\": 2}' >fsdp_config.json", UNS_SCOPE_NOTE,
+	  "those of 2 ranks are read, as fsdp_config.json records" },
+	{ "another world size", "fsdp2", "echo '{\"world_size\": 8}' >fsdp_config.json", UNS_SCOPE_ALL,
+	  "records 8 ranks, but the files are of 2" },
+	{ "a config that says nothing", "fsdp2", "echo '{\"world_size\": -1}' >fsdp_config.json", UNS_SCOPE_SHARDED,
+	  "fsdp_config.json has no world_size above 0" },
 	{ "a config that is none", "fsdp2", "echo '[' >fsdp_config.json", UNS_SCOPE_SHARDED,
 	  "fsdp_config.json is not a JSON object" },
 	{ "files of a world that the config does not name", "fsdp2",
-	  "cp " MODEL0 " model_world_size_3_rank_2.pt; echo '{\"world_size\": 8}' >fsdp_config.json",
-	  UNS_SCOPE_ALL, "records 8 ranks, but the files are of 2 (complete) and 3" },
+	  "cp " MODEL0 " model_world_size_3_rank_2.pt; echo '{\"world_size\": 8}' >fsdp_config.json", UNS_SCOPE_ALL,
+	  "records 8 ranks, but the files are of 2 (complete) and 3" },
 	{ "ranks of a larger world", "fsdp2",
 	  "rm *rank_1.pt; for k in model optim; do mv ${k}_world_size_2_rank_0.pt "
 	  "${k}_world_size_1_rank_0.pt; done",
 	  UNS_SCOPE_ALL, "the model was saved by 2 ranks, but its files are named for 1" },
 	{ "ranks renamed", "fsdp2",
-	  "mv " MODEL0 " x; mv model_world_size_2_rank_1.pt " MODEL0
-	  "; mv x model_world_size_2_rank_1.pt",
+	  "mv " MODEL0 " x; mv model_world_size_2_rank_1.pt " MODEL0 "; mv x model_world_size_2_rank_1.pt",
 	  UNS_SCOPE_SHARDED, "is named rank 0, but its content is rank 1's" },
 };
 
@@ -222,8 +222,7 @@ static void says_what_is_wrong(void **state)
 
 		print_message("%s\n", open_cases[i].name);
 		fixture_init(&f, open_cases[i].form);
-		snprintf(command, sizeof(command), "cd run/global_step_7/actor; %s",
-			 open_cases[i].change);
+		snprintf(command, sizeof(command), "cd run/global_step_7/actor; %s", open_cases[i].change);
 		shell(f.dir, command);
 		open_actor(&f);
 		assert_int_equal(f.cat->summary.step, 7);

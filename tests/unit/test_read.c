@@ -130,8 +130,13 @@ static uint32_t add_file(struct made *m, const void *bytes, size_t len)
 /* A tensor with random content, except that floats are finite; pieces follow. */
 static uint32_t add_tensor(struct made *m, enum uns_dtype dtype, struct uns_shape shape)
 {
-	struct uns_tensor t = { .name = "w", .key = "model.w", .root = "", .dtype = dtype,
-				.shape = shape, .group = -1, .position = -1,
+	struct uns_tensor t = { .name = "w",
+				.key = "model.w",
+				.root = "",
+				.dtype = dtype,
+				.shape = shape,
+				.group = -1,
+				.position = -1,
 				.alias_of = UNS_NONE };
 	size_t size = (size_t)uns_shape_elems(&shape) * uns_dtype_size(dtype), i;
 	struct uns_err err = { 0 };
@@ -190,10 +195,9 @@ static void add_raw_box(struct made *m, uint32_t id, struct uns_box box)
 static void add_raw_range(struct made *m, uint32_t id, uint64_t first, uint64_t count)
 {
 	size_t es = uns_dtype_size(m->cat->tensors[id].dtype);
-	struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
-				   .range = { first, count },
-				   .rank = -1,
-				   .length_bytes = count * es };
+	struct uns_piece piece = {
+		.kind = UNS_PIECE_RANGE, .range = { first, count }, .rank = -1, .length_bytes = count * es
+	};
 	struct uns_err err = { 0 };
 
 	piece.file = add_file(m, m->dense[id] + first * es, (size_t)count * es);
@@ -208,17 +212,17 @@ static void add_grid(struct made *m, uint32_t id, uint64_t rows, uint64_t cols)
 
 	for (r = 0; r < s.dim[0]; r += rows)
 		for (c = 0; c < s.dim[1]; c += cols)
-			add_raw_box(m, id, (struct uns_box){
-				.n = 2, .lo = { r, c },
-				.len = { r + rows < s.dim[0] ? rows : s.dim[0] - r,
-					 c + cols < s.dim[1] ? cols : s.dim[1] - c } });
+			add_raw_box(m, id,
+				    (struct uns_box){ .n = 2,
+						      .lo = { r, c },
+						      .len = { r + rows < s.dim[0] ? rows : s.dim[0] - r,
+							       c + cols < s.dim[1] ? cols : s.dim[1] - c } });
 }
 
 enum kind { PLAIN, TRANSPOSED, NOT_AT_START };
 
 /* The rows [lo, lo+len) of a two-dimensional tensor as a torch item, maybe compressed. */
-static void add_item_rows(struct made *m, uint32_t id, uint64_t lo, uint64_t len, enum kind kind,
-			  enum uns_codec codec)
+static void add_item_rows(struct made *m, uint32_t id, uint64_t lo, uint64_t len, enum kind kind, enum uns_codec codec)
 {
 	const struct uns_tensor t = m->cat->tensors[id];
 	size_t es = uns_dtype_size(t.dtype), rows = (size_t)len, cols = (size_t)t.shape.dim[1], i, j;
@@ -229,16 +233,16 @@ static void add_item_rows(struct made *m, uint32_t id, uint64_t lo, uint64_t len
 				   .codec = codec };
 	size_t skip = kind == NOT_AT_START ? 3 : 0, size = (rows * cols + skip) * es;
 	const uint8_t *rows_at = m->dense[id] + lo * cols * es;
-	struct item_spec spec = { .dtype = t.dtype, .n = 2, .dims = { rows, cols },
-				  .storage_bytes = size, .first_elem = (unsigned)skip };
+	struct item_spec spec = {
+		.dtype = t.dtype, .n = 2, .dims = { rows, cols }, .storage_bytes = size, .first_elem = (unsigned)skip
+	};
 	struct uns_text item = UNS_TEXT_INIT, out = UNS_TEXT_INIT;
 	uint8_t *storage = calloc(1, size + 1);
 	struct uns_err err = { 0 };
 
 	for (i = 0; i < rows; i++)
 		for (j = 0; j < cols; j++)
-			memcpy(storage + (skip + (kind == TRANSPOSED ? j * rows + i :
-								       i * cols + j)) * es,
+			memcpy(storage + (skip + (kind == TRANSPOSED ? j * rows + i : i * cols + j)) * es,
 			       rows_at + (i * cols + j) * es, es);
 	spec.strides[0] = kind == TRANSPOSED ? 1 : cols;
 	spec.strides[1] = kind == TRANSPOSED ? rows : 1;
@@ -333,9 +337,9 @@ static struct file make_file(struct made *m, const enum uns_dtype *out)
 
 static void check_window(struct made *m, const struct file *f, uint64_t off, size_t len)
 {
-	size_t want = off >= f->layout.size_bytes   ? 0 :
-		      len > f->layout.size_bytes - off ? (size_t)(f->layout.size_bytes - off) :
-							 len;
+	size_t want = off >= f->layout.size_bytes        ? 0
+		      : len > f->layout.size_bytes - off ? (size_t)(f->layout.size_bytes - off)
+							 : len;
 	uint8_t *buf = malloc(len + 1);
 	struct uns_err err = { 0 };
 	ssize_t got;
@@ -367,14 +371,12 @@ static void check_windows(struct made *m, const struct file *f, unsigned n)
 }
 
 /* Fails with `code`, and the sentence holds the words. */
-static void check_fails(struct made *m, const struct uns_layout *layout, int code, const char *a,
-			const char *b)
+static void check_fails(struct made *m, const struct uns_layout *layout, int code, const char *a, const char *b)
 {
 	uint8_t *buf = malloc((size_t)layout->size_bytes);
 	struct uns_err err = { 0 };
 
-	assert_int_equal(uns_read(m->backing, layout, buf, (size_t)layout->size_bytes, 0, &err),
-			 code);
+	assert_int_equal(uns_read(m->backing, layout, buf, (size_t)layout->size_bytes, 0, &err), code);
 	assert_int_equal(err.code, code);
 	if (!strstr(err.text, a) || !strstr(err.text, b))
 		fail_msg("\"%s\" and \"%s\" expected in: %s", a, b, err.text);
@@ -445,8 +447,8 @@ static void reads_any_window(void **state)
 
 static void casts_any_window(void **state)
 {
-	static const enum uns_dtype out[] = { UNS_F32, UNS_BF16, UNS_U8, UNS_F16, UNS_I64,
-					      UNS_BF16, UNS_F16, UNS_F32, UNS_BF16, UNS_F64 };
+	static const enum uns_dtype out[] = { UNS_F32,  UNS_BF16, UNS_U8,  UNS_F16,  UNS_I64,
+					      UNS_BF16, UNS_F16,  UNS_F32, UNS_BF16, UNS_F64 };
 	struct made m;
 	struct file f;
 
@@ -490,15 +492,22 @@ static const struct block_row {
 	size_t n;
 	struct {
 		unsigned n_sources;
-		struct { size_t tensor; uint64_t first_elem; } source[2];
+		struct {
+			size_t tensor;
+			uint64_t first_elem;
+		} source[2];
 		uint64_t len[3];
 		bool reversed;
 	} block[MAX_BLOCKS];
 } block_rows[] = {
 	{ { 2, { 53, 37 } }, 1, { { 1, { { 0, 0 } }, { 1, 37, 53 }, true } } },
 	/* columns that alternate; each block is a few rows of the tensor */
-	{ { 2, { 40, 12 } }, 2, { { 1, { { 1, 40 } }, { 2, 6, 20 }, true }, { 1, { { 1, 280 } }, { 2, 6, 20 }, true } } },
-	{ { 3, { 2, 20, 12 } }, 2, { { 1, { { 1, 760 } }, { 2, 6, 20 }, true }, { 1, { { 1, 0 } }, { 2, 6, 20 }, true } } },
+	{ { 2, { 40, 12 } },
+	  2,
+	  { { 1, { { 1, 40 } }, { 2, 6, 20 }, true }, { 1, { { 1, 280 } }, { 2, 6, 20 }, true } } },
+	{ { 3, { 2, 20, 12 } },
+	  2,
+	  { { 1, { { 1, 760 } }, { 2, 6, 20 }, true }, { 1, { { 1, 0 } }, { 2, 6, 20 }, true } } },
 	/* a source that must be decoded */
 	{ { 2, { 18, 24 } }, 1, { { 1, { { 4, 0 } }, { 1, 24, 18 }, true } } },
 	/* halves in two tensors, put in order and not */
@@ -520,8 +529,10 @@ static void put_block(const struct made *m, const struct uns_block *b, uint8_t *
 			for (c = 0; c < len[2]; c++) {
 				from = (p * len[1] + r) * len[2] + c;
 				to = b->reversed ? (c * len[1] + r) * len[0] + p : from;
-				memcpy(out + to * es, m->dense[b->source[from / share].tensor - m->cat->tensors] +
-				       (b->source[from / share].first_elem + from % share) * es, es);
+				memcpy(out + to * es,
+				       m->dense[b->source[from / share].tensor - m->cat->tensors] +
+					       (b->source[from / share].first_elem + from % share) * es,
+				       es);
 			}
 }
 
@@ -554,7 +565,8 @@ static struct file make_block_file(struct made *m, enum uns_dtype out)
 			block[k].source[1].first_elem = row->block[k].source[1].first_elem;
 			put_block(m, &block[k], dense + k * (n / row->n) * es);
 		}
-		assert_int_equal(uns_block_tensor_make(m->cat, &row->shape, block, row->n, &m->arena, &tensor, &err), 0);
+		assert_int_equal(uns_block_tensor_make(m->cat, &row->shape, block, row->n, &m->arena, &tensor, &err),
+				 0);
 		cast = malloc(n * uns_dtype_size(to));
 		uns_cast(dtype, dense, to, cast, n);
 		uns_text_add(&want, cast, n * uns_dtype_size(to));
@@ -581,7 +593,8 @@ static void reads_blocks(void **state)
 		for (k = 0; k < 2; k++) {
 			start(&m);
 			add_raw_tensors(&m);
-			open_engine(&m, (struct uns_engine_options){ .cache_bytes = budgets[i], .spill_bytes = 3 << 20 });
+			open_engine(&m,
+				    (struct uns_engine_options){ .cache_bytes = budgets[i], .spill_bytes = 3 << 20 });
 			f = make_block_file(&m, k ? UNS_F32 : UNS_U8);
 			check_windows(&m, &f, budgets[i] < 1 << 20 ? 40 : 300);
 			free(f.want);
@@ -797,8 +810,7 @@ static void decodes_once_with_little_memory(void **state)
 		id = add_tensor(&m, UNS_F32, shape2(400, 1000));
 		for (r = 0; r < 400; r += 100)
 			add_item_rows(&m, id, r, 100, r == 200 ? TRANSPOSED : PLAIN, UNS_CODEC_ZSTD);
-		open_engine(&m, (struct uns_engine_options){ .cache_bytes = budgets[i],
-							     .spill_bytes = 1 << 30 });
+		open_engine(&m, (struct uns_engine_options){ .cache_bytes = budgets[i], .spill_bytes = 1 << 30 });
 		f = make_file(&m, NULL);
 		for (at = 0; at < f.layout.size_bytes; at += 32 << 10)
 			check_window(&m, &f, at, 32 << 10);
@@ -1017,10 +1029,10 @@ static void changed_files_are_stale(void **state)
 		bool open_first;
 		const char *why;
 	} cases[] = {
-		{ rewrite, true, "was written to" },   { rewrite, false, "was written to" },
-		{ cut, true, "has 1000 now" },	       { cut, false, "has 1000 now" },
-		{ append, true, "bytes when" },	       { append, false, "bytes when" },
-		{ take_away, false, "was removed" },   { replace, false, "replaced by another" },
+		{ rewrite, true, "was written to" }, { rewrite, false, "was written to" },
+		{ cut, true, "has 1000 now" },       { cut, false, "has 1000 now" },
+		{ append, true, "bytes when" },      { append, false, "bytes when" },
+		{ take_away, false, "was removed" }, { replace, false, "replaced by another" },
 	};
 	size_t i;
 
@@ -1105,8 +1117,8 @@ static void waits_for_all_pieces_at_once(void **state)
 
 static void reads_any_window_of_slow_storage(void **state)
 {
-	static const enum uns_dtype out[] = { UNS_F32, UNS_BF16, UNS_U8, UNS_F16, UNS_I64,
-					      UNS_BF16, UNS_F16, UNS_F32, UNS_BF16, UNS_F64 };
+	static const enum uns_dtype out[] = { UNS_F32,  UNS_BF16, UNS_U8,  UNS_F16,  UNS_I64,
+					      UNS_BF16, UNS_F16,  UNS_F32, UNS_BF16, UNS_F64 };
 	struct made m;
 	struct file f;
 	unsigned i;
@@ -1115,8 +1127,7 @@ static void reads_any_window_of_slow_storage(void **state)
 	for (i = 0; i < 2; i++) {
 		start(&m);
 		add_raw_tensors(&m);
-		open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20,
-							     .delay_read_us = 1 });
+		open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20, .delay_read_us = 1 });
 		f = make_file(&m, i ? out : NULL);
 		check_windows(&m, &f, 100);
 		free(f.want);
@@ -1139,8 +1150,7 @@ static void slow_items_of_all_kinds(void **state)
 		add_item_rows(&m, id, r + 1, 1, PLAIN, UNS_CODEC_ZSTD);
 		add_item_rows(&m, id, r + 2, 2, TRANSPOSED, r % 8 ? UNS_CODEC_ZSTD : UNS_CODEC_NONE);
 	}
-	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1000, .delay_read_us = 1,
-						     .spill_bytes = 1 << 20 });
+	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1000, .delay_read_us = 1, .spill_bytes = 1 << 20 });
 	f = make_file(&m, NULL);
 	check_windows(&m, &f, 200);
 	free(f.want);
@@ -1149,7 +1159,8 @@ static void slow_items_of_all_kinds(void **state)
 
 static void a_missing_one_of_many_is_named(void **state)
 {
-	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .box = &(struct uns_box){ 2, { 7, 0 }, { 1, 33 } },
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
+				   .box = &(struct uns_box){ 2, { 7, 0 }, { 1, 33 } },
 				   .length_bytes = 33 * 2 };
 	struct uns_err err = { 0 };
 	struct made m;
@@ -1222,9 +1233,8 @@ static void many_threads_read(void **state)
 		id = add_tensor(&m, UNS_F32, shape2(60, 210));
 		for (r = 0; r < 60; r += 10)
 			add_item_rows(&m, id, r, 10, r % 20 ? TRANSPOSED : PLAIN, UNS_CODEC_ZSTD);
-		open_engine(&m, (struct uns_engine_options){ .cache_bytes = budgets[i],
-							     .spill_bytes = 200 << 10,
-							     .max_open_files = 3 });
+		open_engine(&m, (struct uns_engine_options){
+					.cache_bytes = budgets[i], .spill_bytes = 200 << 10, .max_open_files = 3 });
 		f = make_file(&m, NULL);
 		read_by_threads(&m, &f);
 		uns_engine_stats(m.engine, &stats);
@@ -1267,12 +1277,10 @@ static void compares_tensors(void **state)
 		bool equal;
 		const char *how;
 	} cases[] = {
-		{ 0, 1, true, "recorded CRCs" }, { 0, 2, true, "comparison" },
-		{ 1, 3, false, "recorded CRCs" }, { 2, 3, false, "comparison" },
-		{ 4, 0, true, "comparison" },	 { 4, 3, false, "comparison" },
-		{ 5, 0, true, "comparison" },	 { 6, 0, true, "recorded CRCs" },
-		{ 6, 3, false, "recorded CRCs" }, { 7, 8, true, "recorded CRCs" },
-		{ 7, 9, false, "recorded CRCs" }, { 7, 0, true, "comparison" },
+		{ 0, 1, true, "recorded CRCs" }, { 0, 2, true, "comparison" },     { 1, 3, false, "recorded CRCs" },
+		{ 2, 3, false, "comparison" },   { 4, 0, true, "comparison" },     { 4, 3, false, "comparison" },
+		{ 5, 0, true, "comparison" },    { 6, 0, true, "recorded CRCs" },  { 6, 3, false, "recorded CRCs" },
+		{ 7, 8, true, "recorded CRCs" }, { 7, 9, false, "recorded CRCs" }, { 7, 0, true, "comparison" },
 	};
 	struct made m;
 	size_t i, n;
@@ -1303,8 +1311,8 @@ static void compares_tensors(void **state)
 		struct uns_err err = { 0 };
 		const char *how;
 
-		assert_int_equal(uns_backing_equal(m.backing, &m.cat->tensors[cases[i].a],
-						   &m.cat->tensors[cases[i].b], &equal, &how, &err),
+		assert_int_equal(uns_backing_equal(m.backing, &m.cat->tensors[cases[i].a], &m.cat->tensors[cases[i].b],
+						   &equal, &how, &err),
 				 0);
 		assert_int_equal(equal, cases[i].equal);
 		assert_string_equal(how, cases[i].how);
@@ -1355,8 +1363,7 @@ static void compares_by_crcs_found_earlier(void **state)
 /* -- values -- */
 
 /* A saved int: a torch.save file whose pickle is K\x2a. */
-static void add_value(struct made *m, enum uns_codec codec, bool damaged,
-			  struct uns_named_value *v)
+static void add_value(struct made *m, enum uns_codec codec, bool damaged, struct uns_named_value *v)
 {
 	struct uns_text item = UNS_TEXT_INIT, dir = UNS_TEXT_INIT;
 	struct uns_err err = { 0 };
@@ -1401,8 +1408,7 @@ static void reads_values(void **state)
 	}
 	for (i = 2; i < 4; i++) {
 		err = (struct uns_err){ 0 };
-		assert_int_equal(uns_backing_value(m.backing, &v[i], &m.arena, &found, &err),
-				 -EBADMSG);
+		assert_int_equal(uns_backing_value(m.backing, &v[i], &m.arena, &found, &err), -EBADMSG);
 		assert_non_null(strstr(err.text, "optimizer.step at byte 0: truncated"));
 	}
 	finish(&m);

@@ -28,8 +28,7 @@ static int setup(void **state)
 {
 	static struct fixture f;
 
-	f = (struct fixture){ .source = "/tmp/unshard-repair-XXXXXX",
-			      .target = "/dev/shm/unshard-repair-XXXXXX" };
+	f = (struct fixture){ .source = "/tmp/unshard-repair-XXXXXX", .target = "/dev/shm/unshard-repair-XXXXXX" };
 	if (!mkdtemp(f.source) || !mkdtemp(f.target))
 		return -1;
 	snprintf(f.out, sizeof(f.out), "%s/out", f.target);
@@ -50,8 +49,7 @@ static void make(const struct fixture *f, const char *line)
 {
 	char whole[1024];
 
-	snprintf(whole, sizeof(whole), "rm -rf %s/* %s/* && cd %s && %s", f->source, f->target,
-		 f->source, line);
+	snprintf(whole, sizeof(whole), "rm -rf %s/* %s/* && cd %s && %s", f->source, f->target, f->source, line);
 	if (system(whole) != 0)
 		fail_msg("%s", whole);
 }
@@ -89,7 +87,7 @@ static void assert_nothing_is_left(const struct fixture *f)
 }
 
 #define RANKS(dir) "mkdir -p " dir " && cp " UNSHARD_GOLDEN "/ranks/fsdp2/* " dir
-#define STALE "cp step/model_world_size_2_rank_0.pt step/model_world_size_3_rank_0.pt"
+#define STALE      "cp step/model_world_size_2_rank_0.pt step/model_world_size_3_rank_0.pt"
 
 /* A file that may not grow is a disk that is full, for whoever writes: first less is written than was to be,
  * then nothing, and only that says why. */
@@ -126,8 +124,8 @@ static void an_errno_that_nobody_set(void **state)
 	assert_string_equal(err.text, "short");
 }
 
-#define VERL   "echo '{\"FSDP_version\": 2, \"world_size\": 2}' >"
-#define ZERO   "cp -r " UNSHARD_GOLDEN "/zero/z2_w3/global_step2 "
+#define VERL "echo '{\"FSDP_version\": 2, \"world_size\": 2}' >"
+#define ZERO "cp -r " UNSHARD_GOLDEN "/zero/z2_w3/global_step2 "
 
 /* What lies below SOURCE, and what a repair changes: "" = it is sound, and there is no copy. */
 static const struct {
@@ -135,14 +133,13 @@ static const struct {
 } sources[] = {
 	{ RANKS("step"), "" },
 	{ RANKS("run/global_step_2/actor"), "" }, /* whose steps these are is not known */
-	{ RANKS("run/global_step_2/actor") " && " VERL "run/global_step_2/actor/fsdp_config.json",
-	  "tracker " },
+	{ RANKS("run/global_step_2/actor") " && " VERL "run/global_step_2/actor/fsdp_config.json", "tracker " },
 	{ RANKS("global_step_2") " && " VERL "global_step_2/fsdp_config.json", "tracker " },
 	{ RANKS("run/actor") " && " VERL "run/actor/fsdp_config.json", "" }, /* no step's directory */
 	{ RANKS("run/global_step_2/actor") " && " VERL "run/global_step_2/actor/fsdp_config.json && "
-	  "printf 2 >run/latest_checkpointed_iteration.txt", "" },
-	{ RANKS("run/global_step_2/actor") " && echo '{\"last_global_step\": 2}' >run/checkpoint_tracker.json",
+					   "printf 2 >run/latest_checkpointed_iteration.txt",
 	  "" },
+	{ RANKS("run/global_step_2/actor") " && echo '{\"last_global_step\": 2}' >run/checkpoint_tracker.json", "" },
 	{ RANKS("run/global_step_2/actor") " && echo '{}' >run/checkpoint_tracker.json", "tracker " },
 	{ "mkdir run && " ZERO "run", "tracker " },
 	{ "mkdir run && " ZERO "run && printf global_step2 >run/latest", "" },

@@ -49,9 +49,8 @@ static void write_bytes(const char *path, bool tensor, char fill, size_t n)
 	assert_non_null(f);
 	memset(bytes, fill, n);
 	if (tensor) {
-		snprintf(header, sizeof(header),
-			 "{\"w\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[0,%zu]}}", n,
-			 n);
+		snprintf(header, sizeof(header), "{\"w\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[0,%zu]}}",
+			 n, n);
 		header_bytes = strlen(header);
 		assert_int_equal(fwrite(&header_bytes, 1, 8, f), 8);
 		assert_int_equal(fwrite(header, 1, header_bytes, f), header_bytes);
@@ -107,8 +106,7 @@ static void look_open_read(unshard *u, const char *const *names)
 
 static void replaced_at_each_look(const char *file, bool tensor, const char *const *names)
 {
-	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
-						 .no_settling = true };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
 	char dir[] = "/tmp/uns_replaced_XXXXXX", from[PATH_MAX], to[PATH_MAX];
 	unshard *u;
 	long nth;

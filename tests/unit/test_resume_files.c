@@ -25,50 +25,44 @@ static void start(struct made *m, const char *names)
 	int n;
 
 	memset(m, 0, sizeof(*m));
-	m->cat = (struct uns_catalog){ .path = "run/checkpoint-2", .files = m->files,
-				       .companions = m->companions };
+	m->cat = (struct uns_catalog){ .path = "run/checkpoint-2", .files = m->files, .companions = m->companions };
 	for (; sscanf(names, "%39s%n", kept[m->cat.n_files], &n) == 1; names += n) {
 		uint32_t i = (uint32_t)m->cat.n_files++;
 
-		m->files[i] = (struct uns_file){ .path = kept[i],
-						 .stat = { .kind = UNS_KIND_FILE, .id.size = 8 } };
-		m->companions[i] = (struct uns_companion){ kept[i], i,
-							   strstr(kept[i], ".distcp") != NULL };
+		m->files[i] = (struct uns_file){ .path = kept[i], .stat = { .kind = UNS_KIND_FILE, .id.size = 8 } };
+		m->companions[i] = (struct uns_companion){ kept[i], i, strstr(kept[i], ".distcp") != NULL };
 	}
 	m->cat.n_companions = m->cat.n_files;
 	uns_resume_find(&m->cat);
 }
 
-#define TRAINER "optimizer_0/__0_0.distcp rng_state_0.pth rng_state_1.pth scheduler.pt " \
-		"trainer_state.json"
+#define TRAINER                                                                  \
+	"optimizer_0/__0_0.distcp rng_state_0.pth rng_state_1.pth scheduler.pt " \
+	"trainer_state.json"
 
 static const struct {
 	const char *names;
 	bool one_process, valid, hide_rng, plain, with_schedule;
 	const char *listed, *note; /* note NULL = none */
 } cases[] = {
-	{ TRAINER, true, true, false, false, true,
-	  "rng_state.pth scheduler.pt trainer_state.json", NULL },
-	{ TRAINER, false, true, false, false, true,
-	  "rng_state_0.pth rng_state_1.pth scheduler.pt trainer_state.json", NULL },
+	{ TRAINER, true, true, false, false, true, "rng_state.pth scheduler.pt trainer_state.json", NULL },
+	{ TRAINER, false, true, false, false, true, "rng_state_0.pth rng_state_1.pth scheduler.pt trainer_state.json",
+	  NULL },
 	{ TRAINER, true, true, true, false, true, "scheduler.pt trainer_state.json", NULL },
-	{ TRAINER, true, true, false, false, false, "rng_state.pth trainer_state.json",
-	  "scheduler.pt is hidden" },
+	{ TRAINER, true, true, false, false, false, "rng_state.pth trainer_state.json", "scheduler.pt is hidden" },
 	{ TRAINER, true, false, false, false, true, "rng_state.pth scheduler.pt", NULL },
-	{ "rng_state_1.pth trainer_state.json", true, true, false, false, true,
-	  "trainer_state.json", NULL },
-	{ "random_states_0.pkl random_states_1.pkl custom_checkpoint_0.pkl scheduler.bin", true, true,
-	  false, false, true, "custom_checkpoint_0.pkl random_states_0.pkl scheduler.bin", NULL },
-	{ "model.safetensors optimizer.bin pytorch_model_fsdp.bin scaler.pt", true, true, false,
-	  false, true, "scaler.pt", NULL },
+	{ "rng_state_1.pth trainer_state.json", true, true, false, false, true, "trainer_state.json", NULL },
+	{ "random_states_0.pkl random_states_1.pkl custom_checkpoint_0.pkl scheduler.bin", true, true, false, false,
+	  true, "custom_checkpoint_0.pkl random_states_0.pkl scheduler.bin", NULL },
+	{ "model.safetensors optimizer.bin pytorch_model_fsdp.bin scaler.pt", true, true, false, false, true,
+	  "scaler.pt", NULL },
 	{ "model.safetensors optimizer.pt rng_state.pth scheduler.pt", true, true, false, true, true,
 	  "model.safetensors optimizer.pt rng_state.pth scheduler.pt", NULL },
 	{ "model.safetensors rng_state_0.pth rng_state_1.pth", true, true, false, true, true,
 	  "model.safetensors rng_state.pth rng_state_0.pth rng_state_1.pth", NULL },
 	{ "model.safetensors optimizer.pt", true, true, false, true, false, "model.safetensors",
 	  "optimizer.pt is hidden" },
-	{ "model.safetensors pytorch_model_fsdp.bin", true, true, false, true, true,
-	  "model.safetensors", NULL },
+	{ "model.safetensors pytorch_model_fsdp.bin", true, true, false, true, true, "model.safetensors", NULL },
 };
 
 static void list(const struct made *m, char *buf, size_t size)

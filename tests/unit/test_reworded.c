@@ -76,10 +76,9 @@ static int keep(void *ctx, const struct unshard_finding *f)
 	char *line;
 
 	/* Not `text` and `advice`. */
-	assert_true(asprintf(&line, "%s: %s %s %d %s %d %s %s %lld %s %s %s", f->path, f->id, f->check,
-			     f->severity, unshard_scope_name(f->scope), f->code, or_dash(f->view), or_dash(f->file),
-			     (long long)f->rank, or_dash(f->tensor), or_dash(f->expected),
-			     or_dash(f->found)) > 0);
+	assert_true(asprintf(&line, "%s: %s %s %d %s %d %s %s %lld %s %s %s", f->path, f->id, f->check, f->severity,
+			     unshard_scope_name(f->scope), f->code, or_dash(f->view), or_dash(f->file),
+			     (long long)f->rank, or_dash(f->tensor), or_dash(f->expected), or_dash(f->found)) > 0);
 	add_line(found, line);
 	found->nonsense |= strstr(f->text, NONSENSE) != NULL;
 	return 0;
@@ -89,8 +88,8 @@ static int keep_checkpoint(void *ctx, const struct unshard_checkpoint *c)
 {
 	char *line;
 
-	assert_true(asprintf(&line, "%s: %s %lld %lld %s", c->path, or_dash(c->format),
-			     (long long)c->step, (long long)c->world_size, unshard_state_name(c->state)) > 0);
+	assert_true(asprintf(&line, "%s: %s %lld %lld %s", c->path, or_dash(c->format), (long long)c->step,
+			     (long long)c->world_size, unshard_state_name(c->state)) > 0);
 	add_line(ctx, line);
 	return 0;
 }
@@ -103,8 +102,8 @@ static int by_text(const void *a, const void *b)
 static void find(const char *source, struct found *out)
 {
 	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true };
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = out,
-					     .checkpoint = keep_checkpoint, .finding = keep };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = out, .checkpoint = keep_checkpoint,
+					     .finding = keep };
 	struct unshard_error err = { 0 };
 	struct unshard_check_counts counts = { UNSHARD_CHECK_COUNTS_INIT };
 	char *line;
@@ -112,12 +111,11 @@ static void find(const char *source, struct found *out)
 
 	memset(out, 0, sizeof(*out));
 	if (unshard_open(source, &options, &u, &err) < 0 ||
-	    unshard_check(u, "", UNSHARD_DEEP, &calls, &counts, &err) < 0 ||
-	    unshard_scan(u, &calls, &err) < 0)
+	    unshard_check(u, "", UNSHARD_DEEP, &calls, &counts, &err) < 0 || unshard_scan(u, &calls, &err) < 0)
 		fail_msg("%s: %s", source, err.text);
 	unshard_close(u);
-	assert_true(asprintf(&line, "%zu checkpoints, %zu problems, %zu notes", counts.checkpoints,
-			     counts.problems, counts.notes) > 0);
+	assert_true(asprintf(&line, "%zu checkpoints, %zu problems, %zu notes", counts.checkpoints, counts.problems,
+			     counts.notes) > 0);
 	add_line(out, line);
 	qsort(out->line, out->n, sizeof(*out->line), by_text); /* threads find them in any order */
 }
@@ -143,8 +141,7 @@ static size_t compare(const char *source, const char *doing)
 	reworded = false;
 	for (i = 0; i < plain.n || i < changed.n; i++)
 		if (i >= plain.n || i >= changed.n || strcmp(plain.line[i], changed.line[i]) != 0)
-			fail_msg("%s:\n%s\nbut with other words\n%s", doing,
-				 i < plain.n ? plain.line[i] : "nothing",
+			fail_msg("%s:\n%s\nbut with other words\n%s", doing, i < plain.n ? plain.line[i] : "nothing",
 				 i < changed.n ? changed.line[i] : "nothing");
 	assert_false(plain.nonsense);
 	n_reworded += changed.nonsense;

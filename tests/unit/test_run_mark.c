@@ -76,8 +76,7 @@ static const struct {
 	const char *name, *change, *folder, *says; /* says NULL = there is no such file */
 } cases[] = {
 	{ "what latest names", "true", "universal/a", "global_step2/global_step2" },
-	{ "with a newline", "echo global_step4 > runs/a/latest", "universal/a",
-	  "global_step4/global_step2" },
+	{ "with a newline", "echo global_step4 > runs/a/latest", "universal/a", "global_step4/global_step2" },
 	{ "SOURCE's own first", "cp -r " UNSHARD_GOLDEN "/zero/z2_w3/*_universal runs/a", "universal/a",
 	  "global_step2_universal/global_step2" },
 	{ "SOURCE's own, of a tag that has gone", "printf gone > runs/a/latest_universal", "universal/a",

@@ -28,8 +28,8 @@ static uint8_t *read_golden(const char *name, size_t *len)
 	return bytes;
 }
 
-static int open_bytes(const void *bytes, size_t len, struct uns_arena *arena,
-		      struct uns_st_header *h, struct uns_err *err)
+static int open_bytes(const void *bytes, size_t len, struct uns_arena *arena, struct uns_st_header *h,
+		      struct uns_err *err)
 {
 	struct uns_span span = uns_span_of(bytes, len);
 	struct uns_reader r = uns_reader_of_span(&span);
@@ -57,8 +57,7 @@ static void test_golden(void **state)
 	static const struct {
 		const char *name;
 		size_t n;
-	} files[] = { { "dtypes.safetensors", 57 }, { "names.safetensors", 11 },
-		      { "empty.safetensors", 0 } };
+	} files[] = { { "dtypes.safetensors", 57 }, { "names.safetensors", 11 }, { "empty.safetensors", 0 } };
 	size_t i, len;
 
 	(void)state;
@@ -104,8 +103,8 @@ static void test_golden_entries(void **state)
 }
 
 /* A file with this header and that many bytes of data. */
-static int open_text(const char *text, size_t data, struct uns_arena *arena,
-		     struct uns_st_header *h, struct uns_err *err)
+static int open_text(const char *text, size_t data, struct uns_arena *arena, struct uns_st_header *h,
+		     struct uns_err *err)
 {
 	size_t len = strlen(text), i;
 	UNS_CLEANUP(uns_free_p) uint8_t *bytes = calloc(1, 8 + len + data);
@@ -117,8 +116,7 @@ static int open_text(const char *text, size_t data, struct uns_arena *arena,
 	return open_bytes(bytes, 8 + len + data, arena, h, err);
 }
 
-#define T(dtype, shape, offsets) \
-	"{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+#define T(dtype, shape, offsets) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
 static void test_accepts(void **state)
 {
@@ -130,8 +128,8 @@ static void test_accepts(void **state)
 		{ "{}", 0, 0, NULL },
 		{ "{\"__metadata__\":null}  ", 0, 0, NULL },
 		{ "{\"b\":" T("U8", "[2]", "[3,5]") ",\"a\":" T("U8", "[3]", "[0,3]") "}", 5, 2, "a" },
-		{ " { \"s\" : { \"data_offsets\" : [ 0 , 4 ] , \"shape\" : [ ] ,\n\"dtype\" : \"F32\" } } ",
-		  4, 1, "s" },
+		{ " { \"s\" : { \"data_offsets\" : [ 0 , 4 ] , \"shape\" : [ ] ,\n\"dtype\" : \"F32\" } } ", 4, 1,
+		  "s" },
 		{ "{\"x\":{\"future\":{\"k\":[1,-2e5,\"s\",null,true,{}]},\"dtype\":\"U8\",\"shape\":[0],"
 		  "\"data_offsets\":[0,0]}}",
 		  0, 1, "x" },
@@ -170,8 +168,7 @@ static const struct {
 	{ "{\"a\":" T("F32", "[1]", "[4,8]") "}", 8, -EBADMSG, "begins at byte 4" },
 	{ "{\"a\":" T("U8", "[2]", "[0,2]") ",\"b\":" T("U8", "[2]", "[1,3]") "}", 3, -EBADMSG,
 	  "'b' begins at byte 1 of the data, expected 2" },
-	{ "{\"a\":" T("U8", "[1]", "[0,1]") ",\"a\":" T("U8", "[1]", "[1,2]") "}", 2, -EBADMSG,
-	  "'a' twice" },
+	{ "{\"a\":" T("U8", "[1]", "[0,1]") ",\"a\":" T("U8", "[1]", "[1,2]") "}", 2, -EBADMSG, "'a' twice" },
 	{ "{\"a\":" T("F64", "[4294967296,4294967296]", "[0,0]") "}", 0, -EBADMSG, "overflows" },
 	{ "{\"a\":" T("U8", "[18446744073709551616]", "[0,0]") "}", 0, -EBADMSG, "below 2^64" },
 	{ "{\"a\":" T("U8", "[-1]", "[0,0]") "}", 0, -EBADMSG, "whole number" },
@@ -202,8 +199,7 @@ static void test_refuses(void **state)
 		struct uns_err err = { 0 };
 		struct uns_st_header h;
 
-		assert_int_equal(open_text(bad[i].text, bad[i].data, &arena, &h, &err),
-				 bad[i].code);
+		assert_int_equal(open_text(bad[i].text, bad[i].data, &arena, &h, &err), bad[i].code);
 		if (!strstr(err.text, bad[i].says))
 			fail_msg("case %zu says '%s', not '%s'", i, err.text, bad[i].says);
 	}
@@ -222,8 +218,7 @@ static void test_refuses_length(void **state)
 	assert_int_equal(open_bytes("\3\0\0\0\0\0\0\0{}", 10, &arena, &h, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "header of 3 bytes does not fit"));
 	err.code = 0;
-	assert_int_equal(open_bytes("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, &arena, &h, &err),
-			 -EBADMSG);
+	assert_int_equal(open_bytes("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, &arena, &h, &err), -EBADMSG);
 }
 
 static void test_emit_refuses(void **state)
@@ -235,15 +230,21 @@ static void test_emit_refuses(void **state)
 		const char *says;
 	} cases[] = {
 		{ { { .name = "a", .dtype = UNS_F32 }, { .name = "a", .dtype = UNS_BF16 } },
-		  2, -EBADMSG, "two tensors are named 'a'" },
+		  2,
+		  -EBADMSG,
+		  "two tensors are named 'a'" },
 		{ { { .name = "a", .dtype = UNS_C128 } }, 1, -ENOTSUP, "complex128" },
 		{ { { .name = "\xff", .dtype = UNS_F32 } }, 1, -ENOTSUP, "not UTF-8" },
 		{ { { .name = "__metadata__", .dtype = UNS_F32 } }, 1, -ENOTSUP, "__metadata__" },
 		{ { { .name = "a", .dtype = UNS_F64, .n_dims = 1, .dims = { UINT64_C(1) << 61 } } },
-		  1, -EBADMSG, "overflows" },
+		  1,
+		  -EBADMSG,
+		  "overflows" },
 		{ { { .name = "a", .dtype = UNS_U8, .n_dims = 1, .dims = { UINT64_MAX } },
 		    { .name = "b", .dtype = UNS_U8 } },
-		  2, -EBADMSG, "2^64" },
+		  2,
+		  -EBADMSG,
+		  "2^64" },
 	};
 	size_t i;
 
@@ -255,8 +256,7 @@ static void test_emit_refuses(void **state)
 		struct uns_span head;
 		uint64_t size;
 
-		assert_int_equal(uns_st_emit(v, cases[i].n, &arena, &head, &size, &err),
-				 cases[i].code);
+		assert_int_equal(uns_st_emit(v, cases[i].n, &arena, &head, &size, &err), cases[i].code);
 		assert_non_null(strstr(err.text, cases[i].says));
 	}
 }
@@ -264,8 +264,8 @@ static void test_emit_refuses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden),	       cmocka_unit_test(test_golden_entries),
-		cmocka_unit_test(test_accepts),	       cmocka_unit_test(test_refuses),
+		cmocka_unit_test(test_golden),         cmocka_unit_test(test_golden_entries),
+		cmocka_unit_test(test_accepts),        cmocka_unit_test(test_refuses),
 		cmocka_unit_test(test_refuses_length), cmocka_unit_test(test_emit_refuses),
 	};
 

@@ -15,18 +15,13 @@ static const struct uns_catalog catalog = { .path = "checkpoint-1" };
 static void matches_save_file(void **state)
 {
 	/* save_file({"b": zeros(2, 3), "a": zeros(4, bf16), "n": zeros((), int64)}) */
-	static const char header[] =
-		"\xc8\0\0\0\0\0\0\0"
-		"{\"__metadata__\":{\"format\":\"pt\"},"
-		"\"n\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
-		"\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[8,32]},"
-		"\"a\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[32,40]}}    ";
-	const struct uns_tensor b = { .dtype = UNS_F32,
-				      .alias_of = UNS_NONE,
-				      .shape = { .n = 2, .dim = { 2, 3 } } };
-	const struct uns_tensor a = { .dtype = UNS_F32,
-				      .alias_of = UNS_NONE,
-				      .shape = { .n = 1, .dim = { 4 } } };
+	static const char header[] = "\xc8\0\0\0\0\0\0\0"
+				     "{\"__metadata__\":{\"format\":\"pt\"},"
+				     "\"n\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
+				     "\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[8,32]},"
+				     "\"a\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[32,40]}}    ";
+	const struct uns_tensor b = { .dtype = UNS_F32, .alias_of = UNS_NONE, .shape = { .n = 2, .dim = { 2, 3 } } };
+	const struct uns_tensor a = { .dtype = UNS_F32, .alias_of = UNS_NONE, .shape = { .n = 1, .dim = { 4 } } };
 	const struct uns_tensor n = { .dtype = UNS_I64, .alias_of = UNS_NONE, .shape = { .n = 0 } };
 	const struct uns_named_tensor v[] = { { "b", &b, UNS_F32, NULL },
 					      { "a", &a, UNS_BF16, NULL }, /* cast */
@@ -50,15 +45,9 @@ static void matches_save_file(void **state)
 }
 
 /* Six F32 tensors of 60, 60, 20, 60, 200 and 20 bytes. */
-static const struct uns_tensor sixty = { .dtype = UNS_F32,
-					 .alias_of = UNS_NONE,
-					 .shape = { .n = 1, .dim = { 15 } } };
-static const struct uns_tensor twenty = { .dtype = UNS_F32,
-					  .alias_of = UNS_NONE,
-					  .shape = { .n = 1, .dim = { 5 } } };
-static const struct uns_tensor big = { .dtype = UNS_F32,
-				       .alias_of = UNS_NONE,
-				       .shape = { .n = 1, .dim = { 50 } } };
+static const struct uns_tensor sixty = { .dtype = UNS_F32, .alias_of = UNS_NONE, .shape = { .n = 1, .dim = { 15 } } };
+static const struct uns_tensor twenty = { .dtype = UNS_F32, .alias_of = UNS_NONE, .shape = { .n = 1, .dim = { 5 } } };
+static const struct uns_tensor big = { .dtype = UNS_F32, .alias_of = UNS_NONE, .shape = { .n = 1, .dim = { 50 } } };
 static const struct uns_named_tensor six[] = {
 	{ "a", &sixty, UNS_F32, NULL }, { "b", &sixty, UNS_F32, NULL }, { "c", &twenty, UNS_F32, NULL },
 	{ "d", &sixty, UNS_F32, NULL }, { "e", &big, UNS_F32, NULL },   { "f", &twenty, UNS_F32, NULL },
@@ -101,8 +90,7 @@ static void splits_as_the_hub(void **state)
 
 		for (n = 0; n < 6 && cases[i].files[n]; n++)
 			;
-		assert_int_equal(uns_part_safetensors_set(&catalog, six, 6, "model", cases[i].max,
-							  "made", &tree, &err),
+		assert_int_equal(uns_part_safetensors_set(&catalog, six, 6, "model", cases[i].max, "made", &tree, &err),
 				 0);
 		uns_vtree_seal(&tree);
 		assert_int_equal(tree.n, n == 1 ? 1 : n + 1);
@@ -141,8 +129,7 @@ static void index_matches(void **state)
 	const struct uns_vfile *f;
 
 	(void)state;
-	assert_int_equal(
-		uns_part_safetensors_set(&catalog, six, 6, "model", 80, "made", &tree, &err), 0);
+	assert_int_equal(uns_part_safetensors_set(&catalog, six, 6, "model", 80, "made", &tree, &err), 0);
 	uns_vtree_seal(&tree);
 	f = uns_vtree_find(&tree, "model.safetensors.index.json");
 	assert_non_null(f);
@@ -153,13 +140,9 @@ static void index_matches(void **state)
 
 static void refuses(void **state)
 {
-	const struct uns_tensor huge = { .dtype = UNS_BF16,
-					 .shape = { .n = 1, .dim = { UINT64_C(1) << 62 } } };
-	const struct uns_tensor c128 = { .dtype = UNS_C128,
-					 .alias_of = UNS_NONE,
-					 .shape = { .n = 1, .dim = { 1 } } };
-	const struct uns_named_tensor twice[] = { { "w", &sixty, UNS_F32, NULL },
-						  { "w", &twenty, UNS_F32, NULL } };
+	const struct uns_tensor huge = { .dtype = UNS_BF16, .shape = { .n = 1, .dim = { UINT64_C(1) << 62 } } };
+	const struct uns_tensor c128 = { .dtype = UNS_C128, .alias_of = UNS_NONE, .shape = { .n = 1, .dim = { 1 } } };
+	const struct uns_named_tensor twice[] = { { "w", &sixty, UNS_F32, NULL }, { "w", &twenty, UNS_F32, NULL } };
 	const struct uns_named_tensor overflow[] = { { "w", &huge, UNS_F32, NULL } };
 	const struct uns_named_tensor complex128[] = { { "w", &c128, UNS_C128, NULL } };
 	const struct {
@@ -180,8 +163,8 @@ static void refuses(void **state)
 		struct uns_vtree tree = { 0 };
 		struct uns_err err = { 0 };
 
-		assert_true(uns_part_safetensors_set(&catalog, cases[i].v, cases[i].n, "model",
-						     cases[i].max, "made", &tree, &err) < 0);
+		assert_true(uns_part_safetensors_set(&catalog, cases[i].v, cases[i].n, "model", cases[i].max, "made",
+						     &tree, &err) < 0);
 		assert_non_null(strstr(err.text, cases[i].why));
 		uns_vtree_fini(&tree);
 	}

@@ -16,10 +16,10 @@
 
 #define GOLDEN UNSHARD_GOLDEN
 #define OLDER  GOLDEN "/older"
-#define WEIGHTS(name, tensor) \
-	"printf '\\065\\0\\0\\0\\0\\0\\0\\0" "{\"" tensor \
-	"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}x' > ckpt/" name "; "
-#define INDEX \
+#define WEIGHTS(name, tensor)                \
+	"printf '\\065\\0\\0\\0\\0\\0\\0\\0" \
+	"{\"" tensor "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}x' > ckpt/" name "; "
+#define INDEX                                                                    \
 	"printf '{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\"," \
 	"\"b\": \"model-00002-of-00002.safetensors\"}}' > ckpt/model.safetensors.index.json"
 
@@ -31,16 +31,16 @@ static const struct family {
 	const char *shard, *other;
 	const char *view; /* that shows them, and not while they are saved */
 } families[] = {
-	{ "torch.distributed.checkpoint", "cp -r " OLDER "/torch2.4.1_fsdp2_w2_fp32_dcp/run/ckpt/p*_0 ckpt",
-	  "ckpt", "ckpt/.metadata", "ckpt/__0_0.distcp", "ckpt/__1_0.distcp", "weights" },
-	{ "the same without collectives", "cp -r " GOLDEN "/dcp/ranks/ckpt ckpt", "ckpt",
-	  "ckpt/__*.metadata", "ckpt/__1_0.distcp", "ckpt/__0_0.distcp", "weights" },
-	{ "Megatron-Core", "cp -r " GOLDEN "/dcp/megatron/iter_0000010 .", "iter_0000010",
-	  "iter_0000010/.metadata", "iter_0000010/__1_1.distcp", "iter_0000010/__0_1.distcp", "weights" },
+	{ "torch.distributed.checkpoint", "cp -r " OLDER "/torch2.4.1_fsdp2_w2_fp32_dcp/run/ckpt/p*_0 ckpt", "ckpt",
+	  "ckpt/.metadata", "ckpt/__0_0.distcp", "ckpt/__1_0.distcp", "weights" },
+	{ "the same without collectives", "cp -r " GOLDEN "/dcp/ranks/ckpt ckpt", "ckpt", "ckpt/__*.metadata",
+	  "ckpt/__1_0.distcp", "ckpt/__0_0.distcp", "weights" },
+	{ "Megatron-Core", "cp -r " GOLDEN "/dcp/megatron/iter_0000010 .", "iter_0000010", "iter_0000010/.metadata",
+	  "iter_0000010/__1_1.distcp", "iter_0000010/__0_1.distcp", "weights" },
 	{ "a Trainer's model", "cp -r " GOLDEN "/run/checkpoint-2 .", "checkpoint-2",
 	  "checkpoint-2/pytorch_model_fsdp_0/.metadata checkpoint-2/trainer_state.json",
-	  "checkpoint-2/pytorch_model_fsdp_0/__0_0.distcp",
-	  "checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp", "weights" },
+	  "checkpoint-2/pytorch_model_fsdp_0/__0_0.distcp", "checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp",
+	  "weights" },
 	{ "a Trainer's model and optimizer", "cp -r " GOLDEN "/run/checkpoint-2 .", "checkpoint-2",
 	  "checkpoint-2/trainer_state.json",
 	  "checkpoint-2/pytorch_model_fsdp_0/*.distcp checkpoint-2/pytorch_model_fsdp_0/.metadata",
@@ -48,8 +48,7 @@ static const struct family {
 	{ "Accelerate", "cp -r " OLDER "/accelerate0.29.3-torch2.2.2_f1_sh_w3/run/ckpt .", "ckpt",
 	  "ckpt/pytorch_model_fsdp_0/.metadata", "ckpt/pytorch_model_fsdp_0/__2_0.distcp",
 	  "ckpt/pytorch_model_fsdp_0/__1_0.distcp", "weights" },
-	{ "Lightning", "cp -r " GOLDEN "/dcp/torch2.2.2_lightning/ckpt .", "ckpt",
-	  "ckpt/.metadata ckpt/meta.pt",
+	{ "Lightning", "cp -r " GOLDEN "/dcp/torch2.2.2_lightning/ckpt .", "ckpt", "ckpt/.metadata ckpt/meta.pt",
 	  "ckpt/__1_0.distcp", "ckpt/__0_0.distcp", "weights" },
 	{ "DeepSpeed, stage 2", "cp -r " GOLDEN "/zero/z2_w3/global_step2 " GOLDEN "/zero/z2_w3/latest .",
 	  "global_step2", "latest", "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
@@ -65,24 +64,22 @@ static const struct family {
 	  "checkpoint-2/global_step2/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "weights" },
 	{ "a universal checkpoint",
 	  "cp -r " GOLDEN "/zero/z2_w3/global_step2_universal " GOLDEN "/zero/z2_w3/latest_universal .",
-	  "global_step2_universal", "latest_universal",
-	  "global_step2_universal/zero/up.weight/fp32.pt",
+	  "global_step2_universal", "latest_universal", "global_step2_universal/zero/up.weight/fp32.pt",
 	  "global_step2_universal/zero/down.weight/fp32.pt", "weights" },
 	{ "veRL",
 	  "mkdir -p global_step_2; cp -r " GOLDEN "/ranks/fsdp2 global_step_2/actor; "
 	  "printf 2 > latest_checkpointed_iteration.txt",
 	  "global_step_2/actor", "latest_checkpointed_iteration.txt",
-	  "global_step_2/actor/model_world_size_2_rank_1.pt",
-	  "global_step_2/actor/model_world_size_2_rank_0.pt", "weights" },
+	  "global_step_2/actor/model_world_size_2_rank_1.pt", "global_step_2/actor/model_world_size_2_rank_0.pt",
+	  "weights" },
 	{ "EasyR1",
 	  "mkdir -p global_step_2; cp -r " GOLDEN "/ranks/fsdp2 global_step_2/actor; "
 	  "printf '{\"last_global_step\": 2}' > checkpoint_tracker.json",
-	  "global_step_2/actor", "checkpoint_tracker.json",
-	  "global_step_2/actor/optim_world_size_2_rank_1.pt",
+	  "global_step_2/actor", "checkpoint_tracker.json", "global_step_2/actor/optim_world_size_2_rank_1.pt",
 	  "global_step_2/actor/optim_world_size_2_rank_0.pt", "full" },
 	{ "save_pretrained",
 	  "mkdir ckpt; " WEIGHTS("model-00001-of-00002.safetensors", "a")
-	  WEIGHTS("model-00002-of-00002.safetensors", "b") INDEX,
+		  WEIGHTS("model-00002-of-00002.safetensors", "b") INDEX,
 	  "ckpt", "ckpt/model.safetensors.index.json", "ckpt/model-00001-of-00002.safetensors",
 	  "ckpt/model-00002-of-00002.safetensors", "weights" },
 };
@@ -115,8 +112,8 @@ static void run(const struct fixture *f, const char *command)
 {
 	char line[2048];
 
-	snprintf(line, sizeof(line), "last='%s'; shard='%s'; other='%s'; %s", f->family->last,
-		 f->family->shard, f->family->other, command);
+	snprintf(line, sizeof(line), "last='%s'; shard='%s'; other='%s'; %s", f->family->last, f->family->shard,
+		 f->family->other, command);
 	shell(f->dir, line);
 }
 
@@ -146,10 +143,8 @@ static int see(void *ctx, const struct unshard_checkpoint *c)
 static void look(struct fixture *f, bool settled)
 {
 	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
-						 .settle_seconds = settled ? 0 : 3600,
-						 .no_settling = settled };
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = f, .finding = hear,
-					     .checkpoint = see };
+						 .settle_seconds = settled ? 0 : 3600, .no_settling = settled };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = f, .finding = hear, .checkpoint = see };
 	struct unshard_check_counts counts = { UNSHARD_CHECK_COUNTS_INIT };
 	unshard *u;
 
@@ -163,8 +158,7 @@ static void look(struct fixture *f, bool settled)
 
 static void expect_shown(struct fixture *f, bool shown, const char *what)
 {
-	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
-						 .settle_seconds = 3600 };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .settle_seconds = 3600 };
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	char path[256];
 	unshard *u;
@@ -273,9 +267,8 @@ static void copies_in_any_order(struct fixture *f)
 
 static void families_saved_twice(void **state)
 {
-	static void (*const tests[])(struct fixture *) = { a_save_that_ended, a_save_that_goes_on,
-							   a_save_that_died, times_that_were_copied,
-							   copies_in_any_order };
+	static void (*const tests[])(struct fixture *) = { a_save_that_ended, a_save_that_goes_on, a_save_that_died,
+							   times_that_were_copied, copies_in_any_order };
 	struct fixture f;
 	size_t i, k;
 

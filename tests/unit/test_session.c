@@ -42,14 +42,14 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *m)
 	return __real_pthread_mutex_unlock(m);
 }
 
-#define WATCHED(type, name, params, args)                                                          \
-	type __real_##name params;                                                                 \
-	type __wrap_##name params;                                                                 \
-	type __wrap_##name params                                                                  \
-	{                                                                                          \
-		n_under_lock += held;                                                              \
-		n_freed++;                                                                         \
-		return __real_##name args;                                                         \
+#define WATCHED(type, name, params, args)  \
+	type __real_##name params;         \
+	type __wrap_##name params;         \
+	type __wrap_##name params          \
+	{                                  \
+		n_under_lock += held;      \
+		n_freed++;                 \
+		return __real_##name args; \
 	}
 
 WATCHED(int, close, (int fd), (fd))
@@ -227,10 +227,9 @@ static void why_there_is_no_place_for_the_store(void **state)
 
 static void look_at_all(struct fixture *f)
 {
-	static const char *const paths[] = { "weights/checkpoint-2/model.safetensors",
-					     "dcp/checkpoint-2/scheduler.pt",
-					     "full-fsdp/checkpoint-2/optimizer.bin",
-					     "weights/.unshard/problems.txt", "full/gone" };
+	static const char *const paths[] = { "weights/checkpoint-2/model.safetensors", "dcp/checkpoint-2/scheduler.pt",
+					     "full-fsdp/checkpoint-2/optimizer.bin", "weights/.unshard/problems.txt",
+					     "full/gone" };
 	size_t i;
 
 	for (i = 0; i < sizeof(paths) / sizeof(*paths); i++)
@@ -242,25 +241,22 @@ static void nothing_is_freed_under_the_lock(void **state)
 {
 	static const char *const changes[] = { "touch run/checkpoint-2/optimizer_0/.metadata",
 					       "rm run/checkpoint-2/pytorch_model_fsdp_0/.metadata",
-					       "rm -r run/checkpoint-2/*_0",
-					       "rm -r run/checkpoint-2" };
+					       "rm -r run/checkpoint-2/*_0", "rm -r run/checkpoint-2" };
 	struct fixture *f = *state;
 	unshard_file *file;
 	uint64_t mem;
 	size_t i;
 
 	for (mem = 1; mem <= UINT64_C(1) << 30; mem <<= 30) {
-		shell(f->dir,
-		      "rm -rf run/checkpoint-2 && cp -r " UNSHARD_GOLDEN "/run/checkpoint-2 run && "
-		      "chmod -R u+w run");
+		shell(f->dir, "rm -rf run/checkpoint-2 && cp -r " UNSHARD_GOLDEN "/run/checkpoint-2 run && "
+			      "chmod -R u+w run");
 		f->options.mem_bytes = mem;
 		session_open(f);
 		watched_lock = &f->u->lock;
 		n_under_lock = n_freed = 0;
 		look_at_all(f);
-		assert_int_equal(unshard_file_open(f->u, "weights/checkpoint-2/model.safetensors", NULL,
-						   &file, NULL, NULL),
-				 0);
+		assert_int_equal(
+			unshard_file_open(f->u, "weights/checkpoint-2/model.safetensors", NULL, &file, NULL, NULL), 0);
 		for (i = 0; i < sizeof(changes) / sizeof(*changes); i++) {
 			shell(f->dir, changes[i]);
 			wait_recheck();
@@ -419,8 +415,8 @@ static void many_at_once_while_things_change(void **state)
 		usleep(100000);
 		wait_recheck();
 		shell(f->dir, i % 2 ? "touch run/checkpoint-3/optimizer_0/.metadata"
-		      : "mv run/checkpoint-4 run/away; mv run/away run/checkpoint-4; "
-		      "touch run/checkpoint-2/scheduler.pt");
+				    : "mv run/checkpoint-4 run/away; mv run/away run/checkpoint-4; "
+				      "touch run/checkpoint-2/scheduler.pt");
 	}
 	atomic_store(&stop, true);
 	for (i = 0; i < N_THREADS; i++) {

@@ -50,8 +50,7 @@ static void ln(const struct tree *t, const char *rel, const char *target)
 	char path[256], full[256];
 
 	snprintf(path, sizeof(path), "%s/%s", t->top, rel);
-	snprintf(full, sizeof(full), "%s%s", target[0] == '@' ? t->top : "",
-		 target[0] == '@' ? target + 1 : target);
+	snprintf(full, sizeof(full), "%s%s", target[0] == '@' ? t->top : "", target[0] == '@' ? target + 1 : target);
 	assert_int_equal(symlink(full, path), 0);
 }
 
@@ -335,8 +334,7 @@ static void test_too_large(void **state)
 	struct uns_err err = { 0 };
 	struct uns_span got;
 
-	assert_int_equal(uns_root_read_file(t->plain, "a.txt", 5, &arena, &got, NULL, &err),
-			 -ENOTSUP);
+	assert_int_equal(uns_root_read_file(t->plain, "a.txt", 5, &arena, &got, NULL, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "6 bytes; expected at most 5"));
 	uns_arena_fini(&arena);
 }

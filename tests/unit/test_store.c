@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 
 #include "faults/faults.h"
 #include "shell.h"
+#include "store/database.h"
 #include "store/store.h"
 
 struct fixture {
@@ -94,8 +96,7 @@ static void set(struct uns_store *store, const char *subject, const char *key, c
 }
 
 /* "subject key=json, ..." */
-static void expect(struct fixture *f, struct uns_store *store, const char *subject,
-		   const char *wanted)
+static void expect(struct fixture *f, struct uns_store *store, const char *subject, const char *wanted)
 {
 	struct uns_store_fact *v = NULL;
 	char text[1024] = "";
@@ -103,8 +104,8 @@ static void expect(struct fixture *f, struct uns_store *store, const char *subje
 
 	assert_int_equal(uns_store_facts(store, subject, &f->arena, &v, &n, NULL), 0);
 	for (i = 0; i < n; i++)
-		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %s=%s", i ? ", " : "",
-				       v[i].subject, v[i].key, v[i].json);
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %s=%s", i ? ", " : "", v[i].subject,
+				       v[i].key, v[i].json);
 	assert_string_equal(text, wanted);
 }
 
@@ -142,8 +143,7 @@ static void the_nearest_fact_counts(void **state)
 	expect(f, store, "/r/c/d", "/ z=0, /r a=1, /r/c a_b=\"x\", /r/c b=2");
 	expect(f, store, "/r", "/ z=0, /r a=1, /r b=1");
 	expect(f, store, "/", "/ z=0");
-	expect(f, store, NULL,
-	       "/ z=0, /r a=1, /r b=1, /r/c a_b=\"x\", /r/c b=2, /r/c2 b=3");
+	expect(f, store, NULL, "/ z=0, /r a=1, /r b=1, /r/c a_b=\"x\", /r/c b=2, /r/c2 b=3");
 	set(store, "/r", "a", "5");
 	expect(f, store, "/r/x", "/ z=0, /r a=5, /r b=1");
 	uns_store_close(store);
@@ -235,6 +235,51 @@ static void memos(void **state)
 	uns_store_close(store);
 }
 
+static bool on_network;
+int __real_statfs64(const char *path, struct statfs64 *out);
+int __wrap_statfs64(const char *path, struct statfs64 *out);
+int __wrap_statfs64(const char *path, struct statfs64 *out)
+{
+	int code = __real_statfs64(path, out);
+
+	if (on_network)
+		out->f_type = 0x6969; /* NFS */
+	return code;
+}
+
+static int see_statement(unsigned kind, void *seen, void *statement, void *text)
+{
+	(void)kind;
+	(void)statement;
+	*(bool *)seen |= strstr(text, "synchronous=NORMAL") != NULL;
+	return 0;
+}
+
+/* A rollback journal that is not synced may damage the whole file in a power cut, facts included. */
+static void without_a_wal_a_memo_waits_for_the_disk(void **state)
+{
+	struct fixture *f = *state;
+	sqlite3_stmt *asked;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		struct uns_store *store;
+		bool hurried = false;
+
+		on_network = i;
+		store = open_store(f);
+		on_network = false;
+		sqlite3_trace_v2(store->db, SQLITE_TRACE_STMT, see_statement, &hurried);
+		assert_int_equal(uns_store_memo_put(store, "catalog", 1, "bytes", 5, NULL), 0);
+		assert_int_equal(hurried, !i);
+		assert_int_equal(sqlite3_prepare_v2(store->db, "PRAGMA temp_store", -1, &asked, NULL), SQLITE_OK);
+		assert_int_equal(sqlite3_step(asked), SQLITE_ROW);
+		assert_int_equal(sqlite3_column_int(asked, 0), 2); /* MEMORY: no directory for temporary files */
+		sqlite3_finalize(asked);
+		uns_store_close(store);
+	}
+}
+
 static void the_oldest_memo_goes_first(void **state)
 {
 	struct fixture *f = *state;
@@ -248,8 +293,7 @@ static void the_oldest_memo_goes_first(void **state)
 	for (key = 0; key < 8; key++) {
 		for (i = 0; i < sizeof(noise); i++)
 			noise[i] = (unsigned char)random();
-		assert_int_equal(uns_store_memo_put(store, "catalog", key, noise, sizeof(noise),
-						    NULL), 0);
+		assert_int_equal(uns_store_memo_put(store, "catalog", key, noise, sizeof(noise), NULL), 0);
 	}
 	for (key = 0; key < 8; key++)
 		assert_int_equal(uns_store_memo_get(store, "catalog", key, &f->arena, &got, NULL),
@@ -352,8 +396,10 @@ static void expect_aside(struct fixture *f, const char *like)
 {
 	char command[256];
 
-	snprintf(command, sizeof(command), "f=$(ls store.db.corrupt-* | grep -E "
-		 "'corrupt-[0-9]{8}T[0-9]{6}$') && cmp $f %s", like);
+	snprintf(command, sizeof(command),
+		 "f=$(ls store.db.corrupt-* | grep -E "
+		 "'corrupt-[0-9]{8}T[0-9]{6}$') && cmp $f %s",
+		 like);
 	shell(f->dir, command);
 }
 
@@ -381,8 +427,7 @@ static void a_damaged_file_is_kept_aside(void **state)
 			set(store, "/r", key, "\"a value that takes some room\"");
 		}
 		uns_store_close(store);
-		snprintf(command, sizeof(command), "%s 2>/dev/null; cp store.db damaged",
-			 damages[i].damage);
+		snprintf(command, sizeof(command), "%s 2>/dev/null; cp store.db damaged", damages[i].damage);
 		shell(f->dir, command);
 		store = open_store(f);
 		if (!f->note || !strstr(f->note, "store.db.corrupt-"))
@@ -463,8 +508,7 @@ static void in_small_filesystem(struct fixture *f, const char *size, void (*work
 	pid_t child;
 	int status;
 
-	snprintf(command, sizeof(command), "mkdir small && mount -t tmpfs -o size=%s none %s/small",
-		 size, f->dir);
+	snprintf(command, sizeof(command), "mkdir small && mount -t tmpfs -o size=%s none %s/small", size, f->dir);
 	shell(f->dir, command);
 	snprintf(f->path, sizeof(f->path), "%s/small/store.db", f->dir);
 	child = fork();
@@ -525,8 +569,7 @@ static void full_work(struct fixture *f)
 	set(store, "/r", "a", "1");
 	shell(f->dir, "head -c 10m /dev/zero > small/filler 2>/dev/null || true");
 	assert_int_equal(uns_store_memo_put(store, "crc", 1, noise, sizeof(noise), NULL), -ENOSPC);
-	for (i = 0; i < 100 && uns_store_set(store, "/r", "b", "\"more and more\"", "",
-					     &f->err) == 0; i++)
+	for (i = 0; i < 100 && uns_store_set(store, "/r", "b", "\"more and more\"", "", &f->err) == 0; i++)
 		;
 	assert_int_equal(f->err.code, -ENOSPC);
 	assert_non_null(strstr(f->err.text, "disk is full"));
@@ -652,9 +695,8 @@ static pid_t start_setting(struct fixture *f, uint64_t nth, int *acknowledged)
 		unsigned n;
 		char json[16];
 
-		*faults_plan = (struct faults_plan){ .calls = (1u << FAULTS_MALLOC) - 1,
-						     .action = FAULTS_KILL,
-						     .nth = nth };
+		*faults_plan =
+			(struct faults_plan){ .calls = (1u << FAULTS_MALLOC) - 1, .action = FAULTS_KILL, .nth = nth };
 		strncpy(faults_plan->path, f->path, sizeof(faults_plan->path) - 1);
 		faults_arm();
 		store = open_store(f);
@@ -728,6 +770,7 @@ int main(void)
 		TEST(the_revision_follows_facts_and_not_memos),
 		TEST(the_file_is_its_owners),
 		TEST(memos),
+		TEST(without_a_wal_a_memo_waits_for_the_disk),
 		TEST(the_oldest_memo_goes_first),
 		TEST(a_damaged_memo_is_no_memo),
 		TEST(an_older_schema_is_upgraded),

@@ -17,8 +17,17 @@
 #include "base/checked.h"
 #include "engine/streams.h"
 
-enum { MiB = 1 << 20, PAGE = 4096, SHARDS = 8, ROWS = 32768, COLUMNS = 65536, SHARD_MiB = 512,
-       PAGES = SHARD_MiB * (MiB / PAGE) + 1, REQUEST = MiB, BUDGET_MiB = 64 };
+enum {
+	MiB = 1 << 20,
+	PAGE = 4096,
+	SHARDS = 8,
+	ROWS = 32768,
+	COLUMNS = 65536,
+	SHARD_MiB = 512,
+	PAGES = SHARD_MiB * (MiB / PAGE) + 1,
+	REQUEST = MiB,
+	BUDGET_MiB = 64
+};
 
 /* -- storage -- */
 
@@ -87,7 +96,9 @@ static struct uns_arena arena;
 
 static void add_shard(size_t i, uint64_t lo[2], uint64_t len[2])
 {
-	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .rank = (int32_t)i, .offset_bytes = 100,
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
+				   .rank = (int32_t)i,
+				   .offset_bytes = 100,
 				   .length_bytes = len[0] * len[1] * 2,
 				   .box = &(struct uns_box){ 2, { lo[0], lo[1] }, { len[0], len[1] } } };
 	char name[32], path[128];
@@ -109,8 +120,13 @@ static void add_shard(size_t i, uint64_t lo[2], uint64_t len[2])
 static int setup(void **state)
 {
 	struct uns_engine_options options = { .n_threads = 4, .ahead_bytes = BUDGET_MiB * (uint64_t)MiB };
-	struct uns_tensor t = { .name = "w", .key = "w", .root = "", .dtype = UNS_BF16, .group = -1,
-				.position = -1, .alias_of = UNS_NONE,
+	struct uns_tensor t = { .name = "w",
+				.key = "w",
+				.root = "",
+				.dtype = UNS_BF16,
+				.group = -1,
+				.position = -1,
+				.alias_of = UNS_NONE,
 				.shape = { .n = 2, .dim = { ROWS, COLUMNS } } };
 	uint64_t len[2] = { ROWS / 4, COLUMNS / 2 };
 	uint32_t id;
@@ -187,8 +203,7 @@ static unsigned most_asked(void)
 }
 
 /* Requests of one reader come in any order within what the kernel reads ahead. */
-static void read_in_order(struct uns_streams *streams, const struct uns_layout *layout, uint64_t from,
-			  unsigned n)
+static void read_in_order(struct uns_streams *streams, const struct uns_layout *layout, uint64_t from, unsigned n)
 {
 	static const unsigned order[] = { 1, 0, 3, 2 };
 	unsigned i;
@@ -286,8 +301,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(asks_for_what_is_then_read, setup, teardown),
-		cmocka_unit_test_setup_teardown(asks_nothing_for_a_header_or_for_reads_here_and_there,
-						setup, teardown),
+		cmocka_unit_test_setup_teardown(asks_nothing_for_a_header_or_for_reads_here_and_there, setup, teardown),
 		cmocka_unit_test_setup_teardown(keeps_to_the_budget_and_gives_it_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(stops_when_the_reader_stops, setup, teardown),
 	};

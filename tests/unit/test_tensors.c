@@ -39,8 +39,7 @@ static int keep_checkpoint(void *ctx, const struct unshard_checkpoint *c)
 
 static unshard *open_session(const char *source)
 {
-	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
-						 .no_settling = true };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
 	struct unshard_error err = { 0 };
 	unshard *u;
 
@@ -52,8 +51,7 @@ static unshard *open_session(const char *source)
 static int setup(void **state)
 {
 	static struct fixture f;
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &f,
-					     .checkpoint = keep_checkpoint };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &f, .checkpoint = keep_checkpoint };
 
 	f.u = open_session(UNSHARD_GOLDEN);
 	assert_int_equal(unshard_scan(f.u, &calls, NULL), 0);
@@ -160,8 +158,8 @@ static enum unshard_dtype type_of(const cJSON *entry)
 /* -- boxes -- */
 
 /* Element by element, as slowly and surely as can be. */
-static void cut(const struct unshard_tensor *t, const uint8_t *whole, const uint64_t *lo,
-		const uint64_t *len, size_t elem, uint8_t *out)
+static void cut(const struct unshard_tensor *t, const uint8_t *whole, const uint64_t *lo, const uint64_t *len,
+		size_t elem, uint8_t *out)
 {
 	uint64_t index[UNSHARD_MAX_DIMS], n = 1, i, k, at;
 	uint32_t d;
@@ -226,8 +224,8 @@ static void check_boxes(const unshard_tensors *list, size_t i, const uint8_t *wh
 	free(want);
 }
 
-static void check_entry(const unshard_tensors *list, const char *name, const struct file *f,
-			const cJSON *entry, unsigned n_boxes)
+static void check_entry(const unshard_tensors *list, const char *name, const struct file *f, const cJSON *entry,
+			unsigned n_boxes)
 {
 	const cJSON *shape = cJSON_GetObjectItemCaseSensitive(entry, "shape");
 	const struct unshard_tensor *t;
@@ -258,8 +256,7 @@ static void check_entry(const unshard_tensors *list, const char *name, const str
 
 /* -- against files -- */
 
-static const char *const views[] = { "weights", "weights-bf16", "weights-fp16", "weights-fp32",
-				     "full" };
+static const char *const views[] = { "weights", "weights-bf16", "weights-fp16", "weights-fp32", "full" };
 
 /* The tensors of all files of weights in a directory of the tree; how many there are. */
 static size_t check_view_dir(unshard *u, const char *dir, const unshard_tensors *list)
@@ -301,8 +298,7 @@ static void as_the_views_files(void **state)
 			err = (struct unshard_error){ 0 };
 			code = unshard_tensors_open(f->u, f->checkpoint[i], views[k], &list, &err);
 			if (code < 0) {
-				assert_true(code == -ENOTSUP || code == -ENODATA ||
-					    code == -EBADMSG);
+				assert_true(code == -ENOTSUP || code == -ENODATA || code == -EBADMSG);
 				assert_true(err.code == code && err.text[0]);
 				continue;
 			}
@@ -310,8 +306,7 @@ static void as_the_views_files(void **state)
 			snprintf(dir, sizeof(dir), "%s/%s", views[k], f->checkpoint[i]);
 			/* A directory that is shown as it is may have torch's files instead. */
 			if (check_view_dir(f->u, dir, list))
-				assert_int_equal(check_view_dir(f->u, dir, list),
-						 unshard_tensors_count(list));
+				assert_int_equal(check_view_dir(f->u, dir, list), unshard_tensors_count(list));
 			unshard_tensors_close(list);
 		}
 	}
@@ -333,10 +328,8 @@ static const char *own_name(const unshard_tensors *list, const char *name)
 {
 	size_t i;
 
-	return unshard_tensors_find(list, name, NULL, &i, NULL) == 0 ||
-			       strncmp(name, "model.", 6) != 0
-		       ? name
-		       : name + 6;
+	return unshard_tensors_find(list, name, NULL, &i, NULL) == 0 || strncmp(name, "model.", 6) != 0 ? name
+													: name + 6;
 }
 
 static void as_the_training_had_them(void **state)
@@ -386,18 +379,14 @@ static void as_deepspeeds_own_tool(void **state)
 			if (!t->state || strncmp(t->state, "exp_avg", 7) != 0)
 				continue;
 			assert_true(t->role == UNSHARD_EXP_AVG || t->role == UNSHARD_EXP_AVG_SQ);
-			assert_int_equal(
-				unshard_tensors_find(sharded, t->name, t->state, &at, NULL), 0);
+			assert_int_equal(unshard_tensors_find(sharded, t->name, t->state, &at, NULL), 0);
 			assert_int_equal(unshard_tensors_at(sharded, at)->role, t->role);
-			assert_int_equal(unshard_tensors_at(sharded, at)->size_bytes,
-					 t->size_bytes);
+			assert_int_equal(unshard_tensors_at(sharded, at)->size_bytes, t->size_bytes);
 			a = malloc(t->size_bytes);
 			b = malloc(t->size_bytes);
-			assert_int_equal(unshard_tensor_read(universal, i, NULL, NULL, t->dtype, a,
-							     t->size_bytes, NULL),
-					 0);
-			assert_int_equal(unshard_tensor_read(sharded, at, NULL, NULL, t->dtype, b,
-							     t->size_bytes, NULL),
+			assert_int_equal(
+				unshard_tensor_read(universal, i, NULL, NULL, t->dtype, a, t->size_bytes, NULL), 0);
+			assert_int_equal(unshard_tensor_read(sharded, at, NULL, NULL, t->dtype, b, t->size_bytes, NULL),
 					 0);
 			assert_memory_equal(a, b, t->size_bytes);
 			free(a);
@@ -435,18 +424,15 @@ static void casts_as_views_do(void **state)
 			assert_string_equal(s->name, t->name);
 			a = malloc(t->size_bytes);
 			b = malloc(t->size_bytes);
-			assert_int_equal(unshard_tensor_read(cast, i, NULL, NULL, UNSHARD_AS_STORED,
-							     a, t->size_bytes, NULL),
-					 0);
-			assert_int_equal(unshard_tensor_read(stored, i, NULL, NULL, t->dtype, b,
-							     t->size_bytes, NULL),
+			assert_int_equal(
+				unshard_tensor_read(cast, i, NULL, NULL, UNSHARD_AS_STORED, a, t->size_bytes, NULL), 0);
+			assert_int_equal(unshard_tensor_read(stored, i, NULL, NULL, t->dtype, b, t->size_bytes, NULL),
 					 0);
 			assert_memory_equal(a, b, t->size_bytes);
 			n += s->dtype != t->dtype;
 			/* An integer is no number to be rounded. */
 			if (s->dtype == UNSHARD_I64)
-				assert_int_equal(unshard_tensor_read(stored, i, NULL, NULL,
-								     casts[k].dtype, b,
+				assert_int_equal(unshard_tensor_read(stored, i, NULL, NULL, casts[k].dtype, b,
 								     t->size_bytes / 4, NULL),
 						 -ENOTSUP);
 			free(a);
@@ -464,10 +450,9 @@ enum { PLANES = 3, ROWS = 500, COLUMNS = 700 };
 
 static void write_large(const char *dir)
 {
-	static const char header[] =
-		"{\"a\":{\"dtype\":\"F32\",\"shape\":[3,500,700],\"data_offsets\":[0,4200000]},"
-		"\"none\":{\"dtype\":\"F32\",\"shape\":[0,5],\"data_offsets\":[4200000,4200000]},"
-		"\"one\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[4200000,4200004]}}  ";
+	static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[3,500,700],\"data_offsets\":[0,4200000]},"
+				     "\"none\":{\"dtype\":\"F32\",\"shape\":[0,5],\"data_offsets\":[4200000,4200000]},"
+				     "\"one\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[4200000,4200004]}}  ";
 	uint64_t n = strlen(header);
 	char path[512];
 	FILE *out;
@@ -487,14 +472,13 @@ static void write_large(const char *dir)
 }
 
 /* In F64, which holds all that F32 does: cut out of the whole, widened here. */
-static void check_widened_box(const unshard_tensors *list, size_t i, const uint64_t *lo,
-			      const uint64_t *len, const float *narrow)
+static void check_widened_box(const unshard_tensors *list, size_t i, const uint64_t *lo, const uint64_t *len,
+			      const float *narrow)
 {
 	size_t n = box_elems(unshard_tensors_at(list, i), len), k;
 	double *wide = malloc(n * sizeof(*wide) + 1);
 
-	assert_int_equal(unshard_tensor_read(list, i, lo, len, UNSHARD_F64, wide, n * sizeof(*wide),
-					     NULL), 0);
+	assert_int_equal(unshard_tensor_read(list, i, lo, len, UNSHARD_F64, wide, n * sizeof(*wide), NULL), 0);
 	for (k = 0; k < n; k++)
 		assert_true(wide[k] == (double)narrow[k]);
 	free(wide);
@@ -503,11 +487,11 @@ static void check_widened_box(const unshard_tensors *list, size_t i, const uint6
 static void large_boxes(void **state)
 {
 	static const uint64_t boxes[][6] = {
-		{ 0, 0, 0, 3, 500, 1 },	   /* a column: every row is short, and far from the next */
-		{ 0, 0, 699, 3, 500, 1 },  { 1, 0, 0, 1, 500, 700 }, { 0, 0, 0, 3, 500, 700 },
+		{ 0, 0, 0, 3, 500, 1 },    /* a column: every row is short, and far from the next */
+		{ 0, 0, 699, 3, 500, 1 }, { 1, 0, 0, 1, 500, 700 },   { 0, 0, 0, 3, 500, 700 },
 		{ 0, 499, 0, 3, 1, 700 },  /* far more between the rows than is read together */
-		{ 0, 499, 699, 3, 1, 1 },  { 2, 0, 350, 1, 500, 350 }, { 0, 93, 0, 2, 94, 699 },
-		{ 0, 0, 1, 3, 500, 699 },  { 0, 0, 0, 1, 93, 699 },
+		{ 0, 499, 699, 3, 1, 1 }, { 2, 0, 350, 1, 500, 350 }, { 0, 93, 0, 2, 94, 699 },
+		{ 0, 0, 1, 3, 500, 699 }, { 0, 0, 0, 1, 93, 699 },
 	};
 	char dir[] = "/tmp/uns_tensors_XXXXXX", command[128];
 	struct unshard_error err = { 0 };
@@ -529,15 +513,13 @@ static void large_boxes(void **state)
 	whole = malloc(t->size_bytes);
 	want = malloc(t->size_bytes);
 	got = malloc(t->size_bytes);
-	assert_int_equal(unshard_tensor_read(list, at, NULL, NULL, t->dtype, whole, t->size_bytes, NULL),
-			 0);
+	assert_int_equal(unshard_tensor_read(list, at, NULL, NULL, t->dtype, whole, t->size_bytes, NULL), 0);
 	assert_true(((float *)whole)[PLANES * ROWS * COLUMNS - 1] ==
 		    (float)(PLANES * ROWS * COLUMNS - 1) * 1.0009765625f);
 	for (i = 0; i < sizeof(boxes) / sizeof(*boxes); i++) {
 		bytes = box_elems(t, boxes[i] + 3) * 4;
 		cut(t, whole, boxes[i], boxes[i] + 3, 4, want);
-		assert_int_equal(unshard_tensor_read(list, at, boxes[i], boxes[i] + 3, t->dtype, got,
-						     bytes, NULL), 0);
+		assert_int_equal(unshard_tensor_read(list, at, boxes[i], boxes[i] + 3, t->dtype, got, bytes, NULL), 0);
 		assert_memory_equal(got, want, bytes);
 		check_widened_box(list, at, boxes[i], boxes[i] + 3, (float *)want);
 	}
@@ -602,26 +584,22 @@ static void refusals(void **state)
 				 refused[i].more_bytes);
 		code = unshard_tensor_read(list, at, refused[i].lo, refused[i].len,
 					   (enum unshard_dtype)refused[i].dtype, buf, bytes, &err);
-		if (code != refused[i].code ||
-		    (code < 0 && (err.code != code || !strstr(err.text, name))))
+		if (code != refused[i].code || (code < 0 && (err.code != code || !strstr(err.text, name))))
 			fail_msg("%zu: %d, %s", i, code, err.text);
 	}
-	assert_int_equal(unshard_tensor_read(list, at, refused[0].lo, NULL, UNSHARD_AS_STORED, buf,
-					     1200, NULL),
+	assert_int_equal(unshard_tensor_read(list, at, refused[0].lo, NULL, UNSHARD_AS_STORED, buf, 1200, NULL),
 			 -EINVAL);
-	assert_int_equal(unshard_tensor_read(list, unshard_tensors_count(list), NULL, NULL,
-					     UNSHARD_AS_STORED, buf, 0, NULL),
-			 -EINVAL);
+	assert_int_equal(
+		unshard_tensor_read(list, unshard_tensors_count(list), NULL, NULL, UNSHARD_AS_STORED, buf, 0, NULL),
+		-EINVAL);
 	assert_null(unshard_tensors_at(list, unshard_tensors_count(list)));
 	assert_int_equal(unshard_tensors_find(list, "no.such", NULL, &i, NULL), -ENOENT);
 	assert_int_equal(unshard_tensors_find(list, name, "exp_avg", &i, NULL), -ENOENT);
 	unshard_tensors_close(list);
 	unshard_tensors_close(NULL);
 	assert_int_equal(unshard_tensors_open(f->u, "run", NULL, &list, NULL), -ENOENT);
-	assert_int_equal(unshard_tensors_open(f->u, "run/checkpoint-2", "no", &list, NULL),
-			 -ENOENT);
-	assert_int_equal(unshard_tensors_open(f->u, "run/checkpoint-2", "dcp", &list, &err),
-			 -ENOTSUP);
+	assert_int_equal(unshard_tensors_open(f->u, "run/checkpoint-2", "no", &list, NULL), -ENOENT);
+	assert_int_equal(unshard_tensors_open(f->u, "run/checkpoint-2", "dcp", &list, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "the view dcp"));
 }
 
@@ -667,9 +645,7 @@ static void what_is_missing_or_changes(void **state)
 	assert_int_equal(system(command), 0);
 	t = unshard_tensors_at(list, 0);
 	buf = malloc(t->size_bytes);
-	assert_int_equal(
-		unshard_tensor_read(list, 0, NULL, NULL, t->dtype, buf, t->size_bytes, &err),
-		-ESTALE);
+	assert_int_equal(unshard_tensor_read(list, 0, NULL, NULL, t->dtype, buf, t->size_bytes, &err), -ESTALE);
 	free(buf);
 	unshard_tensors_close(list);
 	unshard_close(u);
@@ -698,8 +674,7 @@ static void *read_all(void *arg)
 		i = draw(&r->seed, n);
 		t = unshard_tensors_at(r->list, i);
 		buf = malloc(t->size_bytes);
-		r->same &= unshard_tensor_read(r->list, i, NULL, NULL, t->dtype, buf, t->size_bytes,
-					       NULL) == 0 &&
+		r->same &= unshard_tensor_read(r->list, i, NULL, NULL, t->dtype, buf, t->size_bytes, NULL) == 0 &&
 			   memcmp(buf, r->right[i], t->size_bytes) == 0;
 		free(buf);
 	}
@@ -717,15 +692,12 @@ static void by_many_threads(void **state)
 	pthread_t thread[4];
 	size_t i;
 
-	assert_int_equal(unshard_tensors_open(f->u, "run/checkpoint-2", "weights", &other, NULL),
-			 0);
+	assert_int_equal(unshard_tensors_open(f->u, "run/checkpoint-2", "weights", &other, NULL), 0);
 	assert_int_equal(unshard_tensors_open(u, "checkpoint-2", "weights", &list, NULL), 0);
 	assert_in_range(unshard_tensors_count(other), 4, 64);
 	for (i = 0; (t = unshard_tensors_at(other, i)) != NULL; i++) {
 		right[i] = malloc(t->size_bytes);
-		assert_int_equal(unshard_tensor_read(other, i, NULL, NULL, t->dtype, right[i],
-						     t->size_bytes, NULL),
-				 0);
+		assert_int_equal(unshard_tensor_read(other, i, NULL, NULL, t->dtype, right[i], t->size_bytes, NULL), 0);
 	}
 	for (i = 0; i < 4; i++) {
 		reader[i] = (struct reader){ list, right, (unsigned)i, false };

@@ -53,33 +53,35 @@ static void add(struct made *m, const char *name, enum uns_dtype dtype, struct u
 	uint64_t bytes = uns_shape_elems(&shape) * uns_dtype_size(dtype);
 
 	m->cat.n_pieces = m->cat.n_tensors;
-	m->tensors[i] = (struct uns_tensor){ .name = name, .key = name, .root = "", .dtype = dtype,
-					     .shape = shape, .first_piece = (uint32_t)i,
-					     .n_pieces = 1, .alias_of = UNS_NONE };
+	m->tensors[i] = (struct uns_tensor){ .name = name,
+					     .key = name,
+					     .root = "",
+					     .dtype = dtype,
+					     .shape = shape,
+					     .first_piece = (uint32_t)i,
+					     .n_pieces = 1,
+					     .alias_of = UNS_NONE };
 	m->pieces[i] = (struct uns_piece){ .kind = UNS_PIECE_RANGE,
 					   .range = { 0, uns_shape_elems(&shape) },
 					   .length_bytes = bytes };
-	m->leaves[i] = (struct uns_torch_leaf){ .tensor = &m->tensors[i], .out = dtype,
-						.shape = shape };
-	assert_true(uns_value_put(m->root, uns_value_new_str(&m->arena, name),
-				  uns_value_new_tensor(&m->arena, i)));
+	m->leaves[i] = (struct uns_torch_leaf){ .tensor = &m->tensors[i], .out = dtype, .shape = shape };
+	assert_true(uns_value_put(m->root, uns_value_new_str(&m->arena, name), uns_value_new_tensor(&m->arena, i)));
 }
 
 static void start(struct made *m)
 {
 	memset(m, 0, sizeof(*m));
 	m->file = (struct uns_file){ .path = "f", .stat.id.size = UINT64_MAX };
-	m->cat = (struct uns_catalog){ .path = "run", .files = &m->file, .n_files = 1,
-				       .tensors = m->tensors, .pieces = m->pieces };
+	m->cat = (struct uns_catalog){
+		.path = "run", .files = &m->file, .n_files = 1, .tensors = m->tensors, .pieces = m->pieces
+	};
 	m->root = uns_value_new_dict(&m->arena, MAX_TENSORS);
 }
 
 static void build(struct made *m, struct uns_torchfile *out)
 {
 	const struct uns_torch_leaves leaves = { .v = m->leaves, .n = m->cat.n_tensors };
-	const struct uns_torch_input in = {
-		.cat = &m->cat, .root = m->root, .leaves = &leaves, .stem = "model"
-	};
+	const struct uns_torch_input in = { .cat = &m->cat, .root = m->root, .leaves = &leaves, .stem = "model" };
 	struct uns_err err = { 0 };
 
 	if (uns_part_torch_file(&in, &m->arena, &m->layout, &err) < 0)
@@ -96,8 +98,7 @@ static const struct {
 } tensors[][MAX_TENSORS] = {
 	{ { "one", UNS_F32, { 2, { 3, 5 } } } },
 	{ { "scalar", UNS_F32, { 0, { 0 } } }, { "empty", UNS_BF16, { 2, { 0, 4 } } } },
-	{ { "a", UNS_I64, { 1, { 7 } } }, { "b", UNS_F64, { 3, { 2, 3, 4 } } },
-	  { "c", UNS_BOOL, { 1, { 65 } } } },
+	{ { "a", UNS_I64, { 1, { 7 } } }, { "b", UNS_F64, { 3, { 2, 3, 4 } } }, { "c", UNS_BOOL, { 1, { 65 } } } },
 	/* Sizes, then offsets, do not fit in 32 bits; the last one stands behind them. */
 	{ { "huge", UNS_BF16, { 2, { 70000, 70000 } } }, { "behind", UNS_F32, { 1, { 2 } } } },
 	{ { "limit", UNS_U8, { 1, { 0xffffffff } } }, { "under", UNS_U8, { 1, { 0xfffffffe } } } },
@@ -120,8 +121,7 @@ static void test_read_back(void **state)
 		for (k = 0; k < m.cat.n_tensors; k++) {
 			uint8_t first = 0;
 
-			if (uns_torch_tensor(&file, uns_value_get(file.root, tensors[i][k].name),
-					     &t, NULL) < 0)
+			if (uns_torch_tensor(&file, uns_value_get(file.root, tensors[i][k].name), &t, NULL) < 0)
 				fail_msg("%s", tensors[i][k].name);
 			assert_int_equal(t.dtype, tensors[i][k].dtype);
 			assert_int_equal(t.n_dims, tensors[i][k].shape.n);
@@ -144,8 +144,10 @@ static void test_records_that_every_torch_wants(void **state)
 {
 	static const struct {
 		const char *name, *bytes;
-	} records[] = { { "version", "3\n" }, { "byteorder", "little" },
-			{ ".format_version", "1" }, { ".storage_alignment", "64" } };
+	} records[] = { { "version", "3\n" },
+			{ "byteorder", "little" },
+			{ ".format_version", "1" },
+			{ ".storage_alignment", "64" } };
 	const struct uns_zip_record *r;
 	struct uns_torchfile file;
 	struct uns_span bytes;
@@ -188,8 +190,7 @@ static void test_where_crcs_are_asked_for(void **state)
 			n++;
 		}
 	assert_int_equal(n, 2);
-	assert_int_equal(uns_zip_find(&file.zip, "data/1")->crc32,
-			 (uint32_t)crc32_z(0, (const uint8_t *)&one, 4));
+	assert_int_equal(uns_zip_find(&file.zip, "data/1")->crc32, (uint32_t)crc32_z(0, (const uint8_t *)&one, 4));
 	uns_arena_fini(&m.arena);
 }
 

@@ -108,8 +108,7 @@ static void test_tensors(void **state)
 		assert_int_equal(t.dtype, cases[i].dtype);
 		assert_int_equal(t.n_dims, cases[i].n_dims);
 		assert_memory_equal(t.dims, cases[i].dims, t.n_dims * sizeof(t.dims[0]));
-		assert_memory_equal(t.stride_elems, cases[i].strides,
-				    t.n_dims * sizeof(t.stride_elems[0]));
+		assert_memory_equal(t.stride_elems, cases[i].strides, t.n_dims * sizeof(t.stride_elems[0]));
 		assert_int_equal(t.first_elem, cases[i].first);
 		assert_int_equal(t.storage_bytes, cases[i].storage_bytes);
 		assert_int_equal(t.contiguous, cases[i].contiguous);
@@ -126,10 +125,8 @@ static void test_shared_storage(void **state)
 
 	(void)state;
 	open_good(&f, "tensors.pt");
-	assert_int_equal(
-		uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "whole"), &a, &err), 0);
-	assert_int_equal(
-		uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "column"), &b, &err), 0);
+	assert_int_equal(uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "whole"), &a, &err), 0);
+	assert_int_equal(uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "column"), &b, &err), 0);
 	assert_string_equal(a.key, b.key);
 	assert_int_equal(a.data_bytes, b.data_bytes);
 	assert_int_equal(a.crc32, b.crc32);
@@ -144,12 +141,10 @@ static void test_refused(void **state)
 
 	(void)state;
 	open_good(&f, "tensors.pt");
-	assert_int_equal(
-		uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "nine"), &t, &err), -ENOTSUP);
+	assert_int_equal(uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "nine"), &t, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "more than 8 dimensions"));
 	err.code = 0;
-	assert_int_equal(
-		uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "conj"), &t, &err), -ENOTSUP);
+	assert_int_equal(uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "conj"), &t, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "conjugate"));
 	err.code = 0;
 	assert_false(uns_torch_is_tensor(uns_value_get(f.torch.root, "text")));
@@ -158,8 +153,7 @@ static void test_refused(void **state)
 	assert_int_equal(uns_torch_tensor(&f.torch, f.torch.root, &t, &err), -EBADMSG);
 	f.torch.big_endian = true;
 	err.code = 0;
-	assert_int_equal(
-		uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "f32"), &t, &err), -ENOTSUP);
+	assert_int_equal(uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "f32"), &t, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "big-endian"));
 }
 
@@ -171,8 +165,7 @@ static void test_crc_may_be_absent(void **state)
 
 	(void)state;
 	open_good(&f, "no_crc.pt");
-	assert_int_equal(
-		uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "f32"), &t, &err), 0);
+	assert_int_equal(uns_torch_tensor(&f.torch, uns_value_get(f.torch.root, "f32"), &t, &err), 0);
 	assert_int_equal(t.crc32, 0);
 	check_bytes(&f, &t, "0000803f");
 }
@@ -210,9 +203,15 @@ static const struct {
 	{ "columns", "QK\0K\2K\3\x86", "QK\0K\2K\4\x86", 8, "past the end of its storage" },
 	{ "stride", "K\3K\1\x86", "K\4K\1\x86", 5, "past the end of its storage" },
 	{ "numel", "cpuq\6K\6tq", "cpuq\6K\7tq", 9, "has 24 bytes; expected 7 elements of 4" },
-	{ "key", "X\1\0\0\0" "0q", "X\1\0\0\0" "9q", 7, "data/9 is missing" },
+	{ "key",
+	  "X\1\0\0\0"
+	  "0q",
+	  "X\1\0\0\0"
+	  "9q",
+	  7, "data/9 is missing" },
 	{ "type", "FloatStorage", "FlotaStorage", 12, "unknown dtype torch.FlotaStorage" },
-	{ "not a tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v9", 18, "a tensor of a form that unshard does not know" },
+	{ "not a tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v9", 18,
+	  "a tensor of a form that unshard does not know" },
 	{ "not a storage", "storageq", "etorageq", 8, "without a valid storage" },
 };
 
@@ -285,14 +284,10 @@ static void test_every_byte(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tensors),
-		cmocka_unit_test(test_shared_storage),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_crc_may_be_absent),
-		cmocka_unit_test(test_legacy_format),
-		cmocka_unit_test(test_changed),
-		cmocka_unit_test(test_byteorder),
-		cmocka_unit_test(test_damaged_pickle),
+		cmocka_unit_test(test_tensors),       cmocka_unit_test(test_shared_storage),
+		cmocka_unit_test(test_refused),       cmocka_unit_test(test_crc_may_be_absent),
+		cmocka_unit_test(test_legacy_format), cmocka_unit_test(test_changed),
+		cmocka_unit_test(test_byteorder),     cmocka_unit_test(test_damaged_pickle),
 		cmocka_unit_test(test_every_byte),
 	};
 

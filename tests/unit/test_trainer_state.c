@@ -45,8 +45,7 @@ static void test_check(void **state)
 	for (i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
 		struct uns_err err = { 0 };
 		struct uns_span unknown;
-		int code = uns_trainer_state_check(files[i].json, strlen(files[i].json), &unknown,
-						   &err);
+		int code = uns_trainer_state_check(files[i].json, strlen(files[i].json), &unknown, &err);
 
 		assert_int_equal(code < 0, files[i].why != NULL);
 		if (files[i].why && !strstr(err.text, files[i].why))
@@ -249,16 +248,11 @@ static void test_cut_text(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check),
-		cmocka_unit_test(test_an_unknown_key_is_named),
-		cmocka_unit_test(test_facts),
-		cmocka_unit_test(test_emit),
-		cmocka_unit_test(test_no_step_no_file),
-		cmocka_unit_test(test_keys_are_sorted),
-		cmocka_unit_test(test_layout),
-		cmocka_unit_test(test_the_last_of_equal_keys),
-		cmocka_unit_test(test_integers),
-		cmocka_unit_test(test_cut_text),
+		cmocka_unit_test(test_check),           cmocka_unit_test(test_an_unknown_key_is_named),
+		cmocka_unit_test(test_facts),           cmocka_unit_test(test_emit),
+		cmocka_unit_test(test_no_step_no_file), cmocka_unit_test(test_keys_are_sorted),
+		cmocka_unit_test(test_layout),          cmocka_unit_test(test_the_last_of_equal_keys),
+		cmocka_unit_test(test_integers),        cmocka_unit_test(test_cut_text),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

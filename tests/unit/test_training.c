@@ -107,7 +107,8 @@ struct fixture {
 /* checkpoint-2 of a Trainer with FSDP, which has lost its trainer_state.json. */
 static void start(struct fixture *f)
 {
-	*f = (struct fixture){ .dir = "/tmp/uns_training_XXXXXX", .options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true } };
+	*f = (struct fixture){ .dir = "/tmp/uns_training_XXXXXX",
+			       .options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true } };
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(f->source, sizeof(f->source), "%s/run", f->dir);
 	shell(f->dir, "cp -r " UNSHARD_GOLDEN "/run . && mv run/checkpoint-2/trainer_state.json lost");
@@ -146,23 +147,23 @@ static char *text_of(unshard *u, const char *path, struct unshard_error *err)
 
 /* -- what is made -- */
 
-#define CONTROL                                        \
-	"\"TrainerControl\": {\n"                      \
-	"      \"args\": {\n"                          \
-	"        \"should_epoch_stop\": false,\n"      \
-	"        \"should_evaluate\": false,\n"        \
-	"        \"should_log\": false,\n"             \
-	"        \"should_save\": true,\n"             \
-	"        \"should_training_stop\": false\n"    \
-	"      },\n"                                   \
-	"      \"attributes\": {}\n"                   \
+#define CONTROL                                     \
+	"\"TrainerControl\": {\n"                   \
+	"      \"args\": {\n"                       \
+	"        \"should_epoch_stop\": false,\n"   \
+	"        \"should_evaluate\": false,\n"     \
+	"        \"should_log\": false,\n"          \
+	"        \"should_save\": true,\n"          \
+	"        \"should_training_stop\": false\n" \
+	"      },\n"                                \
+	"      \"attributes\": {}\n"                \
 	"    }"
 /* A later checkpoint's, as TrainerState writes it, with this in it. */
-#define LATER(more)                                                                             \
-	"mkdir run/checkpoint-4 && echo '{\"global_step\": 4, \"epoch\": 0.5, \"max_steps\": 8, "   \
+#define LATER(more)                                                                                   \
+	"mkdir run/checkpoint-4 && echo '{\"global_step\": 4, \"epoch\": 0.5, \"max_steps\": 8, "     \
 	"\"num_train_epochs\": 1, \"train_batch_size\": 3, \"logging_steps\": 1, \"eval_steps\": 5, " \
 	"\"save_steps\": 2, \"log_history\": []" more "}' > run/checkpoint-4/trainer_state.json"
-#define STOPPING(n)                                                                                 \
+#define STOPPING(n)                                                                                \
 	"{\"args\": {\"early_stopping_patience\": 3}, \"attributes\": {\"early_stopping_patience_" \
 	"counter\": " #n "}}"
 
@@ -187,21 +188,22 @@ static const struct {
 	{ "a later one tells",
 	  LATER(", \"stateful_callbacks\": {\"TrainerControl\": {\"args\": {\"should_log\": true}, "
 		"\"attributes\": {}}}"),
-	  { "\"stateful_callbacks\": {\n    " CONTROL "\n  }", "\"epoch\": 0.25",
-	    "\"num_train_epochs\": 1", "\"logging_steps\": 1" },
+	  { "\"stateful_callbacks\": {\n    " CONTROL "\n  }", "\"epoch\": 0.25", "\"num_train_epochs\": 1",
+	    "\"logging_steps\": 1" },
 	  "\"should_log\": true",
 	  { "assumed, because no file or fact records them: num_input_tokens_seen = 0, total_flos = 0." },
 	  "a Trainer that resumes uses" },
 	{ "callbacks of its own",
-	  LATER(", \"stateful_callbacks\": {\"EarlyStoppingCallback\": " STOPPING(2) ", \"Two\": ["
-		STOPPING(1) ", {\"args\": {}, \"attributes\": {}}]}"),
+	  LATER(", \"stateful_callbacks\": {\"EarlyStoppingCallback\": " STOPPING(2) ", \"Two\": [" STOPPING(
+		  1) ", {\"args\": {}, \"attributes\": {}}]}"),
 	  { "\"EarlyStoppingCallback\": {\n      \"args\": {\n        \"early_stopping_patience\": 3\n"
 	    "      },\n      \"attributes\": {}\n    },\n    " CONTROL,
 	    "\"Two\": [\n      {\n        \"args\": {\n          \"early_stopping_patience\": 3\n"
 	    "        },\n        \"attributes\": {}\n      },\n      {\n        \"args\": {},\n" },
 	  "counter",
 	  { "the callback \"EarlyStoppingCallback\" has the arguments found in "
-	    "checkpoint-4/trainer_state.json;", "the callback \"Two\" has" },
+	    "checkpoint-4/trainer_state.json;",
+	    "the callback \"Two\" has" },
 	  "stateful_callbacks =" },
 	{ "a version that does not know them",
 	  LATER(""),
@@ -216,8 +218,8 @@ static const struct {
 	  { "logging_steps = 500" },
 	  "save_steps = 500" },
 	{ "its own, not valid as a whole",
-	  "echo '{\"global_step\": 2, \"epoch\": 0.5, \"stateful_callbacks\": {\"EarlyStoppingCallback\": "
-	  STOPPING(2) "}}' > run/checkpoint-2/trainer_state.json",
+	  "echo '{\"global_step\": 2, \"epoch\": 0.5, \"stateful_callbacks\": {\"EarlyStoppingCallback\": " STOPPING(
+		  2) "}}' > run/checkpoint-2/trainer_state.json",
 	  { "\"early_stopping_patience_counter\": 2", CONTROL, "\"epoch\": 0.5" },
 	  NULL,
 	  { "shows another in its place: it has no train_batch_size" },
@@ -350,14 +352,14 @@ static void what_is_assumed_is_said(void **state)
 
 /* -- faults -- */
 
-#define ZERO                                                                                         \
-	"rm -r run/checkpoint-2 && cp -r " UNSHARD_GOLDEN "/zero/z2_w3 run/checkpoint-2 && cd "         \
-	"run/checkpoint-2 && rm -r *_universal && cp -r global_step2 global_step10 && touch "          \
+#define ZERO                                                                                    \
+	"rm -r run/checkpoint-2 && cp -r " UNSHARD_GOLDEN "/zero/z2_w3 run/checkpoint-2 && cd " \
+	"run/checkpoint-2 && rm -r *_universal && cp -r global_step2 global_step10 && touch "   \
 	"rng_state_0.pth"
-#define RANKS                                                                                        \
-	"rm -r run && mkdir -p run/global_step_2 && cp -r " UNSHARD_GOLDEN "/ranks/fsdp2 "              \
-	"run/global_step_2/actor && echo '{\"world_size\": 2}' > "                                      \
-	"run/global_step_2/actor/fsdp_config.json && echo 2 > "                                          \
+#define RANKS                                                                              \
+	"rm -r run && mkdir -p run/global_step_2 && cp -r " UNSHARD_GOLDEN "/ranks/fsdp2 " \
+	"run/global_step_2/actor && echo '{\"world_size\": 2}' > "                         \
+	"run/global_step_2/actor/fsdp_config.json && echo 2 > "                            \
 	"run/latest_checkpointed_iteration.txt"
 
 static const struct {
@@ -365,25 +367,25 @@ static const struct {
 	bool open;
 	int error;
 } faults[] = {
-	{ "its own", "mv lost run/checkpoint-2/trainer_state.json", "checkpoint-2/trainer_state.json",
-	  STATE, false, EIO },
-	{ "its own", "mv lost run/checkpoint-2/trainer_state.json", "checkpoint-2/trainer_state.json",
-	  STATE, false, ESTALE },
-	{ "its own", "mv lost run/checkpoint-2/trainer_state.json", "checkpoint-2/trainer_state.json",
-	  STATE, true, EMFILE },
+	{ "its own", "mv lost run/checkpoint-2/trainer_state.json", "checkpoint-2/trainer_state.json", STATE, false,
+	  EIO },
+	{ "its own", "mv lost run/checkpoint-2/trainer_state.json", "checkpoint-2/trainer_state.json", STATE, false,
+	  ESTALE },
+	{ "its own", "mv lost run/checkpoint-2/trainer_state.json", "checkpoint-2/trainer_state.json", STATE, true,
+	  EMFILE },
 	{ "its own", "mv lost run/checkpoint-2/trainer_state.json", "checkpoint-2/trainer_state.json",
 	  "dcp/checkpoint-2/trainer_state.json", true, EACCES },
 	{ "a later one's", LATER(""), "checkpoint-4/trainer_state.json", STATE, false, EIO },
 	{ "a later one's", LATER(""), "checkpoint-4/trainer_state.json", STATE, true, EACCES },
 	{ "the run's", "mv lost run/trainer_state.json", "trainer_state.json", STATE, false, EIO },
-	{ "arguments", "echo '{\"logging_steps\": 3}' > run/checkpoint-2/training_args.json",
-	  "training_args.json", STATE, false, EIO },
-	{ "arguments", "echo '{\"logging_steps\": 3}' > run/training_args.json", "training_args.json",
-	  STATE, true, ENFILE },
+	{ "arguments", "echo '{\"logging_steps\": 3}' > run/checkpoint-2/training_args.json", "training_args.json",
+	  STATE, false, EIO },
+	{ "arguments", "echo '{\"logging_steps\": 3}' > run/training_args.json", "training_args.json", STATE, true,
+	  ENFILE },
 	{ "arguments, pickled", "cp run/checkpoint-2/scheduler.pt run/checkpoint-2/training_args.bin",
 	  "training_args.bin", STATE, false, EIO },
-	{ "arguments, pickled", "cp run/checkpoint-2/scheduler.pt run/training_args.bin",
-	  "training_args.bin", STATE, true, EACCES },
+	{ "arguments, pickled", "cp run/checkpoint-2/scheduler.pt run/training_args.bin", "training_args.bin", STATE,
+	  true, EACCES },
 	{ "the scheduler", "true", "scheduler.pt", STATE, false, EIO },
 	{ "the scheduler", "true", "scheduler.pt", STATE, true, ENOMEM },
 	{ "the optimizer", "true", "optimizer_0/__0_0.distcp", STATE, false, EIO },
@@ -392,14 +394,11 @@ static const struct {
 	{ "the config", "true", "config.json", "weights/checkpoint-2/config.json", true, EACCES },
 	{ "the config of its own", "mv run/config.json run/checkpoint-2", "checkpoint-2/config.json",
 	  "weights/checkpoint-2/config.json", false, EIO },
-	{ "which tag it is", ZERO, "checkpoint-2/latest", "universal/checkpoint-2/latest_universal",
-	  false, EIO },
-	{ "which tag it is", ZERO, "checkpoint-2/latest", "weights/checkpoint-2/model.safetensors", true,
+	{ "which tag it is", ZERO, "checkpoint-2/latest", "universal/checkpoint-2/latest_universal", false, EIO },
+	{ "which tag it is", ZERO, "checkpoint-2/latest", "weights/checkpoint-2/model.safetensors", true, EMFILE },
+	{ "whether that is a tag", ZERO, "checkpoint-2/global_step2", "weights/checkpoint-2/model.safetensors", true,
 	  EMFILE },
-	{ "whether that is a tag", ZERO, "checkpoint-2/global_step2",
-	  "weights/checkpoint-2/model.safetensors", true, EMFILE },
-	{ "the ranks' number", RANKS, "fsdp_config.json", "weights/global_step_2/actor/model.safetensors",
-	  false, EIO },
+	{ "the ranks' number", RANKS, "fsdp_config.json", "weights/global_step_2/actor/model.safetensors", false, EIO },
 	{ "whether the save has ended", RANKS, "latest_checkpointed_iteration.txt",
 	  "full/global_step_2/actor/optimizer.pt", false, EIO },
 	{ "the shards' directory", "true", "checkpoint-2/pytorch_model_fsdp_0",
@@ -408,8 +407,7 @@ static const struct {
 	  "weights/checkpoint-2/model.safetensors", false, EIO },
 };
 
-static void expect_text(struct fixture *f, unshard *u, const char *name, const char *path,
-			const char *wanted)
+static void expect_text(struct fixture *f, unshard *u, const char *name, const char *path, const char *wanted)
 {
 	char *text = text_of(u, path, &f->err);
 
@@ -438,8 +436,7 @@ static void a_failing_read_is_forgotten(void **state)
 		shell(f.dir, faults[i].change);
 		u = open_session(&f);
 		wanted = text_of(u, path, &f.err);
-		snprintf(told, sizeof(told), "%.*s/.unshard/problems.txt",
-			 (int)(strrchr(path, '/') - path), path);
+		snprintf(told, sizeof(told), "%.*s/.unshard/problems.txt", (int)(strrchr(path, '/') - path), path);
 		problems = text_of(u, told, &f.err);
 		assert_int_equal(unshard_stat(u, path, &whole, NULL), 0);
 		unshard_close(u);

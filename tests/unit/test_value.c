@@ -9,10 +9,7 @@
 #include "wire/value.h"
 #include "wire/value_map.h"
 
-#define STR(text)                                                                                  \
-	{                                                                                          \
-		.kind = UNS_VALUE_STR, .bytes = text, .n = sizeof(text) - 1                        \
-	}
+#define STR(text)   { .kind = UNS_VALUE_STR, .bytes = text, .n = sizeof(text) - 1 }
 #define INT(number) { .kind = UNS_VALUE_INT, .i = number }
 
 static const struct uns_value a = STR("a"), b = STR("b"), nul = STR("a\0b"), empty = STR("");
@@ -128,15 +125,9 @@ static void test_dims(void **state)
 	const struct uns_value unit = { .kind = UNS_VALUE_TUPLE };
 	const struct uns_value *unit_arg[] = { &unit };
 	const struct uns_value unit_args = { .kind = UNS_VALUE_TUPLE, .item = unit_arg, .n = 1 };
-	const struct uns_value size = { .kind = UNS_VALUE_OBJECT,
-					.cls = "torch.Size",
-					.object.args = &args };
-	const struct uns_value scalar = { .kind = UNS_VALUE_OBJECT,
-					  .cls = "torch.Size",
-					  .object.args = &unit_args };
-	const struct uns_value other = { .kind = UNS_VALUE_OBJECT,
-					 .cls = "torch.Other",
-					 .object.args = &args };
+	const struct uns_value size = { .kind = UNS_VALUE_OBJECT, .cls = "torch.Size", .object.args = &args };
+	const struct uns_value scalar = { .kind = UNS_VALUE_OBJECT, .cls = "torch.Size", .object.args = &unit_args };
+	const struct uns_value other = { .kind = UNS_VALUE_OBJECT, .cls = "torch.Other", .object.args = &args };
 	uint64_t dims[2];
 	size_t n = 9;
 
@@ -176,8 +167,7 @@ static void test_fits(void **state)
 }
 
 /* Ones become twos; *ctx counts them. */
-static int two_for_one(void *ctx, const struct uns_value *v, const struct uns_value **out,
-		       struct uns_err *err)
+static int two_for_one(void *ctx, const struct uns_value *v, const struct uns_value **out, struct uns_err *err)
 {
 	(void)err;
 	if (v != &one)
@@ -192,8 +182,7 @@ static void test_map(void **state)
 	const struct uns_value *inner_items[] = { &two, &one }, *outer_items[] = { NULL, &half, &one };
 	const struct uns_value *plain_items[] = { &two, &half };
 	const struct uns_value inner = { .kind = UNS_VALUE_TUPLE, .item = inner_items, .n = 2 };
-	const struct uns_value object = { .kind = UNS_VALUE_OBJECT, .cls = "m.C",
-					  .object.args = &inner };
+	const struct uns_value object = { .kind = UNS_VALUE_OBJECT, .cls = "m.C", .object.args = &inner };
 	struct uns_value list = { .kind = UNS_VALUE_LIST, .item = outer_items, .n = 3 };
 	const struct uns_value plain = { .kind = UNS_VALUE_LIST, .item = plain_items, .n = 2 };
 	struct uns_pair mapped[] = { { &a, &list }, { &b, &object }, { &a, &plain } };
@@ -231,11 +220,9 @@ static void test_map(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_get),    cmocka_unit_test(test_get_number),
-		cmocka_unit_test(test_at),
-		cmocka_unit_test(test_field),  cmocka_unit_test(test_scalars),
-		cmocka_unit_test(test_is),     cmocka_unit_test(test_dims),
-		cmocka_unit_test(test_fits),   cmocka_unit_test(test_map),
+		cmocka_unit_test(test_get),   cmocka_unit_test(test_get_number), cmocka_unit_test(test_at),
+		cmocka_unit_test(test_field), cmocka_unit_test(test_scalars),    cmocka_unit_test(test_is),
+		cmocka_unit_test(test_dims),  cmocka_unit_test(test_fits),       cmocka_unit_test(test_map),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,16 +29,15 @@ struct bench {
 
 static void bench_init(struct bench *b)
 {
-	static const char *const names[] = { "run/__0_0.distcp", "run/config.json",
-					     "run/model.safetensors", "run/gone", "run/.metadata" };
+	static const char *const names[] = { "run/__0_0.distcp", "run/config.json", "run/model.safetensors", "run/gone",
+					     "run/.metadata" };
 	size_t i;
 
 	memset(b, 0, sizeof(*b));
 	for (i = 0; i < N_FILES; i++)
-		b->files[i] = (struct uns_file){ .path = names[i],
-						 .missing = i == GONE,
-						 .stat.kind = UNS_KIND_FILE,
-						 .stat.id.size = 64 };
+		b->files[i] = (struct uns_file){
+			.path = names[i], .missing = i == GONE, .stat.kind = UNS_KIND_FILE, .stat.id.size = 64
+		};
 	b->cat = (struct uns_catalog){ .path = "run",
 				       .summary.family = UNS_FAMILY_DCP,
 				       .files = b->files,
@@ -50,8 +49,8 @@ static void bench_init(struct bench *b)
 	b->in = (struct uns_view_input){ .catalog = &b->cat, .max_shard_size_bytes = 1000 };
 }
 
-static struct uns_tensor *add(struct bench *b, const char *name, enum uns_role role,
-			      enum uns_dtype dtype, uint32_t file)
+static struct uns_tensor *add(struct bench *b, const char *name, enum uns_role role, enum uns_dtype dtype,
+			      uint32_t file)
 {
 	static const struct uns_box two = { .n = 1, .len = { 2 } };
 	uint32_t i = (uint32_t)b->cat.n_tensors++;
@@ -66,11 +65,9 @@ static struct uns_tensor *add(struct bench *b, const char *name, enum uns_role r
 					     .first_piece = i,
 					     .n_pieces = 1,
 					     .alias_of = UNS_NONE };
-	b->pieces[i] = (struct uns_piece){ .kind = UNS_PIECE_BOX,
-					   .box = &two,
-					   .file = file,
-					   .rank = 0,
-					   .length_bytes = 2 * uns_dtype_size(dtype) };
+	b->pieces[i] = (struct uns_piece){
+		.kind = UNS_PIECE_BOX, .box = &two, .file = file, .rank = 0, .length_bytes = 2 * uns_dtype_size(dtype)
+	};
 	return &b->tensors[i];
 }
 
@@ -104,8 +101,7 @@ static const char *paths(const struct bench *b, char *buf, size_t size)
 
 	buf[0] = '\0';
 	for (i = 0; i < b->tree.n && at < size; i++)
-		at += (size_t)snprintf(buf + at, size - at, "%s%s", i ? " " : "",
-				       b->tree.v[i].path);
+		at += (size_t)snprintf(buf + at, size - at, "%s%s", i ? " " : "", b->tree.v[i].path);
 	return buf;
 }
 
@@ -184,8 +180,7 @@ static void assembles(void **state)
 	assert_null(strstr(header(&b, "model.safetensors"), "head"));
 	assert_null(uns_vtree_find(&b.tree, "config.json")->origin);
 	assert_true(noted(&b, "borrowed from x"));
-	assert_true(
-		noted(&b, "does not fit these weights: num_hidden_layers is 3, but model has 1"));
+	assert_true(noted(&b, "does not fit these weights: num_hidden_layers is 3, but model has 1"));
 	uns_vtree_fini(&b.tree);
 }
 
@@ -195,10 +190,8 @@ static void casts(void **state)
 	static const struct {
 		const char *parameter, *header, *config;
 	} cases[] = {
-		{ "bf16", "\"w\":{\"dtype\":\"BF16\"",
-		  "{\"dtype\":\"bfloat16\",\"model_type\":\"videomae\"}" },
-		{ "fp16", "\"w\":{\"dtype\":\"F16\"",
-		  "{\"dtype\":\"float16\",\"model_type\":\"videomae\"}" },
+		{ "bf16", "\"w\":{\"dtype\":\"BF16\"", "{\"dtype\":\"bfloat16\",\"model_type\":\"videomae\"}" },
+		{ "fp16", "\"w\":{\"dtype\":\"F16\"", "{\"dtype\":\"float16\",\"model_type\":\"videomae\"}" },
 		{ "fp32", "\"w\":{\"dtype\":\"F32\"", config },
 	};
 	const struct uns_companion borrowed[] = { { "config.json", CONFIG, false } };
@@ -217,12 +210,10 @@ static void casts(void **state)
 		use_config(&b, uns_span_of(config, sizeof(config) - 1));
 		make(&b, &uns_view_weights, cases[i].parameter);
 		assert_non_null(strstr(header(&b, "model.safetensors"), cases[i].header));
-		assert_non_null(
-			strstr(header(&b, "model.safetensors"), "\"ids\":{\"dtype\":\"I64\""));
+		assert_non_null(strstr(header(&b, "model.safetensors"), "\"ids\":{\"dtype\":\"I64\""));
 		f = uns_vtree_find(&b.tree, "config.json");
 		assert_int_equal(f->layout.size_bytes, strlen(cases[i].config));
-		assert_memory_equal(f->layout.segment[0].literal, cases[i].config,
-				    strlen(cases[i].config));
+		assert_memory_equal(f->layout.segment[0].literal, cases[i].config, strlen(cases[i].config));
 		assert_non_null(strstr(f->origin, "dtype set to"));
 		assert_true(noted(&b, "models of type videomae under other tensor names"));
 		uns_vtree_fini(&b.tree);
@@ -274,8 +265,7 @@ static void passes_through(void **state)
 	uns_vtree_fini(&b.tree);
 
 	b.tree = (struct uns_vtree){ 0 };
-	b.companions[0] =
-		(struct uns_companion){ "model-00001-of-00001.safetensors", MODEL, false };
+	b.companions[0] = (struct uns_companion){ "model-00001-of-00001.safetensors", MODEL, false };
 	make(&b, &uns_view_weights, "");
 	assert_string_equal(paths(&b, buf, sizeof(buf)),
 			    "model-00001-of-00001.safetensors model.safetensors.index.json");
@@ -296,25 +286,19 @@ static void names_adapters(void **state)
 	} cases[] = {
 		{ "base_model.model.x.lora_A.default.weight", "base_model.model.x.lora_A.weight" },
 		{ "base_model.model.x.lora_A.weight", "base_model.model.x.lora_A.weight" },
-		{ "base_model.model.x.lora_embedding_A.default",
-		  "base_model.model.x.lora_embedding_A" },
-		{ "base_model.model.x.lora_A.other.weight",
-		  "base_model.model.x.lora_A.weight" },
-		{ "model.base_model.model.x.lora_A.default.weight",
-		  "base_model.model.x.lora_A.weight" },
+		{ "base_model.model.x.lora_embedding_A.default", "base_model.model.x.lora_embedding_A" },
+		{ "base_model.model.x.lora_A.other.weight", "base_model.model.x.lora_A.weight" },
+		{ "model.base_model.model.x.lora_A.default.weight", "base_model.model.x.lora_A.weight" },
 		{ "base_model.model.x.ia3_l.default", "base_model.model.x.ia3_l" },
 		{ "base_model.model.x.lora_magnitude_vector", "base_model.model.x.lora_magnitude_vector" },
 		{ "base_model.vera_A.default", "base_model.vera_A" },
-		{ "base_model.model.x.of_a_new_method.default.weight",
-		  "base_model.model.x.of_a_new_method.weight" },
+		{ "base_model.model.x.of_a_new_method.default.weight", "base_model.model.x.of_a_new_method.weight" },
 		{ "base_model.model.defaults.weight", "base_model.model.defaults.weight" },
 		{ "prompt_encoder.default.embedding.weight", "prompt_embeddings" },
 		{ "prompt_embeddings", "prompt_embeddings" },
-		{ "x.lora_magnitude_vector.default.weight",
-		  "base_model.model.x.lora_magnitude_vector" },
+		{ "x.lora_magnitude_vector.default.weight", "base_model.model.x.lora_magnitude_vector" },
 		{ "x.lora_B.default.weight", "base_model.model.x.lora_B.weight" },
-		{ "base_model.model.head.modules_to_save.default.weight",
-		  "base_model.model.head.weight" },
+		{ "base_model.model.head.modules_to_save.default.weight", "base_model.model.head.weight" },
 		{ "base_model.model.head.modules_to_save.default.default.weight",
 		  "base_model.model.head.default.weight" },
 	};
@@ -360,21 +344,34 @@ static void finds_adapters(void **state)
 		{ { "a.weight", "b.weight" }, "a.weight", UNS_ADAPTER_NONE, NULL },
 		{ { "x.lora_A.weight", "x.lora_B.weight" }, NULL, UNS_ADAPTER_ALONE, NULL },
 		{ { "x.lora_A.a.weight", "x.base_layer.weight" }, NULL, UNS_ADAPTER_NONE, NULL }, /* a model's own */
-		{ { "base_model.model.x.lora_A.weight" }, "base_model.model.x.lora_A.some.weight",
-		  UNS_ADAPTER_ALONE, "base_model.model.x.lora_A.some.weight" },
-		{ { "base_model.model.x.ia3_l" }, "base_model.model.x.ia3_l.default", UNS_ADAPTER_ALONE,
+		{ { "base_model.model.x.lora_A.weight" },
+		  "base_model.model.x.lora_A.some.weight",
+		  UNS_ADAPTER_ALONE,
+		  "base_model.model.x.lora_A.some.weight" },
+		{ { "base_model.model.x.ia3_l" },
+		  "base_model.model.x.ia3_l.default",
+		  UNS_ADAPTER_ALONE,
 		  "base_model.model.x.ia3_l.default" },
 		{ { "base_model.model.head.weight", "base_model.model.x.lora_A.weight" },
-		  "base_model.model.head.modules_to_save.default.weight", UNS_ADAPTER_ALONE,
+		  "base_model.model.head.modules_to_save.default.weight",
+		  UNS_ADAPTER_ALONE,
 		  "base_model.model.head.modules_to_save.default.weight" },
 		{ { "base_model.model.x.lora_A.some.weight", "base_model.model.x.base_layer.weight" },
-		  "base_model.model.x.lora_A.some.weight", UNS_ADAPTER_AND_BASE, NULL },
-		{ { "base_model.model.e.lora_embedding_A", "base_model.model.e.base_layer.weight" }, NULL,
-		  UNS_ADAPTER_ALONE, NULL },
-		{ { "base_model.model.x.new.default.weight" }, "base_model.model.x.new.default.weight",
-		  UNS_ADAPTER_ALONE, NULL },
+		  "base_model.model.x.lora_A.some.weight",
+		  UNS_ADAPTER_AND_BASE,
+		  NULL },
+		{ { "base_model.model.e.lora_embedding_A", "base_model.model.e.base_layer.weight" },
+		  NULL,
+		  UNS_ADAPTER_ALONE,
+		  NULL },
+		{ { "base_model.model.x.new.default.weight" },
+		  "base_model.model.x.new.default.weight",
+		  UNS_ADAPTER_ALONE,
+		  NULL },
 		{ { "prompt_encoder.default.embedding.weight", "base_model.e.weight", "word_embeddings.weight" },
-		  "prompt_encoder.default.embedding.weight", UNS_ADAPTER_AND_BASE, NULL },
+		  "prompt_encoder.default.embedding.weight",
+		  UNS_ADAPTER_AND_BASE,
+		  NULL },
 	};
 	struct uns_err err = { 0 };
 	struct bench b;
@@ -389,8 +386,7 @@ static void finds_adapters(void **state)
 			add(&b, cases[i].state, UNS_ROLE_EXP_AVG, UNS_F32, SHARD);
 		assert_int_equal(uns_adapter_find(&b.cat, &err), 0);
 		assert_int_equal(b.cat.summary.adapter, cases[i].want);
-		assert_string_equal(b.cat.tensors[0].name,
-				    cases[i].renamed ? cases[i].renamed : cases[i].weight[0]);
+		assert_string_equal(b.cat.tensors[0].name, cases[i].renamed ? cases[i].renamed : cases[i].weight[0]);
 	}
 }
 
@@ -404,17 +400,14 @@ static void makes_adapters(void **state)
 	(void)state;
 	bench_init(&b);
 	add(&b, "base_model.model.q.lora_A.default.weight", UNS_ROLE_WEIGHT, UNS_F32, SHARD);
-	add(&b, "base_model.model.head.modules_to_save.default.weight", UNS_ROLE_WEIGHT, UNS_F32,
-	    SHARD);
+	add(&b, "base_model.model.head.modules_to_save.default.weight", UNS_ROLE_WEIGHT, UNS_F32, SHARD);
 	add(&b, "base_model.model.head.original_module.weight", UNS_ROLE_WEIGHT, UNS_F32, SHARD);
 	b.in.max_shard_size_bytes = 1; /* PEFT reads one file only */
 	assert_int_equal(uns_adapter_find(&b.cat, &err), 0);
 	make(&b, &uns_view_weights, "");
 	assert_string_equal(paths(&b, buf, sizeof(buf)), "adapter_model.safetensors");
-	assert_non_null(strstr(header(&b, "adapter_model.safetensors"),
-			       "\"base_model.model.q.lora_A.weight\""));
-	assert_non_null(strstr(header(&b, "adapter_model.safetensors"),
-			       "\"base_model.model.head.weight\""));
+	assert_non_null(strstr(header(&b, "adapter_model.safetensors"), "\"base_model.model.q.lora_A.weight\""));
+	assert_non_null(strstr(header(&b, "adapter_model.safetensors"), "\"base_model.model.head.weight\""));
 	assert_null(strstr(header(&b, "adapter_model.safetensors"), "original_module"));
 	assert_true(noted(&b, "adapter_config.json was not found"));
 	uns_vtree_fini(&b.tree);
@@ -423,8 +416,7 @@ static void makes_adapters(void **state)
 	b.in.borrowed = borrowed;
 	b.in.n_borrowed = 1;
 	make(&b, &uns_view_weights, "");
-	assert_string_equal(paths(&b, buf, sizeof(buf)),
-			    "adapter_config.json adapter_model.safetensors");
+	assert_string_equal(paths(&b, buf, sizeof(buf)), "adapter_config.json adapter_model.safetensors");
 	assert_false(noted(&b, "adapter_config.json"));
 	uns_vtree_fini(&b.tree);
 
@@ -457,8 +449,10 @@ static void refuses_weights(void **state)
 
 	err = (struct uns_err){ 0 };
 	b.cat.n_findings = 1;
-	b.finding = (struct uns_finding){ .id = UNS_FOUND_FILE_UNREADABLE, .scope = UNS_SCOPE_WEIGHTS,
-					  .code = -EBADMSG, .file = "rank 1",
+	b.finding = (struct uns_finding){ .id = UNS_FOUND_FILE_UNREADABLE,
+					  .scope = UNS_SCOPE_WEIGHTS,
+					  .code = -EBADMSG,
+					  .file = "rank 1",
 					  .arg = { { "cause", uns_str("torn") } } };
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_DTYPE_NONE, &err), -EBADMSG);
 	assert_string_equal(err.text, "rank 1: torn");
@@ -501,8 +495,7 @@ static void serves_dcp(void **state)
 	add_companion(&b, "opt_0/__0_0.distcp", SHARD, true);
 	add_companion(&b, "trainer_state.json", CONFIG, false);
 	make(&b, &uns_view_dcp, "");
-	assert_string_equal(paths(&b, buf, sizeof(buf)),
-			    "opt_0/.metadata opt_0/__0_0.distcp trainer_state.json");
+	assert_string_equal(paths(&b, buf, sizeof(buf)), "opt_0/.metadata opt_0/__0_0.distcp trainer_state.json");
 	uns_vtree_fini(&b.tree);
 
 	/* What is known of a training replaces the file where a Trainer is to read it only. */
@@ -516,7 +509,8 @@ static void serves_dcp(void **state)
 	err = (struct uns_err){ 0 };
 	b.cat.n_findings = 1;
 	b.finding = (struct uns_finding){ .id = UNS_FOUND_MEGATRON_OPTIMIZER,
-					  .scope = UNS_SCOPE_OPTIMIZER, .code = -ENOTSUP };
+					  .scope = UNS_SCOPE_OPTIMIZER,
+					  .code = -ENOTSUP };
 	assert_int_equal(uns_view_dcp.supports(&b.cat, 0, &err), 0);
 
 	add(&b, "w", UNS_ROLE_EXP_AVG, UNS_F32, GONE); /* here the whole must be there */
@@ -527,12 +521,10 @@ static void serves_dcp(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(parses),         cmocka_unit_test(assembles),
-		cmocka_unit_test(casts),          cmocka_unit_test(takes_masters),
-		cmocka_unit_test(passes_through), cmocka_unit_test(names_adapters),
-		cmocka_unit_test(names_bases), cmocka_unit_test(finds_adapters),
-		cmocka_unit_test(makes_adapters), cmocka_unit_test(refuses_weights),
-		cmocka_unit_test(serves_dcp),
+		cmocka_unit_test(parses),          cmocka_unit_test(assembles),      cmocka_unit_test(casts),
+		cmocka_unit_test(takes_masters),   cmocka_unit_test(passes_through), cmocka_unit_test(names_adapters),
+		cmocka_unit_test(names_bases),     cmocka_unit_test(finds_adapters), cmocka_unit_test(makes_adapters),
+		cmocka_unit_test(refuses_weights), cmocka_unit_test(serves_dcp),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,8 +59,7 @@ struct fixture {
 
 static int setup(void **state)
 {
-	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
-						 .delay_read_us = 1,
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .delay_read_us = 1,
 						 .no_settling = true };
 	static struct fixture f;
 

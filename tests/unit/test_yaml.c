@@ -26,8 +26,7 @@ static void values(void **state)
 	} cases[] = {
 		{ "a: 1", "{\"a\":1}" },
 		{ "a: -2.5e3\nb: .5", "{\"a\":-2500,\"b\":0.5}" },
-		{ "a: yes\nb: Off\nc: TRUE\nd: n",
-		  "{\"a\":true,\"b\":false,\"c\":true,\"d\":\"n\"}" },
+		{ "a: yes\nb: Off\nc: TRUE\nd: n", "{\"a\":true,\"b\":false,\"c\":true,\"d\":\"n\"}" },
 		{ "a: ~\nb:\nc: null", "{\"a\":null,\"b\":null,\"c\":null}" },
 		{ "a: 'no'\nb: \"1\"\nc: !!str 2", "{\"a\":\"no\",\"b\":\"1\",\"c\":\"2\"}" },
 		{ "a: 1_000\nb: 0x10\nc: 12:30\nd: 1.2.3\ne: nan\nf: inf\ng: 1e999",
@@ -74,8 +73,7 @@ static void refused(void **state)
 		{ "a: 1\n---\nb: 2", -ENOTSUP, "line 2: a second YAML document; expected one" },
 		{ "a: \"x\\0y\"", -EBADMSG, "line 1: a value holds a NUL" },
 		{ "a: [1", -EBADMSG, "line 2: YAML is damaged: did not find expected ',' or ']'" },
-		{ "a: 1\n b: 2", -EBADMSG,
-		  "line 2: YAML is damaged: mapping values are not allowed in this context" },
+		{ "a: 1\n b: 2", -EBADMSG, "line 2: YAML is damaged: mapping values are not allowed in this context" },
 		{ "a: \xff", -EBADMSG, "line 1: YAML is damaged: invalid leading UTF-8 octet" },
 	};
 	struct uns_err err;

@@ -10,7 +10,7 @@
 #include "zero_golden.h"
 #include "said.h"
 
-extern const struct uns_view uns_view_weights;
+extern const struct uns_view uns_view_weights, uns_view_world;
 extern const struct uns_format uns_format_zero, uns_format_universal, uns_format_hf;
 
 /* -- whole checkpoints -- */
@@ -65,8 +65,7 @@ static bool has_value(const struct uns_catalog *cat, const char *root, const cha
 	size_t i;
 
 	for (i = 0; i < cat->n_values; i++)
-		if (strcmp(cat->values[i].root, root) == 0 &&
-		    strcmp(cat->values[i].name, name) == 0)
+		if (strcmp(cat->values[i].root, root) == 0 && strcmp(cat->values[i].name, name) == 0)
 			return cat->values[i].value != NULL;
 	return false;
 }
@@ -74,9 +73,8 @@ static bool has_value(const struct uns_catalog *cat, const char *root, const cha
 static void keeps_what_else_was_saved(void **state)
 {
 	static const char *const cases[][2] = {
-		{ "client_state", "epoch" },       { "model_states", "lr_scheduler" },
-		{ "model_states", "param_shapes" }, { "model_states", "ds_config" },
-		{ "optim_states", "loss_scaler" },  { "optim_states", "ds_version" },
+		{ "client_state", "epoch" },     { "model_states", "lr_scheduler" }, { "model_states", "param_shapes" },
+		{ "model_states", "ds_config" }, { "optim_states", "loss_scaler" },  { "optim_states", "ds_version" },
 	};
 	struct fixture f;
 	size_t i;
@@ -103,8 +101,7 @@ static const struct {
 	{ "a plain engine's run", "true", "", 0, 0, 0 },
 	{ "an optimizer alone", "rm global_step2/*model_states.pt", "global_step2", 90, 0, 0 },
 	{ "model files alone", "rm global_step2/*optim_states.pt", "global_step2", 90, 0, 0 },
-	{ "a Trainer's", "mkdir checkpoint-2; mv global_step2 latest checkpoint-2", "checkpoint-2",
-	  95, 0, 0 },
+	{ "a Trainer's", "mkdir checkpoint-2; mv global_step2 latest checkpoint-2", "checkpoint-2", 95, 0, 0 },
 	{ "a Trainer's with gathered weights",
 	  "mkdir checkpoint-2; mv global_step2 latest checkpoint-2; touch "
 	  "checkpoint-2/model.safetensors",
@@ -112,10 +109,8 @@ static const struct {
 	{ "a Trainer's run", "mkdir checkpoint-2; mv global_step2 latest checkpoint-2", "", 0, 0, 0 },
 	{ "a Trainer's of another name", "touch trainer_state.json", "", 95, 0, 0 },
 	{ "Accelerate's", "mv global_step2 pytorch_model", "", 95, 0, 0 },
-	{ "Lightning's", "mkdir x.ckpt; mv global_step2 x.ckpt/checkpoint; mv latest x.ckpt",
-	  "x.ckpt", 95, 0, 0 },
-	{ "a model's directory", "touch model.safetensors; mv global_step2 other; rm latest", "", 0,
-	  0, 60 },
+	{ "Lightning's", "mkdir x.ckpt; mv global_step2 x.ckpt/checkpoint; mv latest x.ckpt", "x.ckpt", 95, 0, 0 },
+	{ "a model's directory", "touch model.safetensors; mv global_step2 other; rm latest", "", 0, 0, 60 },
 	{ "nothing", "rm -r global_step2", "", 0, 0, 0 },
 };
 
@@ -154,33 +149,30 @@ static const struct {
 	  "trainer_state.json scheduler.pt zero_to_fp32.py",
 	  "checkpoint-7", "Hugging Face Trainer, DeepSpeed ZeRO stage 2", true, 7,
 	  "global_step2/mp_rank_00_model_states.pt", "scheduler.pt", NULL },
-	{ "a Trainer's that is being saved", "mkdir checkpoint-7; mv global_step2 latest checkpoint-7",
-	  "checkpoint-7", "Hugging Face Trainer, DeepSpeed ZeRO stage 2", false, 7, "latest", NULL,
-	  NULL },
-	{ "Accelerate's", "mv global_step2 pytorch_model; printf pytorch_model > latest; touch "
-			  "random_states_0.pkl scheduler.bin",
+	{ "a Trainer's that is being saved", "mkdir checkpoint-7; mv global_step2 latest checkpoint-7", "checkpoint-7",
+	  "Hugging Face Trainer, DeepSpeed ZeRO stage 2", false, 7, "latest", NULL, NULL },
+	{ "Accelerate's",
+	  "mv global_step2 pytorch_model; printf pytorch_model > latest; touch "
+	  "random_states_0.pkl scheduler.bin",
 	  "", "Hugging Face Accelerate, DeepSpeed ZeRO stage 2", true, 2,
 	  "pytorch_model/bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt", "scheduler.bin", NULL },
-	{ "a plain engine's run", "true", "", "DeepSpeed ZeRO stage 2", true, 2, "latest", NULL,
-	  NULL },
-	{ "a tag of another name", "mv global_step2 best; printf 'best\\n' > latest", "best",
-	  "DeepSpeed ZeRO stage 2", true, 2, "mp_rank_00_model_states.pt", NULL, NULL },
-	{ "a tag that `latest` does not name yet", "mkdir global_step1; printf global_step1 > latest",
-	  "global_step2", "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL, NULL },
+	{ "a plain engine's run", "true", "", "DeepSpeed ZeRO stage 2", true, 2, "latest", NULL, NULL },
+	{ "a tag of another name", "mv global_step2 best; printf 'best\\n' > latest", "best", "DeepSpeed ZeRO stage 2",
+	  true, 2, "mp_rank_00_model_states.pt", NULL, NULL },
+	{ "a tag that `latest` does not name yet", "mkdir global_step1; printf global_step1 > latest", "global_step2",
+	  "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL, NULL },
 	{ "an older tag", "mkdir global_step10; printf global_step10 > latest", "global_step2",
 	  "DeepSpeed ZeRO stage 2", true, 2, NULL, NULL, NULL },
-	{ "a tag, and `latest` names what is not there", "printf global_step10 > latest",
-	  "global_step2", "DeepSpeed ZeRO stage 2", true, 2, NULL, NULL,
-	  "latest names global_step10, and no such tag exists" },
+	{ "a tag, and `latest` names what is not there", "printf global_step10 > latest", "global_step2",
+	  "DeepSpeed ZeRO stage 2", true, 2, NULL, NULL, "latest names global_step10, and no such tag exists" },
 	{ "several tags", "cp -r global_step2 global_step9", "", "DeepSpeed ZeRO stage 2", true, 2,
 	  "global_step2/mp_rank_00_model_states.pt", NULL, "holds 2 tags; this is global_step2" },
-	{ "`latest` names what is not there", "printf global_step3 > latest", "",
-	  "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL,
+	{ "`latest` names what is not there", "printf global_step3 > latest", "", "DeepSpeed ZeRO stage 2", false, 2,
+	  NULL, NULL,
 	  "latest names global_step3, and no such tag exists: DeepSpeed finds no checkpoint to "
 	  "resume from; copy that tag back from the training machine, or write global_step2 into "
 	  "the file" },
-	{ "`latest` climbs", "printf ../x > latest", "", "DeepSpeed ZeRO stage 2", false, 2, NULL,
-	  NULL, NULL },
+	{ "`latest` climbs", "printf ../x > latest", "", "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL, NULL },
 	{ "no `latest`", "rm latest", "", "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL, NULL },
 };
 
@@ -243,8 +235,7 @@ static const struct {
 	  "it: expected the optimizer's shards of 3 ranks, found 1",
 	  NULL },
 	{ "stage 2: no optimizer", "z2_w3", "rm " OPTIM "*", MODEL_ROLES,
-	  "2: no optimizer shards (zero_pp_rank_*_mp_rank_00_optim_states.pt) were found",
-	  NULL },
+	  "2: no optimizer shards (zero_pp_rank_*_mp_rank_00_optim_states.pt) were found", NULL },
 	{ "stage 2: a shard is cut", "z2_w3", "truncate -s 3000 " OPTIM "1_*", MODEL_ROLES,
 	  "2: " SHARD "1_mp_rank_00_optim_states.pt: ", NULL },
 	{ "stage 2: a shard of another world size", "z2_w3",
@@ -257,20 +248,18 @@ static const struct {
 	  "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt: it was renamed, or is another rank's; copy "
 	  "the right one back from the training machine",
 	  NULL },
-	{ "stage 2: another model's shards", "z2_w3", "cp -r $GOLDEN/other/* .",
-	  MODEL_ROLES,
+	{ "stage 2: another model's shards", "z2_w3", "cp -r $GOLDEN/other/* .", MODEL_ROLES,
 	  "2: group 0: param_shapes of mp_rank_00_model_states.pt add up to", NULL },
 	{ "stage 2: no model file", "z2_w3", "rm global_step2/mp_rank*", 0,
-	  "3: no model file was found (mp_rank_00_model_states.pt, or one for each rank)",
-	  NULL },
+	  "3: no model file was found (mp_rank_00_model_states.pt, or one for each rank)", NULL },
 	{ "stage 2: the model file is cut", "z2_w3", "truncate -s 3000 global_step2/mp_rank*", 0,
 	  "3: mp_rank_00_model_states.pt: ", NULL },
 	{ "stage 3: a rank is missing", "z3_w2", "rm " OPTIM "1_*", 0,
 	  "3: " SHARD "1_mp_rank_00_optim_states.pt (data-parallel rank 1) is missing", NULL },
 	{ "stage 3: a shard is cut", "z3_w2", "truncate -s 3000 " OPTIM "0_*", 0,
 	  "3: " SHARD "0_mp_rank_00_optim_states.pt: ", NULL },
-	{ "stage 3: a model file is missing", "z3_w2",
-	  "rm global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt", STATE_ROLES,
+	{ "stage 3: a model file is missing", "z3_w2", "rm global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt",
+	  STATE_ROLES,
 	  "1: zero_pp_rank_1_mp_rank_00_model_states.pt (data-parallel rank 1) is missing: "
 	  "expected a model file of each of 2 ranks, which hold slices of the frozen parameters",
 	  NULL },
@@ -358,12 +347,14 @@ static void weights_view_tells_where_weights_are_from(void **state)
 	static const struct {
 		const char *golden, *parameter, *origin;
 	} cases[] = {
-		{ "z3_w2", "", "assembled from the checkpoint's tensors; 6 of them were saved "
+		{ "z3_w2", "",
+		  "assembled from the checkpoint's tensors; 6 of them were saved "
 		  "as the optimizer's fp32 copies only and are converted to the model's dtype" },
-		{ "z3_w2", "fp32", "assembled from the checkpoint's tensors, floating dtypes converted to "
-				   "float32; 6 of them are made from the optimizer's fp32 copies; "
-				   "widened, because the optimizer has no fp32 copy: "
-				   "frozen.weight" },
+		{ "z3_w2", "fp32",
+		  "assembled from the checkpoint's tensors, floating dtypes converted to "
+		  "float32; 6 of them are made from the optimizer's fp32 copies; "
+		  "widened, because the optimizer has no fp32 copy: "
+		  "frozen.weight" },
 		{ "z2_w3", "", "assembled from the checkpoint's tensors" },
 	};
 	size_t i;
@@ -384,9 +375,42 @@ static void weights_view_tells_where_weights_are_from(void **state)
 		    uns_view_weights.tree(&in, parameter, &tree, &err) < 0)
 			fail_msg("%s", err.text);
 		uns_vtree_seal(&tree);
-		assert_string_equal(uns_vtree_find(&tree, "model.safetensors")->origin,
-				    cases[i].origin);
+		assert_string_equal(uns_vtree_find(&tree, "model.safetensors")->origin, cases[i].origin);
 		uns_vtree_fini(&tree);
+		fixture_fini(&f);
+	}
+}
+
+/* Of every stage, and of files that record all or only some of what may be recorded: N optimizer's shards, each with
+ * bytes. */
+static void world_view_has_a_shard_of_each_rank(void **state)
+{
+	static const char *const golden[] = { "z1_bf16_optimizer_w2", "z2_w3", "z3_w2" };
+	size_t i, k, n;
+	uint64_t world;
+
+	(void)state;
+	for (i = 0; i < sizeof(golden) / sizeof(*golden); i++) {
+		struct uns_view_input in = { .max_shard_size_bytes = UINT64_MAX };
+		struct fixture f;
+
+		print_message("%s\n", golden[i]);
+		fixture_init(&f, golden[i]);
+		fixture_open(&f, &uns_format_zero, "global_step2");
+		in.catalog = f.cat;
+		for (world = 1; world < 4; world++) {
+			struct uns_vtree tree = { 0 };
+			struct uns_err err = { 0 };
+
+			if (uns_view_world.supports(f.cat, world, &err) < 0 ||
+			    uns_view_world.tree(&in, world, &tree, &err) < 0)
+				fail_msg("%s", err.text);
+			uns_vtree_seal(&tree);
+			for (k = n = 0; k < tree.n; k++)
+				n += strstr(tree.v[k].path, "_optim_states.pt") && tree.v[k].layout.size_bytes > 0;
+			assert_int_equal(n, world);
+			uns_vtree_fini(&tree);
+		}
 		fixture_fini(&f);
 	}
 }
@@ -432,8 +456,7 @@ static void uses_gathered_weights(void **state)
 		{ "of another model", "cp other.safetensors model.safetensors", false, true,
 		  "model.safetensors is not used: it does not hold frozen.weight in its "
 		  "full shape" },
-		{ "cut", "truncate -s 100 model.safetensors", false, true,
-		  "model.safetensors is not used" },
+		{ "cut", "truncate -s 100 model.safetensors", false, true, "model.safetensors is not used" },
 	};
 	size_t i;
 
@@ -478,6 +501,7 @@ int main(void)
 		cmocka_unit_test(damage),
 		cmocka_unit_test(names_what_a_missing_rank_held),
 		cmocka_unit_test(weights_view_tells_where_weights_are_from),
+		cmocka_unit_test(world_view_has_a_shard_of_each_rank),
 		cmocka_unit_test(uses_gathered_weights),
 	};
 

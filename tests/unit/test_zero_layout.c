@@ -43,12 +43,10 @@ static void lays_out_parameters(void **state)
 		struct uns_zero_stretch stretch = { 0 };
 		char text[256] = "";
 
-		for (; uns_zero_stretch_next(&run_cases[i].layout, run_cases[i].at, run_cases[i].elems,
-					 &stretch);
+		for (; uns_zero_stretch_next(&run_cases[i].layout, run_cases[i].at, run_cases[i].elems, &stretch);
 		     stretch.rank++)
-			snprintf(text + strlen(text), sizeof(text) - strlen(text),
-				 "%s%llu:%llu+%llu@%llu", *text ? " " : "",
-				 (unsigned long long)stretch.rank, (unsigned long long)stretch.first,
+			snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%llu:%llu+%llu@%llu",
+				 *text ? " " : "", (unsigned long long)stretch.rank, (unsigned long long)stretch.first,
 				 (unsigned long long)stretch.count, (unsigned long long)stretch.local);
 		print_message("%s\n", run_cases[i].name);
 		assert_string_equal(text, run_cases[i].runs);
@@ -96,8 +94,7 @@ static const struct {
 
 static void add_number(char *text, size_t size, uint64_t n)
 {
-	snprintf(text + strlen(text), size - strlen(text), "%s%llu", *text ? " " : "",
-		 (unsigned long long)n);
+	snprintf(text + strlen(text), size - strlen(text), "%s%llu", *text ? " " : "", (unsigned long long)n);
 }
 
 static void pads_groups(void **state)
@@ -113,8 +110,7 @@ static void pads_groups(void **state)
 		assert_int_equal(layout.part_elems, group_cases[i].part);
 		for (rank = 0; rank < world; rank++) {
 			add_number(held, sizeof(held), uns_zero_held(&layout, end, rank));
-			add_number(paddings, sizeof(paddings),
-				   uns_zero_padding(&layout, end, rank, false));
+			add_number(paddings, sizeof(paddings), uns_zero_padding(&layout, end, rank, false));
 			add_number(last, sizeof(last), uns_zero_padding(&layout, end, rank, true));
 		}
 		assert_string_equal(held, group_cases[i].held);
@@ -151,11 +147,9 @@ static void deals_parameters(void **state)
 
 /* -- settings -- */
 
-static const struct uns_value *config_with(struct uns_arena *arena, const char *name,
-					   const struct uns_value *v)
+static const struct uns_value *config_with(struct uns_arena *arena, const char *name, const struct uns_value *v)
 {
-	struct uns_value *zero = uns_value_new_dict(arena, 1),
-			 *config = uns_value_new_dict(arena, 1);
+	struct uns_value *zero = uns_value_new_dict(arena, 1), *config = uns_value_new_dict(arena, 1);
 
 	assert_true(uns_value_put_str(arena, zero, name, v));
 	assert_true(uns_value_put_str(arena, config, "zero_optimization", zero));
@@ -180,24 +174,22 @@ static void reads_settings(void **state)
 
 	(void)state;
 	for (i = 0; i < N_OF(cases); i++)
-		assert_int_equal(
-			uns_zero_sub_group_size(config_with(&arena, "sub_group_size", cases[i].v)),
-			cases[i].size);
+		assert_int_equal(uns_zero_sub_group_size(config_with(&arena, "sub_group_size", cases[i].v)),
+				 cases[i].size);
 	assert_int_equal(uns_zero_sub_group_size(NULL), 1000000000);
 	assert_true(uns_zero_is_round_robin(
 		config_with(&arena, "round_robin_gradients", uns_value_new_bool(&arena, true))));
 	assert_false(uns_zero_is_round_robin(
 		config_with(&arena, "round_robin_gradients", uns_value_new_bool(&arena, false))));
-	assert_false(uns_zero_is_round_robin(
-		config_with(&arena, "round_robin_gradients", uns_value_new_int(&arena, 1))));
+	assert_false(
+		uns_zero_is_round_robin(config_with(&arena, "round_robin_gradients", uns_value_new_int(&arena, 1))));
 	assert_false(uns_zero_is_round_robin(NULL));
 }
 
 static void reads_alignment(void **state)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_value *all = uns_value_new_list(&arena, 1),
-			 *of_group = uns_value_new_list(&arena, 2);
+	struct uns_value *all = uns_value_new_list(&arena, 1), *of_group = uns_value_new_list(&arena, 2);
 	uint64_t n = 9;
 
 	(void)state;

@@ -59,9 +59,8 @@ static void names_other_ranks(void **state)
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 
 	(void)state;
-	assert_string_equal(
-		uns_zero_name_of_rank(&arena, "a/bf16_zero_pp_rank_9_mp_rank_01_optim_states.pt", 10),
-		"a/bf16_zero_pp_rank_10_mp_rank_01_optim_states.pt");
+	assert_string_equal(uns_zero_name_of_rank(&arena, "a/bf16_zero_pp_rank_9_mp_rank_01_optim_states.pt", 10),
+			    "a/bf16_zero_pp_rank_10_mp_rank_01_optim_states.pt");
 	assert_null(uns_zero_name_of_rank(&arena, "mp_rank_00_model_states.pt", 1));
 }
 
@@ -70,8 +69,7 @@ static void makes_names(void **state)
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 
 	(void)state;
-	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, -1, 0),
-			    "mp_rank_00_model_states.pt");
+	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, -1, 0), "mp_rank_00_model_states.pt");
 	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, 3, 0),
 			    "zero_pp_rank_3_mp_rank_00_model_states.pt");
 	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_OPTIM, 12, 1),

@@ -95,8 +95,7 @@ static void put_local(struct archive *a, unsigned k, const char *name, size_t ex
 
 enum { WIDE_SIZES = 1, WIDE_OFFSET = 2 };
 
-static void put_entry(struct archive *a, unsigned k, const char *name, uint64_t size, uint32_t crc,
-		      unsigned wide)
+static void put_entry(struct archive *a, unsigned k, const char *name, uint64_t size, uint32_t crc, unsigned wide)
 {
 	uint64_t offset = offset_of(a, a->local[k]);
 
@@ -188,8 +187,7 @@ static void build(struct archive *a, unsigned wide, bool with64, uint16_t commen
 	}
 	dir = a->len;
 	for (k = 0; k < N_RECORDS; k++)
-		put_entry(a, k, records[k].name, strlen(records[k].data), crc_of(records[k].data),
-			  wide);
+		put_entry(a, k, records[k].name, strlen(records[k].data), crc_of(records[k].data), wide);
 	put_end(a, N_RECORDS, dir, with64, comment);
 }
 
@@ -253,8 +251,7 @@ static void test_small_archive_takes_one_read(void **state)
 	r = reader_of(&a);
 	assert_int_equal(uns_zip_open(&r, &arena, &zip, &err), 0);
 	assert_int_equal(a.reads, 1);
-	assert_int_equal(uns_zip_read(&r, uns_zip_find(&zip, "data.pkl"), 100, &arena, &got, &err),
-			 0);
+	assert_int_equal(uns_zip_read(&r, uns_zip_find(&zip, "data.pkl"), 100, &arena, &got, &err), 0);
 	assert_int_equal(a.reads, 2);
 }
 
@@ -353,54 +350,57 @@ static const struct {
 	{ "offsets differ", { { END, 0, 16, 4, 1 } }, -EBADMSG, "contradict" },
 	{ "one record too few",
 	  { { END, 0, 10, 2, 2 }, { END64, 0, 24, 8, 2 }, { END64, 0, 32, 8, 2 } },
-	  -EBADMSG, "belong to no record" },
+	  -EBADMSG,
+	  "belong to no record" },
 	{ "one record too many",
 	  { { END, 0, 10, 2, 4 }, { END64, 0, 24, 8, 4 }, { END64, 0, 32, 8, 4 } },
-	  -EBADMSG, "4 records do not fit into 183 bytes" },
+	  -EBADMSG,
+	  "4 records do not fit into 183 bytes" },
 	{ "2^63 records",
 	  { { END, 0, 10, 2, 0xffff }, { END64, 0, 24, 8, U63 }, { END64, 0, 32, 8, U63 } },
-	  -EBADMSG, "records do not fit" },
+	  -EBADMSG,
+	  "records do not fit" },
 	{ "directory of 2^63 bytes",
 	  { { END, 0, 12, 4, 0xffffffff }, { END64, 0, 40, 8, U63 } },
-	  -EBADMSG, "must end at byte" },
+	  -EBADMSG,
+	  "must end at byte" },
 	{ "directory at 2^64 - 1",
 	  { { END, 0, 16, 4, 0xffffffff }, { END64, 0, 48, 8, UINT64_MAX } },
-	  -EBADMSG, "must end at byte" },
-	{ "zip64 end record elsewhere", { { LOCATOR, 0, 8, 8, 0 } }, -EBADMSG,
-	  "no zip64 end record at byte 0" },
-	{ "zip64 end record past the end", { { LOCATOR, 0, 8, 8, U63 } }, -EBADMSG,
-	  "past the end" },
+	  -EBADMSG,
+	  "must end at byte" },
+	{ "zip64 end record elsewhere", { { LOCATOR, 0, 8, 8, 0 } }, -EBADMSG, "no zip64 end record at byte 0" },
+	{ "zip64 end record past the end", { { LOCATOR, 0, 8, 8, U63 } }, -EBADMSG, "past the end" },
 	{ "zip64 end record too short", { { END64, 0, 4, 8, 43 } }, -EBADMSG, "no zip64 end" },
 	{ "no zip64 end record",
 	  { { LOCATOR, 0, 0, 4, 0 }, { END, 0, 16, 4, 0xffffffff } },
-	  -EBADMSG, "zip64 end record is missing" },
+	  -EBADMSG,
+	  "zip64 end record is missing" },
 	{ "several disks", { { END64, 0, 16, 4, 1 } }, -ENOTSUP, "several disks" },
 	{ "entry without signature", { { ENTRY, 1, 0, 4, 0 } }, -EBADMSG, "directory is damaged" },
-	{ "name past the directory", { { ENTRY, 2, 28, 2, 0xffff } }, -EBADMSG,
-	  "directory is damaged" },
+	{ "name past the directory", { { ENTRY, 2, 28, 2, 0xffff } }, -EBADMSG, "directory is damaged" },
 	{ "no name", { { ENTRY, 2, 28, 2, 0 } }, -EBADMSG, "without a valid name" },
 	{ "NUL in a name", { { ENTRY, 0, 50, 1, 0 } }, -EBADMSG, "without a valid name" },
 	{ "encrypted", { { ENTRY, 0, 8, 2, 1 } }, -ENOTSUP, "archive/data.pkl is encrypted" },
-	{ "stored sizes differ", { { ENTRY, 1, 24, 4, 17 } }, -EBADMSG,
-	  "archive/data/0 has sizes 16 and 17" },
+	{ "stored sizes differ", { { ENTRY, 1, 24, 4, 17 } }, -EBADMSG, "archive/data/0 has sizes 16 and 17" },
 	{ "data into the directory",
 	  { { ENTRY, 2, 20, 4, 100 }, { ENTRY, 2, 24, 4, 100 } },
-	  -EBADMSG, "archive/version, 100 bytes at" },
-	{ "offset past the end", { { ENTRY, 2, 42, 4, 0x7fffffff } }, -EBADMSG,
-	  "runs into the directory" },
+	  -EBADMSG,
+	  "archive/version, 100 bytes at" },
+	{ "offset past the end", { { ENTRY, 2, 42, 4, 0x7fffffff } }, -EBADMSG, "runs into the directory" },
 	{ "data over the next record",
 	  { { ENTRY, 0, 20, 4, 60 }, { ENTRY, 0, 24, 4, 60 } },
-	  -EBADMSG, "archive/data.pkl and archive/data/0 overlap" },
+	  -EBADMSG,
+	  "archive/data.pkl and archive/data/0 overlap" },
 	{ "two records at one place", { { ENTRY, 1, 42, 4, 0 } }, -EBADMSG, "overlap" },
 	{ "wide size without zip64 data",
 	  { { ENTRY, 1, 20, 4, 0xffffffff }, { ENTRY, 1, 24, 4, 0xffffffff } },
-	  -EBADMSG, "archive/data/0 lacks its zip64 sizes" },
+	  -EBADMSG,
+	  "archive/data/0 lacks its zip64 sizes" },
 };
 
 static uint8_t *record_of(struct archive *a, const struct lie *lie)
 {
-	const size_t at[] = { a->local[lie->index], a->entry[lie->index], a->end64, a->locator,
-			      a->end };
+	const size_t at[] = { a->local[lie->index], a->entry[lie->index], a->end64, a->locator, a->end };
 
 	return a->p + at[lie->record] + lie->field;
 }
@@ -420,8 +420,7 @@ static void test_lies(void **state)
 
 		build(&a, 0, true, 0);
 		for (k = 0; k < 4 && lies[i].lie[k].width; k++)
-			set(record_of(&a, &lies[i].lie[k]), lies[i].lie[k].width,
-			    lies[i].lie[k].value);
+			set(record_of(&a, &lies[i].lie[k]), lies[i].lie[k].width, lies[i].lie[k].value);
 		r = reader_of(&a);
 		rc = uns_zip_open(&r, &arena, &zip, &err);
 		if (rc != lies[i].code || !strstr(err.text, lies[i].words))

@@ -48,10 +48,10 @@ static void a_header_says_what_its_frame_takes(void **state)
 		size_t len;
 		uint64_t window;
 	} cases[] = {
-		{ 10, false, 5000, 1024 },      { 20, false, 10, MIB },
-		{ 27, false, 10, 128 * MIB },   { 27, true, 200, 200 }, /* one segment: its own size */
-		{ 27, true, 0, 0 },             { 27, true, 300, 300 },
-		{ 27, true, 70000, 70000 },     { 10, true, 70000, 1024 },
+		{ 10, false, 5000, 1024 },    { 20, false, 10, MIB },
+		{ 27, false, 10, 128 * MIB }, { 27, true, 200, 200 }, /* one segment: its own size */
+		{ 27, true, 0, 0 },           { 27, true, 300, 300 },
+		{ 27, true, 70000, 70000 },   { 10, true, 70000, 1024 },
 	};
 	char *bytes = calloc(1, 70000);
 	size_t i, cut;
@@ -89,13 +89,21 @@ struct made {
 
 static void start(struct made *m, const struct uns_text *frames, size_t len, uint64_t window_bytes)
 {
-	const struct uns_engine_options options = { .n_threads = 2, .cache_bytes = 64 * MIB,
+	const struct uns_engine_options options = { .n_threads = 2,
+						    .cache_bytes = 64 * MIB,
 						    .window_bytes = window_bytes };
-	struct uns_tensor t = { .name = "w", .key = "model.w", .root = "", .dtype = UNS_U8,
-				.shape = { 1, { len } }, .group = -1, .position = -1,
+	struct uns_tensor t = { .name = "w",
+				.key = "model.w",
+				.root = "",
+				.dtype = UNS_U8,
+				.shape = { 1, { len } },
+				.group = -1,
+				.position = -1,
 				.alias_of = UNS_NONE };
-	struct uns_piece p = { .box = &(struct uns_box){ .n = 1, .len = { len } }, .rank = -1,
-			       .codec = UNS_CODEC_ZSTD, .length_bytes = frames->len };
+	struct uns_piece p = { .box = &(struct uns_box){ .n = 1, .len = { len } },
+			       .rank = -1,
+			       .codec = UNS_CODEC_ZSTD,
+			       .length_bytes = frames->len };
 	struct uns_layout_builder b = { .arena = &m->arena };
 	uint32_t id;
 	FILE *f;
@@ -198,8 +206,9 @@ static void each_frame_is_asked(void **state)
 		assert_true(frames.len < (1 << 20) - 8);
 		/* A skippable frame moves the next header to the end of the first buffer. */
 		uint32_t fill = (uint32_t)((1 << 20) - 8 - split - frames.len);
-		uint8_t skip[8] = { 0x50, 0x2a, 0x4d, 0x18, (uint8_t)fill, (uint8_t)(fill >> 8),
-				    (uint8_t)(fill >> 16) };
+		uint8_t skip[8] = {
+			0x50, 0x2a, 0x4d, 0x18, (uint8_t)fill, (uint8_t)(fill >> 8), (uint8_t)(fill >> 16)
+		};
 
 		uns_text_add(&frames, skip, 8);
 		while (fill--)

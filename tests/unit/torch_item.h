@@ -74,8 +74,8 @@ static inline void item_pickle(struct uns_text *t, const struct item_spec *s)
 }
 
 /* One stored record, data aligned to 64 bytes; its directory entry goes to `dir`. */
-static inline void item_record(struct uns_text *t, struct uns_text *dir, const char *name,
-			       const void *bytes, size_t len)
+static inline void item_record(struct uns_text *t, struct uns_text *dir, const char *name, const void *bytes,
+			       size_t len)
 {
 	size_t at = t->len, pad = (64 - (at + 34 + strlen(name)) % 64) % 64;
 	uint32_t crc = (uint32_t)crc32_z(0, bytes, len);

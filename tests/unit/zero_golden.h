@@ -29,21 +29,18 @@ static inline void fixture_init(struct fixture *f, const char *golden)
 
 	*f = (struct fixture){ .dir = "/tmp/uns_zero_XXXXXX" };
 	assert_non_null(mkdtemp(f->dir));
-	snprintf(command, sizeof(command), "cp -r %s/zero/%s/. . && chmod -R u+w .", UNSHARD_GOLDEN,
-		 golden);
+	snprintf(command, sizeof(command), "cp -r %s/zero/%s/. . && chmod -R u+w .", UNSHARD_GOLDEN, golden);
 	shell(f->dir, command);
 	assert_int_equal(uns_root_open(f->dir, NULL, &f->root, NULL), 0);
 }
 
-static inline struct uns_directory fixture_dir(struct fixture *f, const char *path,
-					       struct uns_listing *list)
+static inline struct uns_directory fixture_dir(struct fixture *f, const char *path, struct uns_listing *list)
 {
 	assert_int_equal(uns_root_list(f->root, path, &f->arena, list, NULL), 0);
 	return (struct uns_directory){ .root = f->root, .path = path, .list = list };
 }
 
-static inline void fixture_open(struct fixture *f, const struct uns_format *format,
-				const char *path)
+static inline void fixture_open(struct fixture *f, const struct uns_format *format, const char *path)
 {
 	const struct uns_engine_options options = { 0 };
 	struct uns_listing list = { 0 };
@@ -51,8 +48,7 @@ static inline void fixture_open(struct fixture *f, const struct uns_format *form
 	struct uns_err err = { 0 };
 
 	assert_int_equal(uns_catalog_new(*path ? path : "RUN", &f->cat, NULL), 0);
-	if (format->open(&dir, NULL, f->cat, &err) < 0 ||
-	    uns_engine_new(&options, &f->engine, &err) < 0 ||
+	if (format->open(&dir, NULL, f->cat, &err) < 0 || uns_engine_new(&options, &f->engine, &err) < 0 ||
 	    uns_backing_new(f->engine, f->cat, &f->backing, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_string_equal(f->cat->summary.format, format->name);
@@ -82,8 +78,7 @@ static inline uint8_t *read_tensor(struct fixture *f, const struct uns_tensor *t
 	bytes = calloc(1, *size + 1);
 	assert_non_null(bytes);
 	uns_layout_tensor(&b, t, 0, uns_shape_elems(&t->shape), t->dtype);
-	if (uns_cover_check(f->cat, t, &err) < 0 ||
-	    uns_layout_build(&b, f->cat, &layout, &err) < 0 ||
+	if (uns_cover_check(f->cat, t, &err) < 0 || uns_layout_build(&b, f->cat, &layout, &err) < 0 ||
 	    uns_read(f->backing, &layout, bytes, *size, 0, &err) != (ssize_t)*size)
 		fail_msg("%s: %s", t->key, err.text);
 	return bytes;
@@ -95,8 +90,7 @@ struct expected {
 	char bytes[4096];
 };
 
-static inline void check_bytes(struct fixture *f, const struct uns_tensor *t,
-			       const struct expected *want)
+static inline void check_bytes(struct fixture *f, const struct uns_tensor *t, const struct expected *want)
 {
 	UNS_CLEANUP(uns_free_p) uint8_t *bytes = NULL;
 	char hex[4096] = "", dims[64] = "";
@@ -140,8 +134,8 @@ static inline size_t compare_expected(struct fixture *f, unsigned roles)
 	assert_true(asprintf(&path, "%s/expected.txt", f->dir) > 0);
 	file = fopen(path, "r");
 	assert_non_null(file);
-	while (fscanf(file, "%31s %63s %31s %63s %d %4095s", want.role, want.name, want.dtype,
-		      want.dims, &want.group, want.bytes) == 6) {
+	while (fscanf(file, "%31s %63s %31s %63s %d %4095s", want.role, want.name, want.dtype, want.dims, &want.group,
+		      want.bytes) == 6) {
 		if (!(roles & 1U << role_named(want.role)))
 			continue;
 		t = uns_catalog_find(f->cat, role_named(want.role), want.name);
@@ -155,8 +149,7 @@ static inline size_t compare_expected(struct fixture *f, unsigned roles)
 	fclose(file);
 	for (i = 0; i < f->cat->n_tensors; i++) {
 		t = &f->cat->tensors[i];
-		listed += (roles & 1U << t->role) &&
-			  !(t->role == UNS_ROLE_MASTER && t->alias_of != UNS_NONE);
+		listed += (roles & 1U << t->role) && !(t->role == UNS_ROLE_MASTER && t->alias_of != UNS_NONE);
 	}
 	assert_int_equal(listed, n);
 	return n;
@@ -170,16 +163,13 @@ static inline const char *serious(struct fixture *f)
 
 	for (i = 0; i < f->cat->n_findings; i++)
 		if (f->cat->findings[i].scope != UNS_SCOPE_NOTE)
-			text = uns_arena_printf(&f->arena, "%s%d: %s\n", text,
-						f->cat->findings[i].scope,
+			text = uns_arena_printf(&f->arena, "%s%d: %s\n", text, f->cat->findings[i].scope,
 						said(&f->cat->findings[i]));
 	return text;
 }
 
-#define ALL_ROLES 0xFFU
+#define ALL_ROLES   0xFFU
 #define MODEL_ROLES (1U << UNS_ROLE_WEIGHT | 1U << UNS_ROLE_BUFFER)
-#define STATE_ROLES                                                                           \
-	(1U << UNS_ROLE_MASTER | 1U << UNS_ROLE_EXP_AVG | 1U << UNS_ROLE_EXP_AVG_SQ | \
-	 1U << UNS_ROLE_STEP)
+#define STATE_ROLES (1U << UNS_ROLE_MASTER | 1U << UNS_ROLE_EXP_AVG | 1U << UNS_ROLE_EXP_AVG_SQ | 1U << UNS_ROLE_STEP)
 
 #endif

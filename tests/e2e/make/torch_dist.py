@@ -22,6 +22,8 @@ from leaving import leave
 torch.cuda.current_device = lambda: torch.device("cpu")  # there is no GPU
 torch.cuda.synchronize = lambda *args, **kwargs: None
 torch.Tensor.cuda = lambda self, *args, **kwargs: self
+# Nothing here runs often enough to be compiled, and megatron's import would load the compiler for each rank.
+torch.compile = lambda model=None, **kwargs: model or (lambda function: function)
 
 STEP = 2
 
@@ -389,6 +391,10 @@ def save(state, out, **how):
 
     dist_checkpointing.save({"iteration": STEP, "checkpoint_version": 3.0} | state, f"{out}/run/iter_{STEP:07}", **how)
     parallel_state.destroy_model_parallel()
+    dist.barrier()  # no other rank is still at work in a group
+    # Megatron only forgets them. Each has threads, which every process that writes the next case's shards is forked from.
+    for group in [g for g in dist.distributed_c10d._world.pg_map if g != dist.group.WORLD]:
+        dist.destroy_process_group(group)
 
 
 def run_all(run):

@@ -1,0 +1,134 @@
+/* libfuse can read at several descriptors (clone_fd), but in its own loop only, which ends the mount when there is no
+ * memory for a thread. Its custom input and output would do, and are left out of many builds. So each descriptor has a
+ * whole session: libfuse takes it as "/dev/fd/N". */
+#include "sessions.h"
+
+#include <errno.h>
+#include <linux/fuse.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "ops.h"
+
+struct fs_session {
+	struct fuse_session *se;
+	struct fs_session *next;
+};
+
+void fs_sessions_init(struct fs_sessions *sessions, struct fs *fs)
+{
+	*sessions = (struct fs_sessions){ .fs = fs };
+	pthread_mutex_init(&sessions->lock, NULL);
+}
+
+static struct fuse_session *session_new(const struct fs_sessions *sessions)
+{
+	char name[] = "unshard", option[] = "-o", *argv[] = { name, option, (char *)sessions->opts };
+	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+	struct fuse_session *se = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), sessions->fs);
+
+	fuse_opt_free_args(&args); /* libfuse copies them before it changes them */
+	return se;
+}
+
+static int session_keep(struct fs_sessions *sessions, struct fuse_session *se)
+{
+	struct fs_session *session = malloc(sizeof(*session));
+
+	if (!session)
+		return -1;
+	session->se = se;
+	pthread_mutex_lock(&sessions->lock);
+	session->next = sessions->all;
+	sessions->all = session;
+	pthread_mutex_unlock(&sessions->lock);
+	return 0;
+}
+
+struct fuse_session *fs_sessions_first(struct fs_sessions *sessions, const char *opts)
+{
+	struct fuse_session *se;
+
+	sessions->opts = opts;
+	se = session_new(sessions);
+	if (!se || session_keep(sessions, se) == 0)
+		return se;
+	fuse_session_destroy(se);
+	return NULL;
+}
+
+int fs_sessions_begin(struct fs_sessions *sessions, struct fuse_session *first)
+{
+	int n;
+
+	do
+		n = fuse_session_receive_buf(first, &sessions->init);
+	while (n == -EINTR && !fuse_session_exited(first));
+	if (n <= 0)
+		return -1;
+	fuse_session_process_buf(first, &sessions->init);
+	return fuse_session_exited(first) ? -1 : 0;
+}
+
+int fs_session_take(struct fuse_session *se, int fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/dev/fd/%d", fd);
+	return fuse_session_mount(se, path);
+}
+
+/* A session answers requests once it has answered FUSE_INIT; to the same request all answer the same. The kernel has
+ * its answer and refuses another with ENOENT, which libfuse ignores: it stands for a request that was interrupted. */
+struct fuse_session *fs_sessions_add(struct fs_sessions *sessions, int fd)
+{
+	struct fuse_session *se = session_new(sessions);
+
+	if (!se || fs_session_take(se, fd) < 0) {
+		close(fd);
+	} else {
+		fuse_session_process_buf(se, &sessions->init);
+		if (session_keep(sessions, se) == 0)
+			return se;
+	}
+	if (se)
+		fuse_session_destroy(se);
+	return NULL;
+}
+
+/* The kernel asks to interrupt a request at any descriptor, and takes the answer only where it gave that request. A
+ * session that does not know the request yet keeps this one, and gives it back when it receives another. */
+static bool is_for_all(const struct fuse_buf *request)
+{
+	const struct fuse_in_header *header = request->mem;
+
+	return header->opcode == FUSE_INTERRUPT;
+}
+
+void fs_sessions_process(struct fs_sessions *sessions, struct fuse_session *se, const struct fuse_buf *request)
+{
+	const struct fs_session *session;
+
+	if (!is_for_all(request)) {
+		fuse_session_process_buf(se, request);
+		return;
+	}
+	pthread_mutex_lock(&sessions->lock);
+	for (session = sessions->all; session; session = session->next)
+		fuse_session_process_buf(session->se, request);
+	pthread_mutex_unlock(&sessions->lock);
+}
+
+void fs_sessions_fini(struct fs_sessions *sessions)
+{
+	struct fs_session *session;
+
+	while ((session = sessions->all)) {
+		sessions->all = session->next;
+		fuse_session_destroy(session->se);
+		free(session);
+	}
+	free(sessions->init.mem);
+	pthread_mutex_destroy(&sessions->lock);
+}

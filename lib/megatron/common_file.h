@@ -1,0 +1,10 @@
+/* What is kept of Megatron-Core's common.pt, beside param groups. */
+#ifndef UNS_MEGATRON_COMMON_FILE_H
+#define UNS_MEGATRON_COMMON_FILE_H
+
+#define UNS_MEGATRON_COMMON "common.pt" /* the file, and the root of its values */
+
+/* The option by which norms of queries and keys had weight decay: a value where it was on. */
+#define UNS_MEGATRON_QK_DECAY "apply_wd_to_qk_layernorm"
+
+#endif

@@ -1,0 +1,486 @@
+/* Finds the stored tensor of each published tensor, checks its shape, and cuts the published one out of it. */
+#include "megatron/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+#include "megatron/args.h"
+#include "megatron/sizes.h"
+#include "model/block_tensor.h"
+#include "names/config_families.h"
+#include "names/template.h"
+
+static const struct uns_megatron_family *family_of(const char *model_type)
+{
+	return uns_family_row(uns_megatron_table, uns_n_megatron_table, sizeof(*uns_megatron_table), model_type);
+}
+
+bool uns_megatron_knows(const char *model_type)
+{
+	return family_of(model_type) != NULL;
+}
+
+/* -- what is stored -- */
+
+struct stored {
+	const struct uns_named_tensor *tensor;
+	bool used;
+};
+
+struct publishing {
+	const struct uns_catalog *cat;
+	const struct uns_config_info *info;
+	struct uns_megatron_sizes sizes;
+	struct uns_arena temp;
+	struct stored *stored;
+	size_t n_stored;
+	struct uns_map by_name; /* -> index into stored */
+	struct uns_name_list list;
+	bool of_states;   /* a parameter may lack a state: buffers and frozen ones do */
+	uint64_t padding; /* rows of the vocabulary that are left out */
+	/* Of the model within the model whose rows are applied: the beginning of its names, and its number of layers.
+	 */
+	const char *stored_in, *published_in;
+	uint64_t n_layers;
+};
+
+static void publishing_fini(struct publishing *p)
+{
+	uns_map_fini(&p->by_name);
+	uns_arena_fini(&p->temp);
+	free(p->stored);
+	uns_name_list_fini(&p->list);
+}
+
+/* Layer and expert for which a row is applied. */
+struct which {
+	uint64_t layer, expert;
+};
+
+/* The stored tensor that holds a published one, and whether layers and experts are stacked in it. */
+struct holder {
+	const struct uns_named_tensor *tensor;
+	const struct uns_named_tensor *rest; /* holds the second half of the rows; NULL = `tensor` has all */
+	const struct uns_megatron_rule *rule;
+	bool layers, experts;
+};
+
+/* The stored tensor of this template; NULL = there is none. */
+static const struct uns_named_tensor *stored_use(struct publishing *p, const char *template, const struct which *w,
+						 const struct holder *at)
+{
+	char name[UNS_TEMPLATE_NAME];
+	uint32_t i;
+
+	uns_template_fill(name, p->stored_in, template, at->layers ? -1 : (int64_t)w->layer,
+			  at->experts ? -1 : (int64_t)w->expert);
+	i = uns_map_index(&p->by_name, name);
+	if (i == UNS_MAP_NO_INDEX)
+		return NULL;
+	p->stored[i].used = true;
+	return p->stored[i].tensor;
+}
+
+/* Looks for the stored tensor of a row under its four names: one for each layer or for all, and the same of experts. */
+static bool holder_find(struct publishing *p, const struct uns_megatron_rule *rule, const struct which *w,
+			struct holder *out)
+{
+	unsigned spelling;
+
+	for (spelling = 0; spelling < 4; spelling++) {
+		*out = (struct holder){ .rule = rule, .layers = spelling & 1, .experts = spelling & 2 };
+		if ((out->layers && !strchr(rule->from, '*')) || (out->experts && !strchr(rule->from, '#')))
+			continue;
+		out->tensor = stored_use(p, rule->from, w, out);
+		if (!out->tensor)
+			continue;
+		if (rule->rest)
+			out->rest = stored_use(p, rule->rest, w, out);
+		return !rule->rest || out->rest;
+	}
+	return false;
+}
+
+static int tensor_missing(const struct publishing *p, const struct uns_megatron_rule *rule, const char *name,
+			  const struct which *w, struct uns_err *err)
+{
+	char from[UNS_TEMPLATE_NAME];
+
+	return uns_fail(
+		err, -EBADMSG,
+		"a model of type %s with this config.json needs the tensor %s, which is made from %s: the checkpoint does not have it",
+		p->info->model_type, name,
+		uns_template_fill(from, p->stored_in, rule->from, (int64_t)w->layer, (int64_t)w->expert));
+}
+
+/* Is the row for this layer of this model? */
+static bool row_applies(const struct publishing *p, const struct uns_megatron_rule *rule, uint64_t layer)
+{
+	const struct uns_megatron_sizes *s = &p->sizes;
+	const bool is_sparse = uns_megatron_is_sparse(s, layer);
+	const bool when[] = {
+		[UNS_MG_ALWAYS] = true,
+		[UNS_MG_UNTIED] = !p->info->ties_embeddings,
+		[UNS_MG_DENSE] = !is_sparse,
+		[UNS_MG_SPARSE] = is_sparse,
+		[UNS_MG_ATTENTION_BIAS] = s->attention_bias,
+		[UNS_MG_MLP_BIAS] = s->mlp_bias,
+		[UNS_MG_QK_NORM] = s->qk_norm,
+		[UNS_MG_LOW_RANK_Q] = s->v[UNS_MG_Q_RANK] != 0,
+		[UNS_MG_FULL_RANK_Q] = s->v[UNS_MG_Q_RANK] == 0,
+	};
+
+	return when[rule->when];
+}
+
+/* -- shapes -- */
+
+static int size_of(const struct publishing *p, enum uns_megatron_size size, const char *name, uint64_t *out,
+		   struct uns_err *err)
+{
+	*out = p->sizes.v[size];
+	if (*out || size == UNS_MG_NONE)
+		return 0;
+	return uns_fail(err, -EBADMSG, "config.json has no %s, and without it the shape of %s is not known",
+			uns_megatron_size_key(size), name);
+}
+
+/* Where the published tensor of a row is in a stored matrix: the stored tensor may consist of the rows of several of
+ * the table's rows, and the published one of several of them too. */
+struct share {
+	struct uns_shape shape; /* of what this row of the table adds to the published tensor */
+	uint64_t before, all, repeats; /* rows in front of it, rows of all, and how often the parts follow each other */
+	uint64_t n_parts; /* rows of the table that the published tensor consists of */
+};
+
+static int share_find(const struct publishing *p, const struct uns_megatron_rule *list,
+		      const struct uns_megatron_rule *rule, const char *name, struct share *out, struct uns_err *err)
+{
+	enum uns_megatron_size columns[UNS_MG_MAX_DIMS];
+	const size_t n = uns_megatron_dims(rule->columns, columns);
+	uint64_t rows;
+	size_t i;
+
+	*out = (struct share){ .shape.n = (uint32_t)n + 1 };
+	UNS_TRY(size_of(p, rule->repeats, name, &out->repeats, err));
+	UNS_TRY(size_of(p, rule->rows, name, &out->shape.dim[0], err));
+	for (i = 0; i < n; i++)
+		UNS_TRY(size_of(p, columns[i], name, &out->shape.dim[i + 1], err));
+	for (; list->from; list++) {
+		if (strcmp(list->from, rule->from) != 0)
+			continue;
+		UNS_TRY(size_of(p, list->rows, name, &rows, err));
+		out->before += list < rule ? rows : 0;
+		out->all += rows;
+		out->n_parts += strcmp(list->to, rule->to) == 0;
+	}
+	return 0;
+}
+
+static int shape_differs(const struct uns_named_tensor *t, const struct uns_shape *want, struct uns_err *err)
+{
+	char has[128], wants[128];
+
+	return uns_fail(err, -EBADMSG, "%s has the shape %s; by config.json it would have %s", t->name,
+			uns_shape_text(uns_named_shape(t), has, sizeof(has)),
+			uns_shape_text(want, wants, sizeof(wants)));
+}
+
+/* Checks that the stored shape follows from config.json: `all` rows, each as one of `part`. A vocabulary may be longer.
+ */
+static int shape_check(struct publishing *p, const struct holder *at, uint64_t all, const struct uns_shape *part,
+		       struct uns_err *err)
+{
+	const struct uns_shape *is = uns_named_shape(at->tensor);
+	struct uns_shape want = { 0 };
+	uint32_t rows, i;
+
+	if (at->layers)
+		want.dim[want.n++] = p->n_layers;
+	if (at->experts)
+		want.dim[want.n++] = p->sizes.v[UNS_MG_EXPERTS];
+	rows = want.n;
+	want.dim[want.n++] = all;
+	for (i = 1; i < part->n; i++)
+		want.dim[want.n++] = part->dim[i];
+	if (at->rule->rows == UNS_MG_VOCAB && is->n == want.n && is->dim[rows] > all) {
+		p->padding = is->dim[rows] - all;
+		want.dim[rows] = is->dim[rows];
+	}
+	if (at->rest && !uns_shape_equal(uns_named_shape(at->rest), &want))
+		return shape_differs(at->rest, &want, err);
+	return uns_shape_equal(is, &want) ? 0 : shape_differs(at->tensor, &want, err);
+}
+
+/* Does the published tensor have all experts? */
+static bool stacks_experts(const struct uns_megatron_rule *rule)
+{
+	return strchr(rule->from, '#') && !strchr(rule->to, '#');
+}
+
+/* `shape` of one expert becomes that of all. */
+static void shape_stack(const struct publishing *p, struct uns_shape *shape)
+{
+	memmove(shape->dim + 1, shape->dim, shape->n * sizeof(*shape->dim));
+	shape->dim[0] = p->sizes.v[UNS_MG_EXPERTS];
+	shape->n++;
+}
+
+/* The number of the matrix of this layer and expert in the stored tensor. */
+static uint64_t matrix_number(const struct publishing *p, const struct holder *at, const struct which *w)
+{
+	const uint64_t layer = at->layers ? w->layer : 0;
+
+	return at->experts ? layer * p->sizes.v[UNS_MG_EXPERTS] + w->expert : layer;
+}
+
+/* -- one published tensor -- */
+
+/* Cuts the published tensor, whose elements have the order in which they are stored, out of the stored one. */
+static int slice_cut(struct publishing *p, const struct holder *at, const struct share *share, const struct which *w,
+		     const struct uns_slice **out, struct uns_err *err)
+{
+	struct uns_slice *slice = UNS_NEW(p->list.arena, struct uns_slice);
+	struct uns_shape shape = share->shape;
+	uint64_t width = 1;
+	uint32_t i;
+
+	*out = slice;
+	UNS_TRY_ALLOC(slice, err);
+	UNS_TRY(shape_check(p, at, share->all, &shape, err));
+	for (i = 1; i < shape.n; i++)
+		width *= shape.dim[i];
+	shape.dim[0] *= share->n_parts;
+	if (stacks_experts(at->rule))
+		shape_stack(p, &shape);
+	*slice = (struct uns_slice){
+		.first_elem = (matrix_number(p, at, w) * share->all + share->before / share->repeats) * width,
+		.shape = shape,
+		.n_stretches = share->repeats,
+		.stride_elems = share->all / share->repeats * width,
+		.n_rounds = share->n_parts,
+		.round_elems = share->shape.dim[0] / share->repeats * width
+	};
+	return 0;
+}
+
+/* Makes the published tensor, which has another order than what is stored or is in several stored tensors, of blocks,
+ * one for each expert. */
+static int blocks_make(struct publishing *p, const struct holder *first, const struct which *w, const char *name,
+		       const struct uns_shape *published, const struct uns_tensor **out, struct uns_err *err)
+{
+	const struct uns_megatron_rule *rule = first->rule;
+	const uint64_t n = stacks_experts(rule) ? p->sizes.v[UNS_MG_EXPERTS] : 1;
+	const uint64_t parts = rule->order == UNS_MG_ALTERNATING ? 2 : 1;
+	struct which one = *w;
+	struct holder at = *first;
+	struct uns_shape shape = *published, stored = *published;
+	struct uns_block *block;
+	uint64_t elem;
+
+	if (rule->order != UNS_MG_AS_STORED && stored.n == 2) {
+		stored.dim[0] = published->dim[1];
+		stored.dim[1] = published->dim[0];
+	}
+	UNS_TRY(shape_check(p, &at, stored.dim[0] / (at.rest ? 2 : 1), &stored, err));
+	if (!at.experts && n > p->n_stored) {
+		one.expert = n - 1;
+		return tensor_missing(p, rule, name, &one, err);
+	}
+	UNS_TRY_ALLOC(block = UNS_NEW_N(&p->temp, struct uns_block, n), err);
+	for (one.expert = 0; one.expert < n; one.expert++) {
+		if (!at.experts) {
+			if (!holder_find(p, rule, &one, &at))
+				return tensor_missing(p, rule, name, &one, err);
+			UNS_TRY(shape_check(p, &at, stored.dim[0] / (at.rest ? 2 : 1), &stored, err));
+		}
+		block[one.expert] =
+			(struct uns_block){ .n_sources = at.rest ? 2 : 1,
+					    .len = { parts, stored.dim[0] / parts, stored.n > 1 ? stored.dim[1] : 1 },
+					    .reversed = rule->order != UNS_MG_AS_STORED };
+		elem = matrix_number(p, &at, &one) * uns_shape_elems(&stored) / block[one.expert].n_sources;
+		block[one.expert].source[0] = (struct uns_block_source){ at.tensor->tensor, elem };
+		if (at.rest)
+			block[one.expert].source[1] = (struct uns_block_source){ at.rest->tensor, elem };
+	}
+	if (stacks_experts(rule))
+		shape_stack(p, &shape);
+	return uns_block_tensor_make(p->cat, &shape, block, n, p->list.arena, out, err);
+}
+
+/* Publishes the tensor of `rule` from the stored tensor that holds it. */
+static int tensor_publish(struct publishing *p, const struct uns_megatron_rule *list,
+			  const struct uns_megatron_rule *rule, const struct which *w, struct uns_err *err)
+{
+	static const char model[] = "model.";
+	const bool inside = uns_str_starts(rule->to, model);
+	struct uns_named_tensor published = { 0 };
+	const struct uns_megatron_rule *other;
+	char name[UNS_TEMPLATE_NAME];
+	struct holder at = { 0 };
+	struct share share;
+	bool found = false;
+
+	uns_template_fill(name, inside ? p->published_in : "", rule->to + (inside ? strlen(model) : 0),
+			  (int64_t)w->layer, (int64_t)w->expert);
+	for (other = rule; other->from && !found; other++)
+		found = strcmp(other->to, rule->to) == 0 && holder_find(p, other, w, &at);
+	if (!found)
+		return p->of_states ? 0 : tensor_missing(p, rule, name, w, err);
+	UNS_TRY(share_find(p, list, at.rule, at.tensor->name, &share, err));
+	published = (struct uns_named_tensor){ uns_arena_str(p->list.arena, name), at.tensor->tensor, at.tensor->out,
+					       NULL };
+	if (at.rule->order != UNS_MG_AS_STORED || at.rest || (stacks_experts(at.rule) && !at.experts))
+		UNS_TRY(blocks_make(p, &at, w, name, &share.shape, &published.tensor, err));
+	else
+		UNS_TRY(slice_cut(p, &at, &share, w, &published.slice, err));
+	return uns_name_list_add(&p->list, &published, err);
+}
+
+/* -- all of them -- */
+
+/* Does an earlier row publish the same name? */
+static bool is_published_before(const struct uns_megatron_rule *list, const struct uns_megatron_rule *rule)
+{
+	while (list < rule && strcmp(list->to, rule->to) != 0)
+		list++;
+	return list < rule;
+}
+
+static int list_publish(struct publishing *p, const struct uns_megatron_rule *list, uint64_t layer, struct uns_err *err)
+{
+	const struct uns_megatron_rule *rule;
+	struct which w = { .layer = layer };
+	uint64_t n;
+
+	for (rule = list; rule->from; rule++) {
+		if (!row_applies(p, rule, layer) || is_published_before(list, rule))
+			continue;
+		n = strchr(rule->to, '#') ? p->sizes.v[UNS_MG_EXPERTS] : 1;
+		for (w.expert = 0; w.expert < n; w.expert++)
+			UNS_TRY(tensor_publish(p, list, rule, &w, err));
+	}
+	return 0;
+}
+
+/* Publishes the tensors of a list for each of n layers, and of all lists for one layer after the other. */
+static int layers_publish(struct publishing *p, const struct uns_megatron_rule *const *lists, size_t n_lists,
+			  uint64_t n, struct uns_err *err)
+{
+	uint64_t layer;
+	size_t i;
+
+	p->n_layers = n;
+	for (layer = 0; layer < n; layer++)
+		for (i = 0; i < n_lists && lists[i]; i++)
+			UNS_TRY(list_publish(p, lists[i], layer, err));
+	return 0;
+}
+
+static int text_publish(struct publishing *p, const struct uns_megatron_family *family, struct uns_err *err)
+{
+	uint64_t n;
+
+	p->stored_in = family->vision ? family->vision->stored_in : "";
+	p->published_in = family->vision ? family->vision->published_in : "model.";
+	UNS_TRY(size_of(p, UNS_MG_LAYERS, "layers", &n, err));
+	UNS_TRY(list_publish(p, uns_megatron_first, 0, err));
+	UNS_TRY(layers_publish(p, family->layer, sizeof(family->layer) / sizeof(family->layer[0]), n, err));
+	return list_publish(p, uns_megatron_last, 0, err);
+}
+
+static int vision_publish(struct publishing *p, const struct uns_megatron_vision *vision, struct uns_err *err)
+{
+	uint64_t n;
+
+	p->stored_in = "";
+	p->published_in = "model.";
+	UNS_TRY(size_of(p, UNS_MG_VISION_LAYERS, "the vision model", &n, err));
+	UNS_TRY(list_publish(p, vision->first, 0, err));
+	UNS_TRY(layers_publish(p, &vision->layer, 1, n, err));
+	UNS_TRY(list_publish(p, vision->last, 0, err));
+	return layers_publish(p, &vision->deepstack, 1, p->sizes.v[UNS_MG_DEEPSTACK], err);
+}
+
+/* Replaces *v by the published tensors. Every stored tensor must be in one, and no two may have one name. */
+static int tensors_publish(struct publishing *p, struct uns_span config, struct uns_named_tensor **v, size_t *n,
+			   struct uns_err *err)
+{
+	const struct uns_megatron_family *family = family_of(p->info->model_type);
+	const char *twice;
+	size_t i;
+
+	if (!family)
+		return uns_fail(err, -ENOTSUP, "unshard does not know Megatron's tensors of this model type");
+	UNS_TRY(uns_megatron_sizes_read(config, &p->temp, &p->sizes, err));
+	UNS_TRY(uns_megatron_args_check(p->cat, config, &p->sizes, err));
+	UNS_TRY_ALLOC(p->stored = calloc(*n + 1, sizeof(*p->stored)), err);
+	p->n_stored = *n;
+	for (i = 0; i < *n; i++) {
+		p->stored[i].tensor = &(*v)[i];
+		UNS_TRY_ALLOC(uns_map_put_index(&p->by_name, (*v)[i].name, (uint32_t)i), err);
+	}
+	if (family->vision)
+		UNS_TRY(vision_publish(p, family->vision, err));
+	UNS_TRY(text_publish(p, family, err));
+	for (i = 0; i < *n; i++)
+		if (!p->stored[i].used)
+			return uns_fail(err, -EBADMSG,
+					"%s is a tensor that a model of type %s with this config.json does not have",
+					p->stored[i].tensor->name, p->info->model_type);
+	UNS_TRY(uns_name_list_check(&p->list, &twice, err));
+	if (twice)
+		return uns_fail(err, -EBADMSG, "two tensors would be called %s", twice);
+	uns_name_list_take(&p->list, v, n);
+	return 0;
+}
+
+int uns_megatron_apply_model(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
+			     struct uns_named_tensor **v, size_t *n, const char *note, struct uns_vtree *out,
+			     struct uns_err *err)
+{
+	UNS_CLEANUP(publishing_fini) struct publishing p = { .cat = cat, .info = info, .list.arena = &out->arena };
+
+	UNS_TRY(tensors_publish(&p, config, v, n, err));
+	if (note)
+		UNS_TRY(uns_vtree_note(out, err, "%s", note));
+	return p.padding ? uns_vtree_note(out, err,
+					  "the last %llu rows of the vocabulary are left out: Megatron pads it, and "
+					  "config.json's vocab_size is %llu",
+					  (unsigned long long)p.padding, (unsigned long long)p.sizes.v[UNS_MG_VOCAB])
+			 : 0;
+}
+
+int uns_megatron_apply_states(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
+			      struct uns_named_tensor **v, size_t *n, struct uns_arena *arena, struct uns_err *err)
+{
+	UNS_CLEANUP(publishing_fini)
+	struct publishing p = { .cat = cat, .info = info, .list.arena = arena, .of_states = true };
+
+	return tensors_publish(&p, config, v, n, err);
+}
+
+int uns_megatron_apply(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
+		       struct uns_named_tensor **v, size_t *n, struct uns_vtree *out, struct uns_err *err)
+{
+	const char *note;
+
+	if (!uns_span_left(&config))
+		return uns_vtree_note(out, err,
+				      "the tensors have Megatron's own names; to get the names that Hugging Face "
+				      "publishes, mount with -o model=DIR where DIR holds the model's config.json");
+	if (!family_of(info->model_type))
+		return uns_vtree_note(out, err,
+				      "the tensors have Megatron's own names: unshard does not know the names that "
+				      "Hugging Face publishes for model type %s",
+				      info->model_type ? info->model_type : "none");
+	note = uns_arena_printf(&out->arena,
+				"the tensors have the names that Hugging Face publishes for model type %s, converted "
+				"from Megatron's with config.json; -o names=memory shows Megatron's own",
+				info->model_type);
+	UNS_TRY_ALLOC(note, err);
+	return uns_megatron_apply_model(cat, info, config, v, n, note, out, err);
+}

@@ -1,0 +1,194 @@
+/* Which key of config.json has which number, and which numbers are products of others. */
+#include "megatron/sizes.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "names/config.h"
+
+enum { MAX_KEYS = 3 };
+#define MAX_SIZE (1ULL << 53) /* a sum of a few such numbers does not overflow */
+
+#define VISION "vision_config." /* in front of a key: of the object of this name */
+
+/* `otherwise`: the number that applies if none of the keys exists. */
+static const struct {
+	enum uns_megatron_size size;
+	const char *key[MAX_KEYS];
+	enum uns_megatron_size otherwise;
+} recorded[] = {
+	{ UNS_MG_VOCAB, { "vocab_size" }, UNS_MG_NONE },
+	{ UNS_MG_LAYERS, { "num_hidden_layers" }, UNS_MG_NONE },
+	{ UNS_MG_HIDDEN, { "hidden_size" }, UNS_MG_NONE },
+	{ UNS_MG_HEADS, { "num_attention_heads" }, UNS_MG_NONE },
+	{ UNS_MG_GROUPS, { "num_key_value_heads" }, UNS_MG_HEADS },
+	{ UNS_MG_HEAD, { "head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_FFN, { "intermediate_size" }, UNS_MG_NONE },
+	{ UNS_MG_EXPERTS, { "num_experts", "num_local_experts", "n_routed_experts" }, UNS_MG_NONE },
+	{ UNS_MG_EXPERT_FFN, { "moe_intermediate_size" }, UNS_MG_NONE },
+	{ UNS_MG_SHARED, { "n_shared_experts" }, UNS_MG_NONE },
+	{ UNS_MG_SHARED_FFN, { "shared_expert_intermediate_size" }, UNS_MG_NONE },
+	{ UNS_MG_DENSE_LAYERS, { "first_k_dense_replace" }, UNS_MG_NONE },
+	{ UNS_MG_SPARSE_STEP, { "decoder_sparse_step" }, UNS_MG_ONE },
+	{ UNS_MG_Q_RANK, { "q_lora_rank" }, UNS_MG_NONE },
+	{ UNS_MG_KV_RANK, { "kv_lora_rank" }, UNS_MG_NONE },
+	{ UNS_MG_NOPE, { "qk_nope_head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_ROPE, { "qk_rope_head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_VALUE, { "v_head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_LAYERS, { VISION "depth" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_HIDDEN, { VISION "hidden_size" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_HEADS, { VISION "num_heads" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_FFN, { VISION "intermediate_size" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_OUT, { VISION "out_hidden_size" }, UNS_MG_NONE },
+	{ UNS_MG_POSITIONS, { VISION "num_position_embeddings" }, UNS_MG_NONE },
+	{ UNS_MG_CHANNELS, { VISION "in_channels", VISION "in_chans" }, UNS_MG_NONE },
+	{ UNS_MG_FRAMES, { VISION "temporal_patch_size" }, UNS_MG_NONE },
+	{ UNS_MG_PATCH, { VISION "patch_size" }, UNS_MG_NONE },
+	{ UNS_MG_MERGE, { VISION "spatial_merge_size" }, UNS_MG_NONE },
+};
+
+/* size = times * (a + b); it stays 0 if that does not fit. */
+static const struct {
+	enum uns_megatron_size size, times, a, b;
+} computed[] = {
+	{ UNS_MG_QUERY, UNS_MG_HEADS, UNS_MG_HEAD, UNS_MG_NONE },
+	{ UNS_MG_KEY, UNS_MG_GROUPS, UNS_MG_HEAD, UNS_MG_NONE },
+	{ UNS_MG_GATE_AND_UP, UNS_MG_ONE, UNS_MG_FFN, UNS_MG_FFN },
+	{ UNS_MG_EXPERT_GATE_AND_UP, UNS_MG_ONE, UNS_MG_EXPERT_FFN, UNS_MG_EXPERT_FFN },
+	{ UNS_MG_SHARED_FFNS, UNS_MG_SHARED, UNS_MG_EXPERT_FFN, UNS_MG_NONE },
+	{ UNS_MG_QUERIES, UNS_MG_HEADS, UNS_MG_NOPE, UNS_MG_ROPE },
+	{ UNS_MG_KV_DOWN, UNS_MG_ONE, UNS_MG_KV_RANK, UNS_MG_ROPE },
+	{ UNS_MG_KV_UP, UNS_MG_HEADS, UNS_MG_NOPE, UNS_MG_VALUE },
+	{ UNS_MG_VALUES, UNS_MG_HEADS, UNS_MG_VALUE, UNS_MG_NONE },
+	{ UNS_MG_VISION_KEYS_VALUES, UNS_MG_ONE, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_HIDDEN },
+	{ UNS_MG_VISION_QKV, UNS_MG_ONE, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_KEYS_VALUES },
+	{ UNS_MG_MERGE_AREA, UNS_MG_MERGE, UNS_MG_MERGE, UNS_MG_NONE },
+	{ UNS_MG_MERGED, UNS_MG_VISION_HIDDEN, UNS_MG_MERGE_AREA, UNS_MG_NONE },
+};
+
+size_t uns_megatron_dims(enum uns_megatron_size columns, enum uns_megatron_size out[UNS_MG_MAX_DIMS])
+{
+	static const struct {
+		enum uns_megatron_size columns, dim[UNS_MG_MAX_DIMS];
+	} several[] = {
+		{ UNS_MG_PATCHES, { UNS_MG_CHANNELS, UNS_MG_FRAMES, UNS_MG_PATCH, UNS_MG_PATCH } },
+	};
+	size_t i, n = 0;
+
+	for (i = 0; i < sizeof(several) / sizeof(several[0]); i++)
+		if (several[i].columns == columns)
+			for (; n < UNS_MG_MAX_DIMS && several[i].dim[n] != UNS_MG_NONE; n++)
+				out[n] = several[i].dim[n];
+	if (n == 0 && columns != UNS_MG_NONE)
+		out[n++] = columns;
+	return n;
+}
+
+const char *uns_megatron_size_key(enum uns_megatron_size size)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(recorded) / sizeof(recorded[0]); i++)
+		if (recorded[i].size == size)
+			return recorded[i].key[0];
+	for (i = 0; i < sizeof(computed) / sizeof(computed[0]); i++)
+		if (computed[i].size == size)
+			return uns_megatron_size_key(computed[i].a);
+	return "numbers";
+}
+
+/* The first of the keys that is a number above 0; 0 = there is none. */
+static uint64_t number_of(const cJSON *text, const cJSON *vision, const char *const key[MAX_KEYS])
+{
+	int64_t v;
+	size_t i;
+	bool is_vision;
+
+	for (i = 0; i < MAX_KEYS && key[i]; i++) {
+		is_vision = uns_str_starts(key[i], VISION);
+		if (uns_json_int(is_vision ? vision : text, key[i] + (is_vision ? strlen(VISION) : 0), &v) && v > 0)
+			return (uint64_t)v;
+	}
+	return 0;
+}
+
+static void numbers_read(const cJSON *text, const cJSON *vision, struct uns_megatron_sizes *out)
+{
+	const cJSON *deepstack = cJSON_GetObjectItemCaseSensitive(vision, "deepstack_visual_indexes");
+	uint64_t *v = out->v, sum, product;
+	size_t i;
+
+	v[UNS_MG_ONE] = 1;
+	for (i = 0; i < sizeof(recorded) / sizeof(recorded[0]); i++) {
+		v[recorded[i].size] = number_of(text, vision, recorded[i].key);
+		if (!v[recorded[i].size])
+			v[recorded[i].size] = v[recorded[i].otherwise];
+	}
+	if (!v[UNS_MG_HEAD] && v[UNS_MG_HEADS])
+		v[UNS_MG_HEAD] = v[UNS_MG_HIDDEN] / v[UNS_MG_HEADS];
+	for (i = 0; i < sizeof(computed) / sizeof(computed[0]); i++)
+		if (v[computed[i].a] && (v[computed[i].b] || computed[i].b == UNS_MG_NONE) &&
+		    uns_u64_add(v[computed[i].a], v[computed[i].b], &sum) &&
+		    uns_u64_mul(v[computed[i].times], sum, &product) && product <= MAX_SIZE)
+			v[computed[i].size] = product;
+	if (cJSON_IsArray(deepstack))
+		v[UNS_MG_DEEPSTACK] = (uint64_t)cJSON_GetArraySize(deepstack);
+}
+
+static int dense_layers_read(const cJSON *text, struct uns_arena *arena, struct uns_megatron_sizes *out,
+			     struct uns_err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(text, "mlp_only_layers"), *item;
+	uint64_t *v;
+
+	if (!cJSON_IsArray(list))
+		return 0;
+	UNS_TRY_ALLOC(v = UNS_NEW_N(arena, uint64_t, (size_t)cJSON_GetArraySize(list) + 1), err);
+	cJSON_ArrayForEach (item, list)
+		if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e6)
+			v[out->n_dense_layers++] = (uint64_t)item->valuedouble;
+	out->dense_layer = v;
+	return 0;
+}
+
+static int check_multiple(const struct uns_megatron_sizes *s, enum uns_megatron_size size, enum uns_megatron_size of,
+			  struct uns_err *err)
+{
+	if (!s->v[of] || s->v[size] % s->v[of] == 0)
+		return 0;
+	return uns_fail(err, -EBADMSG, "config.json: %s is %llu, which is not a multiple of %s, %llu",
+			uns_megatron_size_key(size), (unsigned long long)s->v[size], uns_megatron_size_key(of),
+			(unsigned long long)s->v[of]);
+}
+
+int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena, struct uns_megatron_sizes *out,
+			    struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *root = NULL;
+	const cJSON *text;
+
+	*out = (struct uns_megatron_sizes){ 0 };
+	if (uns_json_parse(config, &root, err) < 0)
+		return uns_fail_in(err, "config.json");
+	text = uns_config_text(root);
+	numbers_read(text, cJSON_GetObjectItemCaseSensitive(root, "vision_config"), out);
+	uns_json_bool(text, "attention_bias", &out->attention_bias);
+	uns_json_bool(text, "mlp_bias", &out->mlp_bias);
+	uns_json_bool(text, "use_qk_norm", &out->qk_norm);
+	UNS_TRY(check_multiple(out, UNS_MG_HEADS, UNS_MG_GROUPS, err));
+	UNS_TRY(check_multiple(out, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_HEADS, err));
+	return dense_layers_read(text, arena, out, err);
+}
+
+bool uns_megatron_is_sparse(const struct uns_megatron_sizes *s, uint64_t layer)
+{
+	size_t i;
+
+	for (i = 0; i < s->n_dense_layers; i++)
+		if (s->dense_layer[i] == layer)
+			return false;
+	return s->v[UNS_MG_EXPERTS] && layer >= s->v[UNS_MG_DENSE_LAYERS] &&
+	       (layer + 1) % s->v[UNS_MG_SPARSE_STEP] == 0;
+}

@@ -1,0 +1,404 @@
+/* The families. Sources: megatron-core 0.16.1 (what sharded_state_dict calls things: models/gpt,
+ * transformer/attention.py, mlp.py, moe/experts.py, multi_latent_attention.py), mbridge 0.15.1 (models/),
+ * Megatron-Bridge 0.3.1 (models/); glm4: miles (backends/megatron_utils/megatron_to_hf). */
+/* clang-format off */
+#include "megatron/table.h"
+
+/* Most rows end before `order`: the rest is zero. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+#define ONE UNS_MG_ONE
+#define VOCAB UNS_MG_VOCAB
+#define HIDDEN UNS_MG_HIDDEN
+#define QUERY UNS_MG_QUERY
+#define KEY UNS_MG_KEY
+#define GROUPS UNS_MG_GROUPS
+#define FFN UNS_MG_FFN
+#define GATE_AND_UP UNS_MG_GATE_AND_UP
+#define EXPERTS UNS_MG_EXPERTS
+#define EXPERT_FFN UNS_MG_EXPERT_FFN
+#define Q_RANK UNS_MG_Q_RANK
+#define KV_RANK UNS_MG_KV_RANK
+#define V_HIDDEN UNS_MG_VISION_HIDDEN
+#define V_FFN UNS_MG_VISION_FFN
+#define V_OUT UNS_MG_VISION_OUT
+#define V_MERGED UNS_MG_MERGED
+#define VECTOR UNS_MG_NONE
+#define ALWAYS UNS_MG_ALWAYS
+#define DENSE UNS_MG_DENSE
+#define SPARSE UNS_MG_SPARSE
+#define ATTENTION_BIAS UNS_MG_ATTENTION_BIAS
+#define MLP_BIAS UNS_MG_MLP_BIAS
+
+#define FROM "decoder.layers.*."
+#define TO "model.layers.*."
+
+const struct uns_megatron_rule uns_megatron_first[] = {
+	{ "embedding.word_embeddings.weight", "model.embed_tokens.weight", VOCAB, HIDDEN, ALWAYS, ONE },
+	{ 0 },
+};
+
+const struct uns_megatron_rule uns_megatron_last[] = {
+	{ "decoder.final_layernorm.weight", "model.norm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ "output_layer.weight", "lm_head.weight", VOCAB, HIDDEN, UNS_MG_UNTIED, ONE },
+	{ 0 },
+};
+
+/* -- attention: of each group the queries, then the key, then the value -- */
+
+#define QKV_PART(part, rows) \
+	{ FROM "self_attention.linear_qkv.weight", TO "self_attn." part ".weight", rows, HIDDEN, ALWAYS, GROUPS }
+#define QKV_BIAS(part, rows, when) \
+	{ FROM "self_attention.linear_qkv.bias", TO "self_attn." part ".bias", rows, VECTOR, when, GROUPS }
+#define QKV \
+	QKV_PART("q_proj", QUERY), QKV_PART("k_proj", KEY), QKV_PART("v_proj", KEY)
+#define QKV_BIASED(when) \
+	QKV_PART("q_proj", QUERY), QKV_BIAS("q_proj", QUERY, when), \
+	QKV_PART("k_proj", KEY), QKV_BIAS("k_proj", KEY, when), \
+	QKV_PART("v_proj", KEY), QKV_BIAS("v_proj", KEY, when)
+#define O_PROJ \
+	{ FROM "self_attention.linear_proj.weight", TO "self_attn.o_proj.weight", HIDDEN, QUERY, ALWAYS, ONE }
+#define O_BIAS(when) \
+	{ FROM "self_attention.linear_proj.bias", TO "self_attn.o_proj.bias", HIDDEN, VECTOR, when, ONE }
+#define QK_NORM(when) \
+	{ FROM "self_attention.q_layernorm.weight", TO "self_attn.q_norm.weight", UNS_MG_HEAD, VECTOR, when, ONE }, \
+	{ FROM "self_attention.k_layernorm.weight", TO "self_attn.k_norm.weight", UNS_MG_HEAD, VECTOR, when, ONE }
+
+static const struct uns_megatron_rule attention[] = {
+	QKV, O_PROJ,
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_llama[] = {
+	QKV_BIASED(ATTENTION_BIAS), O_PROJ, O_BIAS(ATTENTION_BIAS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_qwen2[] = {
+	QKV_BIASED(ALWAYS), O_PROJ,
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_qwen3[] = {
+	QKV_BIASED(ATTENTION_BIAS), O_PROJ, O_BIAS(ATTENTION_BIAS), QK_NORM(ALWAYS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_gpt_oss[] = {
+	{ FROM "self_attention.core_attention.softmax_offset", TO "self_attn.sinks", UNS_MG_HEADS, VECTOR, ALWAYS, ONE },
+	QKV_BIASED(ALWAYS), O_PROJ, O_BIAS(ALWAYS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_gemma3[] = {
+	QKV, O_PROJ, QK_NORM(ALWAYS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_glm4[] = {
+	QKV_BIASED(ATTENTION_BIAS), O_PROJ,
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_glm4_moe[] = {
+	QKV_BIASED(ATTENTION_BIAS), O_PROJ, QK_NORM(UNS_MG_QK_NORM),
+	{ 0 },
+};
+
+/* Multi-latent attention. The norm of a projection belongs to the projection if both are one module. */
+static const struct uns_megatron_rule attention_mla[] = {
+	{ FROM "self_attention.linear_q_proj.weight", TO "self_attn.q_proj.weight", UNS_MG_QUERIES, HIDDEN, UNS_MG_FULL_RANK_Q, ONE },
+	{ FROM "self_attention.linear_q_down_proj.weight", TO "self_attn.q_a_proj.weight", Q_RANK, HIDDEN, UNS_MG_LOW_RANK_Q, ONE },
+	{ FROM "self_attention.linear_q_up_proj.layer_norm_weight", TO "self_attn.q_a_layernorm.weight", Q_RANK, VECTOR, UNS_MG_LOW_RANK_Q, ONE },
+	{ FROM "self_attention.q_layernorm.weight", TO "self_attn.q_a_layernorm.weight", Q_RANK, VECTOR, UNS_MG_LOW_RANK_Q, ONE },
+	{ FROM "self_attention.linear_q_up_proj.weight", TO "self_attn.q_b_proj.weight", UNS_MG_QUERIES, Q_RANK, UNS_MG_LOW_RANK_Q, ONE },
+	{ FROM "self_attention.linear_kv_down_proj.weight", TO "self_attn.kv_a_proj_with_mqa.weight", UNS_MG_KV_DOWN, HIDDEN, ALWAYS, ONE },
+	{ FROM "self_attention.linear_kv_up_proj.layer_norm_weight", TO "self_attn.kv_a_layernorm.weight", KV_RANK, VECTOR, ALWAYS, ONE },
+	{ FROM "self_attention.kv_layernorm.weight", TO "self_attn.kv_a_layernorm.weight", KV_RANK, VECTOR, ALWAYS, ONE },
+	{ FROM "self_attention.linear_kv_up_proj.weight", TO "self_attn.kv_b_proj.weight", UNS_MG_KV_UP, KV_RANK, ALWAYS, ONE },
+	{ FROM "self_attention.linear_proj.weight", TO "self_attn.o_proj.weight", HIDDEN, UNS_MG_VALUES, ALWAYS, ONE },
+	{ 0 },
+};
+
+/* -- MLP: gate above up -- */
+
+#define GATED(when, from, to, rows) \
+	{ FROM from "linear_fc1.weight", TO to "gate_proj.weight", rows, HIDDEN, when, ONE }, \
+	{ FROM from "linear_fc1.weight", TO to "up_proj.weight", rows, HIDDEN, when, ONE }, \
+	{ FROM from "linear_fc2.weight", TO to "down_proj.weight", HIDDEN, rows, when, ONE }
+/* Of each expert. If experts were saved one by one, gate and up are two tensors. */
+#define EXPERTS_AS(gate, up, down, to, rows) \
+	{ FROM "mlp.experts.experts.#.linear_fc1.weight", TO to ".experts.#." gate ".weight", rows, HIDDEN, SPARSE, ONE }, \
+	{ FROM "mlp.experts.experts.#.linear_fc1.weight_w", TO to ".experts.#." gate ".weight", rows, HIDDEN, SPARSE, ONE }, \
+	{ FROM "mlp.experts.experts.#.linear_fc1.weight", TO to ".experts.#." up ".weight", rows, HIDDEN, SPARSE, ONE }, \
+	{ FROM "mlp.experts.experts.#.linear_fc1.weight_v", TO to ".experts.#." up ".weight", rows, HIDDEN, SPARSE, ONE }, \
+	{ FROM "mlp.experts.experts.#.linear_fc2.weight", TO to ".experts.#." down ".weight", HIDDEN, rows, SPARSE, ONE }
+#define ROUTER(to) \
+	{ FROM "mlp.router.weight", TO to ".gate.weight", EXPERTS, HIDDEN, SPARSE, ONE }
+#define ROUTER_BIAS \
+	{ FROM "mlp.router.expert_bias", TO "mlp.gate.e_score_correction_bias", EXPERTS, VECTOR, SPARSE, ONE }
+
+static const struct uns_megatron_rule mlp[] = {
+	GATED(ALWAYS, "mlp.", "mlp.", FFN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule mlp_llama[] = {
+	{ FROM "mlp.linear_fc1.weight", TO "mlp.gate_proj.weight", FFN, HIDDEN, ALWAYS, ONE },
+	{ FROM "mlp.linear_fc1.bias", TO "mlp.gate_proj.bias", FFN, VECTOR, MLP_BIAS, ONE },
+	{ FROM "mlp.linear_fc1.weight", TO "mlp.up_proj.weight", FFN, HIDDEN, ALWAYS, ONE },
+	{ FROM "mlp.linear_fc1.bias", TO "mlp.up_proj.bias", FFN, VECTOR, MLP_BIAS, ONE },
+	{ FROM "mlp.linear_fc2.weight", TO "mlp.down_proj.weight", HIDDEN, FFN, ALWAYS, ONE },
+	{ FROM "mlp.linear_fc2.bias", TO "mlp.down_proj.bias", HIDDEN, VECTOR, MLP_BIAS, ONE },
+	{ 0 },
+};
+
+static const struct uns_megatron_rule mlp_glm4[] = {
+	{ FROM "mlp.linear_fc1.weight", TO "mlp.gate_up_proj.weight", GATE_AND_UP, HIDDEN, ALWAYS, ONE },
+	{ FROM "mlp.linear_fc2.weight", TO "mlp.down_proj.weight", HIDDEN, FFN, ALWAYS, ONE },
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_mixtral[] = {
+	ROUTER("block_sparse_moe"),
+	EXPERTS_AS("w1", "w3", "w2", "block_sparse_moe", FFN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_qwen2[] = {
+	GATED(DENSE, "mlp.", "mlp.", FFN),
+	ROUTER("mlp"),
+	EXPERTS_AS("gate_proj", "up_proj", "down_proj", "mlp", EXPERT_FFN),
+	GATED(SPARSE, "mlp.shared_experts.", "mlp.shared_expert.", UNS_MG_SHARED_FFN),
+	{ FROM "mlp.shared_experts.gate_weight", TO "mlp.shared_expert_gate.weight", ONE, HIDDEN, SPARSE, ONE },
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_qwen3[] = {
+	GATED(DENSE, "mlp.", "mlp.", FFN),
+	ROUTER("mlp"),
+	EXPERTS_AS("gate_proj", "up_proj", "down_proj", "mlp", EXPERT_FFN),
+	{ 0 },
+};
+
+/* The experts of a layer are one tensor. */
+#define STACKED(part, to, rows, columns, order) \
+	{ FROM "mlp.experts.experts.#." part, TO "mlp.experts." to, rows, columns, SPARSE, ONE, order, NULL }
+#define STACKED_GATED(part, to, rows, columns, order) \
+	STACKED(part, to, rows, columns, order), \
+	{ FROM "mlp.experts.experts.#." part "_w", TO "mlp.experts." to, rows, columns, SPARSE, ONE, order, \
+	  FROM "mlp.experts.experts.#." part "_v" }
+
+static const struct uns_megatron_rule moe_qwen3_vl[] = {
+	GATED(DENSE, "mlp.", "mlp.", FFN),
+	STACKED_GATED("linear_fc1.weight", "gate_up_proj", UNS_MG_EXPERT_GATE_AND_UP, HIDDEN, UNS_MG_AS_STORED),
+	STACKED("linear_fc2.weight", "down_proj", HIDDEN, EXPERT_FFN, UNS_MG_AS_STORED),
+	ROUTER("mlp"),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_gpt_oss[] = {
+	{ FROM "mlp.router.weight", TO "mlp.router.weight", EXPERTS, HIDDEN, SPARSE, ONE },
+	{ FROM "mlp.router.bias", TO "mlp.router.bias", EXPERTS, VECTOR, SPARSE, ONE },
+	STACKED_GATED("linear_fc1.weight", "gate_up_proj", HIDDEN, GATE_AND_UP, UNS_MG_ALTERNATING),
+	STACKED_GATED("linear_fc1.bias", "gate_up_proj_bias", GATE_AND_UP, VECTOR, UNS_MG_ALTERNATING),
+	STACKED("linear_fc2.weight", "down_proj", FFN, HIDDEN, UNS_MG_TRANSPOSED),
+	STACKED("linear_fc2.bias", "down_proj_bias", HIDDEN, VECTOR, UNS_MG_AS_STORED),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_deepseek_v2[] = {
+	GATED(DENSE, "mlp.", "mlp.", FFN),
+	ROUTER("mlp"),
+	EXPERTS_AS("gate_proj", "up_proj", "down_proj", "mlp", EXPERT_FFN),
+	GATED(SPARSE, "mlp.shared_experts.", "mlp.shared_experts.", UNS_MG_SHARED_FFNS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_deepseek_v3[] = {
+	GATED(DENSE, "mlp.", "mlp.", FFN),
+	ROUTER("mlp"),
+	ROUTER_BIAS,
+	EXPERTS_AS("gate_proj", "up_proj", "down_proj", "mlp", EXPERT_FFN),
+	GATED(SPARSE, "mlp.shared_experts.", "mlp.shared_experts.", UNS_MG_SHARED_FFNS),
+	{ 0 },
+};
+
+/* -- norms: in Transformer Engine a norm belongs to the projection that follows it -- */
+
+#define NORM(from, to) \
+	{ FROM from, TO to ".weight", HIDDEN, VECTOR, ALWAYS, ONE }
+#define NORM_OF_ATTENTION(to) \
+	NORM("self_attention.linear_qkv.layer_norm_weight", to), NORM("input_layernorm.weight", to)
+#define NORM_OF_MLP(to) \
+	NORM("mlp.linear_fc1.layer_norm_weight", to), NORM("pre_mlp_layernorm.weight", to)
+
+static const struct uns_megatron_rule norms[] = {
+	NORM_OF_ATTENTION("input_layernorm"),
+	NORM_OF_MLP("post_attention_layernorm"),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule norms_glm4[] = {
+	NORM_OF_ATTENTION("input_layernorm"),
+	NORM_OF_MLP("post_attention_layernorm"),
+	NORM("post_self_attn_layernorm.weight", "post_self_attn_layernorm"),
+	NORM("post_mlp_layernorm.weight", "post_mlp_layernorm"),
+	{ 0 },
+};
+
+/* A norm behind a projection belongs to the projection (Megatron-Bridge) or to the layer (mbridge). */
+static const struct uns_megatron_rule norms_gemma2[] = {
+	NORM_OF_ATTENTION("input_layernorm"),
+	NORM("self_attention.linear_proj.post_layernorm.weight", "post_attention_layernorm"),
+	NORM("post_attention_layernorm.weight", "post_attention_layernorm"),
+	NORM_OF_MLP("pre_feedforward_layernorm"),
+	NORM("mlp.linear_fc2.post_layernorm.weight", "post_feedforward_layernorm"),
+	NORM("post_feedforward_layernorm.weight", "post_feedforward_layernorm"),
+	{ 0 },
+};
+
+/* -- vision models: as transformers has them (Megatron-Bridge), or of Megatron's own modules (mbridge) -- */
+
+#define COPIED(from, to, name, rows, columns) \
+	{ from name, to name, rows, columns, ALWAYS, ONE }
+#define COPIED_BOTH(from, to, name, rows, columns) \
+	COPIED(from, to, name ".weight", rows, columns), COPIED(from, to, name ".bias", rows, VECTOR)
+#define COPIED_PATCHES(from, to) \
+	COPIED(from, to, "patch_embed.proj.weight", V_HIDDEN, UNS_MG_PATCHES)
+
+#define OWN "vision_model.decoder.layers.*."
+#define OWN_BOTH(from, to, rows, columns) \
+	{ from ".weight", to ".weight", rows, columns, ALWAYS, ONE }, { from ".bias", to ".bias", rows, VECTOR, ALWAYS, ONE }
+#define OWN_NORM(from, to, kind) \
+	{ OWN from ".layer_norm_" kind, to "." kind, V_HIDDEN, VECTOR, ALWAYS, ONE }
+/* Queries, keys and values are one published tensor, one below the other. The stored one has them of one head after the other. */
+#define OWN_QKV_PART(kind, to, columns) \
+	{ OWN "self_attention.linear_qkv." kind, to "." kind, V_HIDDEN, columns, ALWAYS, UNS_MG_VISION_HEADS }
+#define OWN_QKV(kind, to, columns) \
+	OWN_QKV_PART(kind, to, columns), OWN_QKV_PART(kind, to, columns), OWN_QKV_PART(kind, to, columns)
+#define OWN_ATTENTION(to) \
+	OWN_QKV("weight", to ".qkv", V_HIDDEN), OWN_QKV("bias", to ".qkv", VECTOR), \
+	OWN_BOTH(OWN "self_attention.linear_proj", to ".proj", V_HIDDEN, V_HIDDEN)
+#define OWN_GATED(kind, to, columns) \
+	{ OWN "mlp.linear_fc1." kind, to ".gate_proj." kind, V_FFN, columns, ALWAYS, ONE }, \
+	{ OWN "mlp.linear_fc1." kind, to ".up_proj." kind, V_FFN, columns, ALWAYS, ONE }
+
+#define QWEN2_5(name, rows, columns) COPIED("visual.", "visual.", name, rows, columns)
+#define QWEN2_5_BOTH(name, rows, columns) COPIED_BOTH("visual.", "visual.", name, rows, columns)
+
+static const struct uns_megatron_rule vision_first_qwen2_5[] = {
+	COPIED_PATCHES("visual.", "visual."),
+	COPIED_PATCHES("vision_model.", "visual."),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_layer_qwen2_5[] = {
+	QWEN2_5("blocks.*.norm1.weight", V_HIDDEN, VECTOR),
+	QWEN2_5("blocks.*.norm2.weight", V_HIDDEN, VECTOR),
+	QWEN2_5_BOTH("blocks.*.attn.qkv", UNS_MG_VISION_QKV, V_HIDDEN),
+	QWEN2_5_BOTH("blocks.*.attn.proj", V_HIDDEN, V_HIDDEN),
+	QWEN2_5_BOTH("blocks.*.mlp.gate_proj", V_FFN, V_HIDDEN),
+	QWEN2_5_BOTH("blocks.*.mlp.up_proj", V_FFN, V_HIDDEN),
+	QWEN2_5_BOTH("blocks.*.mlp.down_proj", V_HIDDEN, V_FFN),
+	OWN_NORM("self_attention.linear_qkv", "visual.blocks.*.norm1", "weight"),
+	OWN_NORM("mlp.linear_fc1", "visual.blocks.*.norm2", "weight"),
+	OWN_ATTENTION("visual.blocks.*.attn"),
+	OWN_GATED("weight", "visual.blocks.*.mlp", V_HIDDEN),
+	OWN_GATED("bias", "visual.blocks.*.mlp", VECTOR),
+	OWN_BOTH(OWN "mlp.linear_fc2", "visual.blocks.*.mlp.down_proj", V_HIDDEN, V_FFN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_last_qwen2_5[] = {
+	QWEN2_5("merger.ln_q.weight", V_HIDDEN, VECTOR),
+	QWEN2_5_BOTH("merger.mlp.0", V_MERGED, V_MERGED),
+	QWEN2_5_BOTH("merger.mlp.2", V_OUT, V_MERGED),
+	{ "vision_model.decoder.final_layernorm.weight", "visual.merger.ln_q.weight", V_HIDDEN, VECTOR, ALWAYS, ONE },
+	OWN_BOTH("vision_model.projection.encoder.linear_fc1", "visual.merger.mlp.0", V_MERGED, V_MERGED),
+	OWN_BOTH("vision_model.projection.encoder.linear_fc2", "visual.merger.mlp.2", V_OUT, V_MERGED),
+	{ 0 },
+};
+
+static const struct uns_megatron_vision qwen2_5_vl = {
+	"language_model.", "model.", vision_first_qwen2_5, vision_layer_qwen2_5, vision_last_qwen2_5, NULL,
+};
+
+#define QWEN3(name, rows, columns) COPIED("vision_model.", "model.visual.", name, rows, columns)
+#define QWEN3_BOTH(name, rows, columns) COPIED_BOTH("vision_model.", "model.visual.", name, rows, columns)
+#define QWEN3_MERGER(merger, norm) \
+	QWEN3_BOTH(merger "norm", norm, VECTOR), \
+	QWEN3_BOTH(merger "linear_fc1", V_MERGED, V_MERGED), \
+	QWEN3_BOTH(merger "linear_fc2", V_OUT, V_MERGED)
+
+static const struct uns_megatron_rule vision_first_qwen3[] = {
+	COPIED_PATCHES("vision_model.", "model.visual."),
+	QWEN3("patch_embed.proj.bias", V_HIDDEN, VECTOR),
+	QWEN3("pos_embed.weight", UNS_MG_POSITIONS, V_HIDDEN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_layer_qwen3[] = {
+	QWEN3_BOTH("blocks.*.norm1", V_HIDDEN, VECTOR),
+	QWEN3_BOTH("blocks.*.norm2", V_HIDDEN, VECTOR),
+	QWEN3_BOTH("blocks.*.attn.qkv", UNS_MG_VISION_QKV, V_HIDDEN),
+	QWEN3_BOTH("blocks.*.attn.proj", V_HIDDEN, V_HIDDEN),
+	QWEN3_BOTH("blocks.*.mlp.linear_fc1", V_FFN, V_HIDDEN),
+	QWEN3_BOTH("blocks.*.mlp.linear_fc2", V_HIDDEN, V_FFN),
+	OWN_NORM("self_attention.linear_qkv", "model.visual.blocks.*.norm1", "weight"),
+	OWN_NORM("self_attention.linear_qkv", "model.visual.blocks.*.norm1", "bias"),
+	OWN_NORM("mlp.linear_fc1", "model.visual.blocks.*.norm2", "weight"),
+	OWN_NORM("mlp.linear_fc1", "model.visual.blocks.*.norm2", "bias"),
+	OWN_ATTENTION("model.visual.blocks.*.attn"),
+	OWN_BOTH(OWN "mlp.linear_fc1", "model.visual.blocks.*.mlp.linear_fc1", V_FFN, V_HIDDEN),
+	OWN_BOTH(OWN "mlp.linear_fc2", "model.visual.blocks.*.mlp.linear_fc2", V_HIDDEN, V_FFN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_last_qwen3[] = {
+	QWEN3_MERGER("merger.", V_HIDDEN),
+	OWN_BOTH("vision_model.merger.patch_norm", "model.visual.merger.norm", V_HIDDEN, VECTOR),
+	{ 0 },
+};
+
+#define OWN_DEEPSTACK "vision_model.decoder.deepstack_merger_list.*."
+#define PUBLISHED_DEEPSTACK "model.visual.deepstack_merger_list.*."
+
+static const struct uns_megatron_rule vision_deepstack_qwen3[] = {
+	QWEN3_MERGER("deepstack_merger_list.*.", V_MERGED),
+	OWN_BOTH(OWN_DEEPSTACK "patch_norm", PUBLISHED_DEEPSTACK "norm", V_MERGED, VECTOR),
+	OWN_BOTH(OWN_DEEPSTACK "linear_fc1", PUBLISHED_DEEPSTACK "linear_fc1", V_MERGED, V_MERGED),
+	OWN_BOTH(OWN_DEEPSTACK "linear_fc2", PUBLISHED_DEEPSTACK "linear_fc2", V_OUT, V_MERGED),
+	{ 0 },
+};
+
+static const struct uns_megatron_vision qwen3_vl = {
+	"language_model.", "model.language_model.",
+	vision_first_qwen3, vision_layer_qwen3, vision_last_qwen3, vision_deepstack_qwen3,
+};
+
+#define TEXT(model_type, attention, mlp, norms) \
+	{ model_type, { attention, mlp, norms }, NULL }
+
+/* Sorted by model_type. */
+const struct uns_megatron_family uns_megatron_table[] = {
+	TEXT("deepseek_v2", attention_mla, moe_deepseek_v2, norms),
+	TEXT("deepseek_v3", attention_mla, moe_deepseek_v3, norms),
+	TEXT("gemma", attention, mlp, norms),
+	TEXT("gemma2", attention, mlp, norms_gemma2),
+	TEXT("gemma3_text", attention_gemma3, mlp, norms_gemma2),
+	TEXT("glm4", attention_glm4, mlp_glm4, norms_glm4),
+	TEXT("glm4_moe", attention_glm4_moe, moe_deepseek_v3, norms),
+	TEXT("gpt_oss", attention_gpt_oss, moe_gpt_oss, norms),
+	TEXT("llama", attention_llama, mlp_llama, norms),
+	TEXT("mistral", attention, mlp, norms),
+	TEXT("mixtral", attention, moe_mixtral, norms),
+	TEXT("qwen2", attention_qwen2, mlp, norms),
+	{ "qwen2_5_vl", { attention_qwen2, mlp, norms }, &qwen2_5_vl },
+	TEXT("qwen2_moe", attention_qwen2, moe_qwen2, norms),
+	TEXT("qwen3", attention_qwen3, mlp, norms),
+	TEXT("qwen3_moe", attention_qwen3, moe_qwen3, norms),
+	{ "qwen3_vl", { attention_qwen3, mlp, norms }, &qwen3_vl },
+	{ "qwen3_vl_moe", { attention_qwen3, moe_qwen3_vl, norms }, &qwen3_vl },
+};
+const size_t uns_n_megatron_table = sizeof(uns_megatron_table) / sizeof(uns_megatron_table[0]);

@@ -1,0 +1,275 @@
+/* A verification in four steps: plan what to read of each file (verify_plan.c), read it and note
+ * what is wrong (verify_read.c), compare weights with their fp32 copies (verify_master.c), and
+ * report the flaws in the order of files and tensors (here). */
+#include "verify/verify.h"
+
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "verify/verify_read.h"
+#include "model/cover.h"
+
+static void verify_fini(struct uns_verify *v)
+{
+	size_t i;
+
+	for (i = 0; v->file && i < v->b->cat->n_files; i++)
+		uns_arena_fini(&v->file[i].arena);
+	free(v->file);
+	pthread_mutex_destroy(&v->lock);
+	pthread_mutex_destroy(&v->asking);
+}
+
+/* -- planning -- */
+
+struct planning {
+	struct uns_verify *v;
+	struct uns_verify_where where;
+};
+
+static int plan_one(void *ctx, size_t i, struct uns_err *err)
+{
+	struct planning *p = ctx;
+
+	UNS_TRY(uns_verify_step(p->v, 0, err));
+	return uns_verify_plan(p->v->b, &p->where, (uint32_t)i, &p->v->file[i], err);
+}
+
+/* -- reporting: files -- */
+
+struct reporting {
+	struct uns_verify *v;
+	uns_flaw_visit *visit;
+	void *ctx;
+};
+
+static int report_record(struct reporting *t, const struct uns_file *file, const struct uns_verify_file *f,
+			 const struct uns_verify_record *rec)
+{
+	const struct uns_verify_span *span = f->span, *end = f->span + f->n_spans;
+	struct uns_flaw flaw = {
+		.kind = UNS_FLAW_RECORD,
+		.file = file,
+		.record = rec->name,
+		.at_bytes = rec->at,
+		.len_bytes = rec->len,
+		.crc = rec->crc,
+		.expected_crc = rec->expected,
+		.rank = -1,
+	};
+
+	/* A tensor that has elements in the record is named. */
+	while (span < end && span->at < rec->at)
+		span++;
+	if (span < end && span->at < rec->at + rec->len) {
+		flaw.name = span->name;
+		flaw.rank = span->piece ? span->piece->rank : -1;
+	}
+	return t->visit(t->ctx, &flaw);
+}
+
+static int report_decoded(struct reporting *t, const struct uns_file *file, const struct uns_verify_decoded *d)
+{
+	const struct uns_flaw flaw = {
+		.kind = UNS_FLAW_RECORD,
+		.file = file,
+		.at_bytes = d->piece->offset_bytes,
+		.len_bytes = d->piece->length_bytes,
+		.crc = d->crc,
+		.expected_crc = d->expected,
+		.tensor = d->tensor,
+		.name = d->tensor->key,
+		.rank = d->piece->rank,
+	};
+
+	return t->visit(t->ctx, &flaw);
+}
+
+static int report_file(struct reporting *t, size_t index)
+{
+	const struct uns_file *file = &t->v->b->cat->files[index];
+	const struct uns_verify_file *f = &t->v->file[index];
+	size_t i;
+	int code = 0;
+
+	for (i = 0; i < f->n_unreadable && code == 0; i++)
+		code = t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_UNREADABLE,
+							    .file = file,
+							    .text = f->unreadable[i],
+							    .rank = -1 });
+	for (i = 0; i < f->n_records && code == 0; i++)
+		if (f->record[i].expected && !f->record[i].unread && f->record[i].crc != f->record[i].expected)
+			code = report_record(t, file, f, &f->record[i]);
+	for (i = 0; i < f->n_decoded && code == 0; i++)
+		if (f->decoded[i].expected && f->decoded[i].crc != f->decoded[i].expected)
+			code = report_decoded(t, file, &f->decoded[i]);
+	if (code == 0 && f->n_without_crc && !f->n_unreadable)
+		code = t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_NO_CRC, .file = file, .rank = -1 });
+	return code;
+}
+
+/* -- reporting: tensors -- */
+
+/* For each piece of the catalog the NaNs and infinities that were seen in it; NULL = it was not read. */
+static const struct uns_nonfinite **by_piece(const struct uns_verify *v)
+{
+	const struct uns_nonfinite **seen = calloc(v->b->cat->n_pieces + 1, sizeof(*seen));
+	const struct uns_piece *pieces = v->b->cat->pieces;
+	size_t i, k;
+
+	for (i = 0; seen && i < v->b->cat->n_files; i++) {
+		const struct uns_verify_file *f = &v->file[i];
+
+		for (k = 0; k < f->n_spans; k++)
+			if (f->span[k].piece)
+				seen[f->span[k].piece - pieces] = &f->span[k].seen;
+		for (k = 0; k < f->n_decoded; k++)
+			seen[f->decoded[k].piece - pieces] = &f->decoded[k].seen;
+	}
+	return seen;
+}
+
+/* Add what was seen in one piece to the tensor's flaw. Of replicas of the same elements only the
+ * worst counts: `worst` is what was added for them so far. */
+static void add_piece(const struct uns_catalog *cat, const struct uns_tensor *t, const struct uns_piece *piece,
+		      const struct uns_nonfinite *seen, struct uns_nonfinite *worst, struct uns_flaw *flaw)
+{
+	struct uns_stretches stretches;
+	uint64_t first;
+
+	if (seen->n_nan + seen->n_inf == 0)
+		return;
+	stretches = uns_stretches_of_piece(&t->shape, piece);
+	first = uns_stretches_at(&stretches, seen->first / stretches.stretch_elems) +
+		seen->first % stretches.stretch_elems;
+	if (flaw->n_nan + flaw->n_inf == 0 || first < flaw->first_elem) {
+		flaw->first_elem = first;
+		flaw->file = &cat->files[piece->file];
+		flaw->rank = piece->rank;
+	}
+	flaw->n_nan += seen->n_nan > worst->n_nan ? seen->n_nan - worst->n_nan : 0;
+	flaw->n_inf += seen->n_inf > worst->n_inf ? seen->n_inf - worst->n_inf : 0;
+	if (seen->n_nan + seen->n_inf > worst->n_nan + worst->n_inf)
+		*worst = *seen;
+}
+
+static int report_tensor(struct reporting *t, const struct uns_tensor *tensor, const struct uns_nonfinite *const *seen)
+{
+	const struct uns_catalog *cat = t->v->b->cat;
+	struct uns_flaw flaw = { .kind = UNS_FLAW_NOT_FINITE,
+				 .tensor = tensor,
+				 .name = tensor->key,
+				 .rank = -1,
+				 .n_elems = uns_shape_elems(&tensor->shape) };
+	struct uns_nonfinite worst = { 0 };
+	const struct uns_piece *piece;
+	size_t i;
+
+	for (i = 0; i < tensor->n_pieces; i++) {
+		piece = &cat->pieces[tensor->first_piece + i];
+		if (i && !uns_same_elements(piece, piece - 1))
+			worst = (struct uns_nonfinite){ 0 };
+		if (seen[piece - cat->pieces])
+			add_piece(cat, tensor, piece, seen[piece - cat->pieces], &worst, &flaw);
+	}
+	return flaw.n_nan + flaw.n_inf ? t->visit(t->ctx, &flaw) : 0;
+}
+
+/* -- reporting: weights that are not their rounded copies -- */
+
+/* The piece that serves an element. */
+static const struct uns_piece *piece_of(const struct uns_catalog *cat, const struct uns_tensor *t, uint64_t elem)
+{
+	const struct uns_piece *piece = &cat->pieces[t->first_piece], *end = piece + t->n_pieces;
+	struct uns_stretches stretches;
+	uint64_t k;
+
+	for (; piece < end; piece++) {
+		stretches = uns_stretches_of_piece(&t->shape, piece);
+		k = uns_stretches_find(&stretches, elem);
+		if (k < stretches.n && uns_stretches_at(&stretches, k) <= elem)
+			return piece;
+	}
+	return &cat->pieces[t->first_piece];
+}
+
+static int report_pair(struct reporting *t, const struct uns_verify_pair *p)
+{
+	const struct uns_catalog *cat = t->v->b->cat;
+	const struct uns_piece *weight = piece_of(cat, p->weight, p->first);
+	const struct uns_piece *master = piece_of(cat, p->master, p->first);
+	const struct uns_flaw flaw = {
+		.kind = UNS_FLAW_MASTER,
+		.file = &cat->files[weight->file],
+		.tensor = p->weight,
+		.name = p->weight->key,
+		.rank = weight->rank,
+		.first_elem = p->first,
+		.n_elems = uns_shape_elems(&p->weight->shape),
+		.n_different = p->n_different,
+		.master_file = &cat->files[master->file],
+		.master_rank = master->rank,
+		.master = p->at_master,
+		.expected = p->expected,
+		.found = p->found,
+	};
+
+	return t->visit(t->ctx, &flaw);
+}
+
+static int report_all(struct reporting *t, const struct uns_verify_pairs *pairs, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) const struct uns_nonfinite **seen = by_piece(t->v);
+	const struct uns_catalog *cat = t->v->b->cat;
+	const struct uns_verify_span *s;
+	size_t i;
+	int code = 0;
+
+	UNS_TRY_ALLOC(seen, err);
+	for (i = 0; i < cat->n_files && code == 0; i++)
+		code = report_file(t, i);
+	for (i = 0; i < cat->n_tensors && code == 0; i++)
+		code = report_tensor(t, &cat->tensors[i], seen);
+	/* Tensors of files that the catalog passes through as they are. */
+	for (i = 0; i < cat->n_files; i++)
+		for (s = t->v->file[i].span; s < t->v->file[i].span + t->v->file[i].n_spans && code == 0; s++)
+			if (!s->piece && s->seen.n_nan + s->seen.n_inf)
+				code = t->visit(t->ctx,
+						&(struct uns_flaw){ .kind = UNS_FLAW_NOT_FINITE,
+								    .file = &cat->files[i],
+								    .name = s->name,
+								    .rank = -1,
+								    .first_elem = s->seen.first,
+								    .n_elems = s->len / uns_dtype_size(s->dtype),
+								    .n_nan = s->seen.n_nan,
+								    .n_inf = s->seen.n_inf });
+	for (i = 0; i < pairs->n && code == 0; i++)
+		if (pairs->v[i].n_different)
+			code = report_pair(t, &pairs->v[i]);
+	return code;
+}
+
+int uns_backing_verify(struct uns_backing *b, const struct uns_verify_watch *watch, uns_flaw_visit *visit, void *ctx,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_verify_pairs pairs = { 0 };
+	UNS_CLEANUP(verify_fini) struct uns_verify v = { .b = b, .watch = watch };
+	struct reporting t = { &v, visit, ctx };
+	struct planning p = { .v = &v };
+	int code;
+
+	pthread_mutex_init(&v.lock, NULL);
+	pthread_mutex_init(&v.asking, NULL);
+	UNS_TRY_ALLOC(v.file = calloc(b->cat->n_files + 1, sizeof(*v.file)), err);
+	code = uns_verify_where(b->cat, &p.where, err);
+	if (code == 0)
+		code = uns_pool_each(b->engine->pool, b->cat->n_files, plan_one, &p, err);
+	uns_verify_where_fini(&p.where);
+	UNS_TRY(code);
+	UNS_TRY(uns_verify_pairs_find(b->cat, &arena, &pairs, err));
+	atomic_fetch_add(&v.total_bytes, uns_verify_pairs_bytes(&pairs));
+	UNS_TRY(uns_verify_read(&v, err));
+	UNS_TRY(uns_verify_pairs_compare(&v, &pairs, err));
+	return report_all(&t, &pairs, err);
+}
