@@ -38,8 +38,8 @@ static inline bool thread_is_library_s(pid_t tid, const char *name, const cpu_se
 	return CPU_EQUAL(&own, processors) && (thread_blocked_signals(name) | NOT_BLOCKABLE) == ~0ull;
 }
 
-/* How many threads there are beside the calling one. Each must block all signals and run on these processors. The kernel
-   lists a thread for a moment after it was joined: one that is another's gets ten seconds to be gone. */
+/* How many threads there are beside the calling one. Each must block all signals and run on these processors. The
+   kernel lists a thread for a moment after it was joined: one that is another's gets ten seconds to be gone. */
 static inline size_t library_threads_checked(const cpu_set_t *processors)
 {
 	DIR *dir = opendir("/proc/self/task");
