@@ -119,8 +119,8 @@ static int companion_add(const struct uns_resume_input *in, const struct uns_com
 			 struct uns_err *err)
 {
 	struct uns_torch_input schedule = { .cat = in->catalog, .stem = "scheduler" };
-	const bool own_optimizer = c == uns_resume_own_optimizer(in->catalog);
 	const int64_t rank = rng_rank(c->name);
+	const bool own_optimizer = c == uns_resume_own_optimizer(in->catalog);
 
 	if (c->shard || (strcmp(c->name, "trainer_state.json") == 0 && !in->trainer_state_valid))
 		return 0;

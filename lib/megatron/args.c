@@ -91,7 +91,7 @@ static bool config_number(const cJSON *text, const char *const keys[MAX_KEYS], c
 			number = cJSON_GetObjectItemCaseSensitive(
 				cJSON_GetObjectItemCaseSensitive(object, "rope_parameters"), *key);
 	}
-	if (!cJSON_IsNumber(number))
+	if (!number || !cJSON_IsNumber(number))
 		return false;
 	*out = number->valuedouble;
 	return true;

@@ -206,32 +206,40 @@ static int check_units(const struct uns_rank_optim *o, struct uns_err *why)
 			     .arg = { { "n", uns_num(n_units) } });
 }
 
+/* The first state of which some n ranks in a row do not hold its parameter once; NULL if there is none. */
+static const struct uns_stretched *state_not_whole(const struct uns_rank_optim *o, size_t n)
+{
+	const struct uns_stretched *s;
+	size_t from;
+
+	for (from = 0; from < o->n_files; from += n)
+		for (s = o->first; s; s = s->next)
+			if (elems_of(s, from, n) != uns_shape_elems(&o->params->v[s->id].shape))
+				return s;
+	return NULL;
+}
+
 /* Finds how many ranks hold every parameter once. With HSDP, (ddp, fsdp) in that order, every *out ranks hold
  * everything once more. */
 static int find_shard_ranks(const struct uns_rank_optim *o, size_t *out, struct uns_err *why)
 {
-	const struct uns_stretched *s, *odd = NULL;
-	size_t n, from;
+	const struct uns_stretched *odd;
+	size_t n = 1;
 
-	for (n = 1; n <= o->n_files; n++) {
-		if (o->n_files % n)
-			continue;
-		odd = NULL;
-		for (from = 0; !odd && from < o->n_files; from += n)
-			for (s = o->first; s && !odd; s = s->next)
-				if (elems_of(s, from, n) != uns_shape_elems(&o->params->v[s->id].shape))
-					odd = s;
-		if (!odd) {
-			*out = n;
-			return 0;
-		}
+	while ((odd = state_not_whole(o, n))) {
+		if (n >= o->n_files)
+			return UNS_FAIL_WITH(why, RANK_STATE_SIZE, .scope = UNS_SCOPE_OPTIMIZER,
+					     .checkpoint = o->cat->path, .tensor = odd->key,
+					     .expected = uns_num(uns_shape_elems(&o->params->v[odd->id].shape)),
+					     .found = uns_num(elems_of(odd, 0, o->n_files)),
+					     .arg = { { "parameter", uns_str(o->params->v[odd->id].name) },
+						      { "number", uns_num(odd->id) } });
+		do
+			n++;
+		while (o->n_files % n);
 	}
-	/* The last n was that of all ranks: `odd` does not fit even then. */
-	return UNS_FAIL_WITH(
-		why, RANK_STATE_SIZE, .scope = UNS_SCOPE_OPTIMIZER, .checkpoint = o->cat->path, .tensor = odd->key,
-		.expected = uns_num(uns_shape_elems(&o->params->v[odd->id].shape)),
-		.found = uns_num(elems_of(odd, 0, o->n_files)),
-		.arg = { { "parameter", uns_str(o->params->v[odd->id].name) }, { "number", uns_num(odd->id) } });
+	*out = n;
+	return 0;
 }
 
 /* -- into the catalog -- */
