@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "base/text.h"
 #include "check/leftover.h"
 #include "files/resume_files.h"
 #include "files/trainer_state.h"
@@ -59,6 +60,31 @@ static int file_unreadable(struct checking *c, const struct uns_err *why)
 					     .code = why->code, .arg = { { "cause", uns_str(why->text) } }));
 }
 
+/* Keys that other trainers and older versions of transformers do not write: no damage, but a Trainer acts on them. */
+static int check_absent(struct checking *c, const char *path, struct uns_span text)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text names = UNS_TEXT_INIT;
+	const char *key;
+	bool batch = false;
+	int code = 0;
+	size_t i;
+
+	for (i = 0; (key = uns_trainer_state_absent((const char *)text.p, uns_span_left(&text), i)); i++) {
+		if (strcmp(key, "train_batch_size") == 0)
+			batch = true;
+		else
+			uns_text_printf(&names, "%s%s", names.len ? ", " : "", key);
+	}
+	if (names.failed)
+		return -ENOMEM;
+	if (batch)
+		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_BATCH_SIZE, .file = path));
+	if (code == 0 && names.len)
+		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_CADENCES, .file = path,
+						     .found = uns_str(names.p)));
+	return code;
+}
+
 static int check_trainer_state(struct checking *c, const struct subject *s)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -75,7 +101,7 @@ static int check_trainer_state(struct checking *c, const struct subject *s)
 			s->optimizer ? UNS_PROBLEM : UNS_NOTE);
 	if (uns_root_read_file(c->u->root, path, MAX_STATE_BYTES, &arena, &text, NULL, &why) == 0 &&
 	    uns_trainer_state_check((const char *)text.p, uns_span_left(&text), NULL, &why) == 0)
-		return 0;
+		return check_absent(c, path, text);
 	if (!uns_code_is_finding(why.code))
 		return file_unreadable(c, &why);
 	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_UNUSABLE, .scope = UNS_SCOPE_OPTIMIZER,
@@ -155,10 +181,10 @@ static int check_rng(struct checking *c, const struct subject *s)
 			writers = s->cat->pieces[i].rank + 1;
 	if (!r.ranks && s->trainer && s->optimizer)
 		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_MISSING));
-	if (!r.ranks || !s->cat->summary.has_rng_of_ranks)
-		return 0;
 	if ((int64_t)r.n < r.ranks)
 		return first_missing(c, s, &r);
+	if (!r.ranks || !s->cat->summary.has_rng_of_ranks)
+		return 0;
 	if (writers > r.ranks)
 		return checking_found(
 			c, UNS_FINDING(.id = UNS_FOUND_RNG_OF_FEWER_RANKS, .scope = UNS_SCOPE_OPTIMIZER,

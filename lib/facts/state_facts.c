@@ -17,11 +17,11 @@ bool state_read(struct collect *c, const char *path, struct uns_span *text, stru
 	int code = uns_root_read_file(c->in->root, path, STATE_LIMIT_BYTES, &c->scratch, text, NULL, why);
 
 	if (code == 0 && !uns_span_left(text))
-		code = uns_fail(why, -EBADMSG, "it is empty");
+		code = uns_fail(why, -EBADMSG, "the file is empty");
 	if (code == 0)
 		code = uns_json_parse(*text, &json, why);
 	if (code == 0 && !cJSON_IsObject(json))
-		code = uns_fail(why, -EBADMSG, "it is not a JSON object");
+		code = uns_fail(why, -EBADMSG, "the file is not a JSON object");
 	return collect_is_read(c, code, why);
 }
 

@@ -233,6 +233,7 @@ static bool trainer_collect(struct collect *c)
 	const char *own = uns_path_join(&c->scratch, c->path, STATE_FILE);
 	struct uns_span state = { NULL, NULL }, unknown = { NULL, NULL };
 	struct uns_err why = { 0 };
+	const char *absent;
 	bool valid = false;
 
 	if (own && uns_catalog_companion(c->in->cat, STATE_FILE)) {
@@ -247,14 +248,21 @@ static bool trainer_collect(struct collect *c)
 		/* A file that is too large to be checked is no reason to replace it. */
 		if (!valid && why.code == -ENOTSUP)
 			collect_note(c, "trainer_state.json is shown unchanged and was not checked: %s", why.text);
-		if (valid || why.code == -ENOTSUP) {
+		absent = valid ? uns_trainer_state_absent((const char *)state.p, uns_span_left(&state), 0) : NULL;
+		if ((valid && !absent) || why.code == -ENOTSUP) {
 			own_keep(c, state, unknown);
 			return true;
 		}
-		collect_note(c,
-			     "a Trainer cannot load the checkpoint's trainer_state.json, so the view "
-			     "shows another in its place: %s",
-			     why.text);
+		if (absent)
+			collect_note(c,
+				     "the checkpoint's trainer_state.json has no %s, so the view shows a copy with "
+				     "what is missing",
+				     absent);
+		else
+			collect_note(c,
+				     "a Trainer cannot load the checkpoint's trainer_state.json, so the view "
+				     "shows another in its place: %s",
+				     why.text);
 	}
 	sources_take(c, state);
 	return false;

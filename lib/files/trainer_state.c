@@ -124,11 +124,12 @@ static struct uns_span text_trimmed(const char *json)
 	return uns_span_of(json, n);
 }
 
-static int check_value(const struct key *k, struct uns_span v, struct uns_err *why)
+/* code: -EINVAL of what a user wrote, -EBADMSG of a file. */
+static int check_value(const struct key *k, struct uns_span v, int code, struct uns_err *why)
 {
 	if (value_fits(k, v))
 		return 0;
-	return uns_fail(why, -EINVAL, "%s is %.*s where %s is expected", k->name,
+	return uns_fail(why, code, "%s is %.*s where %s is expected", k->name,
 			(int)(uns_span_left(&v) < 40 ? uns_span_left(&v) : 40), (const char *)v.p, kind_text[k->kind]);
 }
 
@@ -146,35 +147,49 @@ int uns_trainer_state_check_fact(const char *key, const char *json, struct uns_e
 		uns_fail_in(why, "%s=%s", key, json);
 		return code;
 	}
-	return check_value(k, v, why);
+	return check_value(k, v, -EINVAL, why);
 }
 
 /* -- a whole file -- */
 
+/* TrainerState's own default for train_batch_size is None, which it also writes. */
+static bool is_unset(const struct key *k, struct uns_span v)
+{
+	return k->assumed && k->kind == INTEGER && text_is(v, "null");
+}
+
+const char *uns_trainer_state_absent(const char *json, size_t len, size_t i)
+{
+	const struct uns_span text = uns_span_of(json, len);
+	const struct key *k = keys;
+	struct uns_span value;
+
+	for (; k < keys + N_KEYS; k++)
+		if (k->assumed && (!uns_json_text_get(text, k->name, &value) || is_unset(k, value)) && !i--)
+			return k->name;
+	return NULL;
+}
+
 int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unknown, struct uns_err *why)
 {
-	static const char *const needed[] = { "global_step", "train_batch_size", "logging_steps", "eval_steps",
-					      "save_steps" };
 	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
 	struct uns_span text = uns_span_of(json, len), name, value;
 	const struct key *k;
-	size_t i;
 
 	if (unknown)
 		*unknown = (struct uns_span){ NULL, NULL };
 	if (!len)
-		return uns_fail(why, -EBADMSG, "it is empty");
+		return uns_fail(why, -EBADMSG, "the file is empty");
 	UNS_TRY(uns_json_parse(text, &parsed, why));
 	if (!cJSON_IsObject(parsed))
-		return uns_fail(why, -EBADMSG, "it is not a JSON object");
-	for (i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
-		if (!uns_json_text_get(text, needed[i], &value))
-			return uns_fail(why, -EINVAL, "it has no %s", needed[i]);
+		return uns_fail(why, -EBADMSG, "the file is not a JSON object");
+	if (!uns_json_text_get(text, "global_step", &value))
+		return uns_fail(why, -EBADMSG, "the file has no global_step, without which a Trainer counts from 0");
 	while (uns_json_text_next(&text, &name, &value)) {
 		k = uns_span_left(&name) < 2 ? NULL : key_find((const char *)name.p + 1, uns_span_left(&name) - 2);
-		if (k)
-			UNS_TRY(check_value(k, value, why));
-		else if (unknown)
+		if (k && !is_unset(k, value))
+			UNS_TRY(check_value(k, value, -EBADMSG, why));
+		else if (!k && unknown)
 			*unknown = name;
 	}
 	return 0;

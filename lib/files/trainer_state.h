@@ -13,11 +13,18 @@
  * history. -ENODATA if global_step is not known. Source: transformers 4.40-5.23, trainer_callback.py. */
 int uns_trainer_state_emit(const struct uns_training *training, struct uns_text *out, struct uns_err *err);
 
-/* Returns 0 if TrainerState(**json) takes this text and a Trainer can resume from it: an object, integer global_step
- * and train_batch_size, positive cadences, every other key of its own type. Otherwise fails with the reason. `unknown`
- * (may be NULL) receives a key, in its quotes, that no TrainerState up to 5.23 knows: only the version that wrote it
- * will take it. */
+/* Returns 0 if TrainerState(**json) takes this text: an object, integer global_step, positive cadences, every other key
+ * of its own type. Otherwise fails with -EBADMSG and the reason. Keys that uns_trainer_state_absent names may be
+ * absent. `unknown` (may be NULL) receives a key, in its quotes, that no TrainerState up to 5.23 knows: only the
+ * version that wrote it will take it. */
 int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unknown, struct uns_err *why);
+
+/* The i-th key that TrainerState has a default for (train_batch_size: None), on which a Trainer acts, and that this
+ * text does not have; a train_batch_size of null counts as absent. NULL after the last. The text must have passed
+ * uns_trainer_state_check. Without train_batch_size the Trainer of transformers 5.23 ends with a TypeError
+ * (trainer_utils.py, compare_trainer_and_checkpoint_args); without a cadence it uses 500 instead of its own argument.
+ */
+const char *uns_trainer_state_absent(const char *json, size_t len, size_t i);
 
 /* Returns 0 if `json` is a value for this key. -EINVAL with what is expected, also for an unknown key. */
 int uns_trainer_state_check_fact(const char *key, const char *json, struct uns_err *why);

@@ -7,7 +7,8 @@
  *   adapter_model.safetensors | adapter_model.bin    (also beside the files of a model)
  *   pytorch_model_fsdp.bin                           (Accelerate, FULL_STATE_DICT)
  *   [sharded/]shard-00001-model-00001-of-00002.safetensors   (torch's HuggingFaceStorageWriter)
- *   beside them: config, tokenizer; optimizer.pt, scheduler.pt, rng_state*.pth, trainer_state */
+ *   beside them: config, tokenizer; a Trainer's optimizer.pt, scheduler.pt, rng_state*.pth, trainer_state.json;
+ *   Accelerate's optimizer.bin, scheduler.bin, random_states_<r>.pkl, custom_checkpoint_<i>.pkl */
 #include "formats/format.h"
 
 #include <stdlib.h>
@@ -30,6 +31,7 @@ enum { INDEX_LIMIT_BYTES = 64 << 20 };
 
 static const char SHARD_GLOB[] = "shard-*-model-*-of-*.safetensors";
 static const char SHARD_DIR[] = "sharded";
+static const char TRAINER_STATE[] = "trainer_state.json";
 
 static const struct source {
 	const char *file, *index; /* index NULL = this one is never split */
@@ -45,6 +47,7 @@ static const struct source {
 };
 
 static const char *const training_globs[] = { "optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth", NULL };
+static const char ACCELERATE_GLOB[] = "random_states_*.pkl";
 
 /* -- probe -- */
 
@@ -329,19 +332,31 @@ static int add_companions(struct uns_catalog *cat, const struct uns_directory *d
 	return 0;
 }
 
+/* Accelerate's save_state: every rank's random states are written, last of all (accelerate/checkpointing.py). */
+static bool is_accelerate(const struct uns_directory *dir)
+{
+	return uns_listing_has_glob(dir->list, ACCELERATE_GLOB) && !uns_listing_has_file(dir->list, TRAINER_STATE);
+}
+
 static bool is_training(const struct uns_directory *dir)
 {
 	size_t i;
 
+	if (is_accelerate(dir))
+		return false;
+
 	for (i = 0; training_globs[i]; i++)
 		if (uns_listing_has_glob(dir->list, training_globs[i]))
 			return true;
-	return uns_listing_has_file(dir->list, "trainer_state.json");
+	return uns_listing_has_file(dir->list, TRAINER_STATE);
 }
 
 static int64_t world_size(const struct uns_directory *dir)
 {
 	int64_t ranks = uns_beside_ranks(dir->list, "rng_state_", ".pth", NULL);
+
+	if (is_accelerate(dir))
+		return uns_beside_ranks(dir->list, "random_states_", ".pkl", NULL);
 
 	return uns_listing_has_file(dir->list, "rng_state.pth") ? 1 : ranks ? ranks : UNS_UNKNOWN;
 }
@@ -350,15 +365,17 @@ static void find_summary(struct uns_catalog *cat, const struct uns_directory *di
 {
 	cat->summary.format = "hf";
 	cat->summary.of_trainer = is_training(dir);
-	cat->summary.framework = is_training(dir) ? "Hugging Face Trainer" : "Hugging Face model";
+	cat->summary.framework = is_accelerate(dir) ? "Hugging Face Accelerate"
+				 : is_training(dir) ? "Hugging Face Trainer"
+						    : "Hugging Face model";
 	cat->summary.family = UNS_FAMILY_WHOLE;
 	cat->summary.is_published = cat->summary.is_pretrained = cat->summary.wants_config = true;
 	cat->summary.step = uns_beside_named_step(dir->root, dir->path, "checkpoint-");
 	cat->summary.world_size = world_size(dir);
 }
 
-/* A Trainer writes trainer_state.json last (source: Trainer._save_checkpoint). A plain save_pretrained has no last
- * file: it has ended when nothing of the weights is missing. */
+/* A Trainer writes trainer_state.json last (source: Trainer._save_checkpoint), Accelerate the random states of each
+ * rank. A plain save_pretrained has no last file: it has ended when nothing of the weights is missing. */
 static int find_finished(const struct uns_catalog *cat, const struct uns_directory *dir, bool *out, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
@@ -366,8 +383,12 @@ static int find_finished(const struct uns_catalog *cat, const struct uns_directo
 	int code;
 
 	*out = false;
+	if (is_accelerate(dir)) {
+		*out = uns_listing_has_file(dir->list, "random_states_0.pkl");
+		return 0;
+	}
 	if (is_training(dir) || cat->summary.step != UNS_UNKNOWN) {
-		*out = uns_listing_has_file(dir->list, "trainer_state.json");
+		*out = uns_listing_has_file(dir->list, TRAINER_STATE);
 		return 0;
 	}
 	for (i = 0; i < cat->n_tensors; i++) {
@@ -389,7 +410,7 @@ static int check_times(struct uns_catalog *cat, const struct uns_directory *dir,
 		end.path = uns_path_join(&cat->arena, dir->path, source->index);
 		UNS_TRY(uns_save_times_check(cat, &end, err));
 	}
-	end.path = uns_path_join(&cat->arena, dir->path, "trainer_state.json");
+	end.path = uns_path_join(&cat->arena, dir->path, is_accelerate(dir) ? "random_states_0.pkl" : TRAINER_STATE);
 	end.is_state = true;
 	return uns_save_times_check(cat, &end, err);
 }

@@ -309,7 +309,9 @@ static int find_summary(struct source *s, struct uns_err *err)
 	summary->format = "hf_fsdp";
 	summary->family = UNS_FAMILY_DCP;
 	summary->is_in_parts = summary->is_pretrained = summary->wants_config = true;
-	summary->has_rng_of_ranks = true;
+	/* Of FULL_STATE_DICT rank 0 writes model and optimizer, and every rank its random states. */
+	summary->has_rng_of_ranks = has_part_dir(list, MODEL) || has_part_dir(list, OPTIMIZER) ||
+				    has_rank_files(list, MODEL) || has_rank_files(list, OPTIMIZER);
 	summary->of_trainer = uns_listing_has_file(list, "trainer_state.json") ||
 			      uns_listing_has_file(list, "rng_state.pth") || rng ||
 			      uns_beside_named_step(dir->root, dir->path, "checkpoint-") != UNS_UNKNOWN;

@@ -516,6 +516,13 @@ KIND(TRAINER_STATE_UNUSABLE, trainer_state_unusable, DAMAGED,
      "a Trainer cannot resume from trainer_state.json of {checkpoint}: {cause}",
      .advice = "copy it back from the training machine, or resume from a mount, whose view full makes one",
      .check = "trainer_state")
+KIND(TRAINER_STATE_BATCH_SIZE, trainer_state_batch_size, NOTE,
+     "{file.name} of {checkpoint} has no train_batch_size, which older versions of transformers and other trainers do not write: the Trainer of transformers 5.23 ends with a TypeError when it resumes from this file",
+     .advice = "resume from a mount, whose views add the key, or with the version that saved the checkpoint",
+     .check = "trainer_state")
+KIND(TRAINER_STATE_CADENCES, trainer_state_cadences, NOTE,
+     "{file.name} of {checkpoint} has no {found}: a Trainer that resumes from this file uses 500 instead of its own arguments",
+     .advice = "resume from a mount with -o fact=KEY=VALUE for each of them", .check = "trainer_state")
 KIND(SCHEDULER_MISSING, scheduler_missing, INCOMPLETE,
      "{checkpoint} has an optimizer and no scheduler.pt: a Trainer restores both or neither, so both would start from the beginning without a warning",
      .advice = "copy scheduler.pt back from the training machine", .check = "scheduler")
@@ -537,8 +544,8 @@ KIND(RNG_OF_FEWER_RANKS, rng_of_fewer_ranks, INCOMPLETE,
      "the shards of {checkpoint} are of {expected} ranks and its random states of {found}",
      .advice = ": copy the other ranks' {prefix}*{suffix} back, or the directory mixes two saves", .check = "rng")
 KIND(RNG_OF_MORE_RANKS, rng_of_more_ranks, NOTE,
-     "{checkpoint} has random states of {found} ranks and shards of {expected}: unless those ranks had nothing to write, the directory mixes two saves",
-     .check = "rng")
+     "{checkpoint} has shards of {expected} ranks, and random states of {found}: either some ranks had nothing to write, or the directory mixes two saves",
+     .advice = "compare the times of the rng_state files with those of the shards", .check = "rng")
 KIND(CONFIG_UNLIKE_WEIGHTS, config_unlike_weights, DAMAGED,
      "config.json does not fit the weights of {checkpoint}: {cause}",
      .advice = "put the config.json that the run was started with beside it, or mount with -o model=DIR",

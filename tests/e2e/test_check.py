@@ -39,6 +39,36 @@ def test_a_sound_run(command, run):
                                        "findings": []}
 
 
+@pytest.mark.parametrize("launch,case,found", [
+    ("u2", "full", []), ("u2", "accfull", [("run/state", "config", "note")]), ("r2", "f2", [("run/checkpoint-2", "config", "note"),
+                                                                              ("run/checkpoint-4", "config", "note")]),
+    ("u0", "plain", []), ("u0", "acc", [("run/state", "config", "note")])])
+def test_whole_files_are_sound(command, made, launch, case, found):
+    """FULL_STATE_DICT: random states of two ranks, and files that rank 0 wrote. Accelerate: no trainer_state.json."""
+    done = check(command, made(launch, case) / "run", "--json")
+    assert done.returncode == 0 and findings(done) == found
+
+
+def test_random_states_of_a_rank_that_are_gone(command, made, copied):
+    run = copied(made("u2", "full") / "run", "run")
+    (run / "checkpoint-4/rng_state_0.pth").unlink()
+    assert findings(check(command, run, "--json")) == [("run/checkpoint-4", "rng", "problem")]
+
+
+@pytest.mark.parametrize("launch,case", [("r2", "f2"), ("u2", "full"), ("u0", "plain")])
+def test_a_state_of_an_older_version(command, made, copied, launch, case):
+    """Without train_batch_size, which is no damage (and a Trainer of this version fails: test_seeds.py)."""
+    run = copied(made(launch, case) / "run", "run")
+    state = run / "checkpoint-2/trainer_state.json"
+    state.write_text(json.dumps({k: v for k, v in json.loads(state.read_text()).items() if k != "train_batch_size"}))
+    done = check(command, run, "--json")
+    assert done.returncode == 0
+    assert [f["text"] for f in json.loads(done.stdout)["findings"] if f["check"] != "config"] == [
+        "trainer_state.json of checkpoint-2 has no train_batch_size, which older versions of transformers and other "
+        "trainers do not write: the Trainer of transformers 5.23 ends with a TypeError when it resumes from this file; "
+        "resume from a mount, whose views add the key, or with the version that saved the checkpoint"]
+
+
 FIELDS = {"id", "severity", "scope", "code", "file", "rank", "tensor", "expected", "found", "text",
           "advice"}
 

@@ -32,11 +32,16 @@ def trainer(made, tmp_path_factory):
     shutil.copytree(made("r2", "f2") / "run", source / "f2")
     shutil.copytree(source / "f2", source / "stateless")
     (source / f"stateless/{CKPT}/trainer_state.json").unlink()
+    shutil.copytree(source / "f2", source / "older")
+    state = source / f"older/{CKPT}/trainer_state.json"
+    state.write_text(json.dumps({k: v for k, v in json.loads(state.read_text()).items() if k != "train_batch_size"}))
     mnt.mkdir()
     conftest.unshard("mount", source, mnt, "-o", "settle=0,store=none")
     try:
         spec.write_text(json.dumps([
             ["native", "trainer", str(source / "f2" / CKPT), 2, SHARDED],
+            ["native-older", "trainer", str(source / "older" / CKPT), 2, SHARDED],
+            ["older", "trainer", str(mnt / "dcp/older" / CKPT), 2, SHARDED],
             ["native-stateless", "trainer", str(source / "stateless" / CKPT), 2, SHARDED],
             ["stateless", "trainer", str(mnt / "dcp/stateless" / CKPT), 2, SHARDED],
             ["only-model", "only_model", None, 2, SHARDED, str(base / "refused")],
@@ -54,6 +59,13 @@ def test_trainer_state_is_missing(trainer):
     assert "trainer_state.json" in results["native-stateless"]
     assert conftest.went_on_again(results["stateless"]) == results["native"]
     assert results["native"]["step"] == 4
+
+
+def test_trainer_state_of_an_older_version(trainer):
+    """TypeError: unsupported operand type(s) for //: 'NoneType' and 'int' (a state without train_batch_size)."""
+    _, results = trainer
+    assert results["native-older"].startswith("TypeError: ")
+    assert conftest.went_on_again(results["older"]) == results["native"]
 
 
 def test_sharded_with_save_only_model(trainer, command):

@@ -119,9 +119,25 @@ static const struct {
 	  "whose "
 	  "view full makes one" },
 	{ ": > checkpoint-2/trainer_state.json", "trainer_state", UNSHARD_PROBLEM,
-	  "a Trainer cannot resume from trainer_state.json of checkpoint-2: it is empty; copy it "
+	  "a Trainer cannot resume from trainer_state.json of checkpoint-2: the file is empty; copy it "
 	  "back "
 	  "from the training machine, or resume from a mount, whose view full makes one" },
+	{ "sed -i /train_batch_size/d checkpoint-2/trainer_state.json", "trainer_state", UNSHARD_NOTE,
+	  "trainer_state.json of checkpoint-2 has no train_batch_size, which older versions of transformers and other "
+	  "trainers do not write: the Trainer of transformers 5.23 ends with a TypeError when it resumes from this "
+	  "file; resume from a mount, whose views add the key, or with the version that saved the checkpoint" },
+	{ "sed -i -E '/(logging|eval)_steps/d' checkpoint-2/trainer_state.json", "trainer_state", UNSHARD_NOTE,
+	  "trainer_state.json of checkpoint-2 has no eval_steps, logging_steps: a Trainer that resumes from this file "
+	  "uses 500 instead of its own arguments; resume from a mount with -o fact=KEY=VALUE for each of them" },
+	{ "sed -i -E 's/(\"global_step\": ).*,/\\12.5,/' checkpoint-2/trainer_state.json", "trainer_state",
+	  UNSHARD_PROBLEM,
+	  "a Trainer cannot resume from trainer_state.json of checkpoint-2: global_step is 2.5 where an integer of 0 or "
+	  "more is expected; copy it back from the training machine, or resume from a mount, whose view full makes "
+	  "one" },
+	{ "sed -i /global_step/d checkpoint-2/trainer_state.json", "trainer_state", UNSHARD_PROBLEM,
+	  "a Trainer cannot resume from trainer_state.json of checkpoint-2: the file has no global_step, without which "
+	  "a Trainer counts from 0; copy it back from the training machine, or resume from a mount, whose view full "
+	  "makes one" },
 	{ "rm checkpoint-2/scheduler.pt", "scheduler", UNSHARD_PROBLEM,
 	  "checkpoint-2 has an optimizer and no scheduler.pt: a Trainer restores both or neither, "
 	  "so both would start from the beginning without a warning; copy scheduler.pt back from "
@@ -137,9 +153,8 @@ static const struct {
 	  "the shards of checkpoint-2 are of 2 ranks and its random states of 1: copy the other "
 	  "ranks' rng_state_*.pth back, or the directory mixes two saves" },
 	{ "cp checkpoint-2/rng_state_1.pth checkpoint-2/rng_state_2.pth", "rng", UNSHARD_NOTE,
-	  "checkpoint-2 has random states of 3 ranks and shards of 2: unless those ranks had "
-	  "nothing "
-	  "to write, the directory mixes two saves" },
+	  "checkpoint-2 has shards of 2 ranks, and random states of 3: either some ranks had nothing to write, or "
+	  "the directory mixes two saves; compare the times of the rng_state files with those of the shards" },
 	{ "rm checkpoint-2/rng_state_*", "rng", UNSHARD_NOTE,
 	  "checkpoint-2 has no rng_state files: a Trainer that resumes from it shuffles data and "
 	  "drops out differently; copy them back from the training machine" },

@@ -222,7 +222,7 @@ static const struct {
 		  2) "}}' > run/checkpoint-2/trainer_state.json",
 	  { "\"early_stopping_patience_counter\": 2", CONTROL, "\"epoch\": 0.5" },
 	  NULL,
-	  { "shows another in its place: it has no train_batch_size" },
+	  { "trainer_state.json has no eval_steps, so the view shows a copy with what is missing" },
 	  "epoch = 0.0" },
 	{ "its own history tells the epoch",
 	  "echo '{\"global_step\": 2, \"log_history\": [{\"step\": 1, \"epoch\": 0.1}, {\"step\": 2, "
@@ -237,7 +237,7 @@ static const struct {
 		    "run/checkpoint-2/trainer_state.json",
 	  { "\"epoch\": 0.25", "\"num_train_epochs\": 1", "\"train_batch_size\": 7" },
 	  NULL,
-	  { "it has no save_steps" },
+	  { "trainer_state.json has no save_steps, so" },
 	  "epoch = 0.0" },
 };
 
