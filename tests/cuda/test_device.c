@@ -256,6 +256,7 @@ static void copies_are_under_way_while_the_next_is_read(void **state)
  */
 static void a_whole_view(void **state)
 {
+	const struct threads before = threads_now();
 	struct unshard_device_box boxes[MOST_TENSORS];
 	char *to = gpu_memory(size_of_all());
 	size_t i, k, n = boxes_of_all(boxes, to), n_calls, shared = 0;
@@ -267,7 +268,7 @@ static void a_whole_view(void **state)
 	(void)state;
 	end(begin(d, boxes, n, NULL));
 	assert_int_equal(sched_getaffinity(0, sizeof(own), &own), 0);
-	assert_true(library_threads_checked(&own) >= 3);
+	assert_true(library_threads_checked(&before, &own) >= 3);
 	assert_int_equal(cuda.taken(), taken);
 	for (i = 0; i < n; i++)
 		right_bytes(i, NULL, NULL, boxes[i].to, boxes[i].to_bytes);
