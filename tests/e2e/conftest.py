@@ -218,7 +218,13 @@ class Mount:
         raise AssertionError("no VmHWM")
 
 
+JUDGING = {"check", "export", "ls", "show"}
+
+
 def unshard(*args, check=True, **kwargs):
+    """What judges a checkpoint takes it for finished at once, as `mounted` does, however fast the tests get to it."""
+    if args and args[0] in JUDGING and not any("settle=" in str(a) or a == "--help" for a in args):
+        args = (*args, "-o", "settle=0")
     done = subprocess.run([str(UNSHARD), *map(str, args)], capture_output=True, text=True,
                           timeout=LONGEST_S, **kwargs)
     if check:
