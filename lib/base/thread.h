@@ -19,4 +19,8 @@ void uns_processors_take(struct uns_processors *out);
 /* Returns 0 or an errno, as pthread_create. */
 int uns_thread_begin(pthread_t *out, const struct uns_processors *where, void *(*run)(void *), void *arg);
 
+/* The same with a small stack, for a thread that waits and then calls the system. */
+enum { UNS_SMALL_STACK_BYTES = 256 << 10 };
+int uns_thread_begin_small(pthread_t *out, const struct uns_processors *where, void *(*run)(void *), void *arg);
+
 #endif

@@ -248,7 +248,7 @@ static struct lane *add_lane(struct uns_ahead *a, uint64_t dev)
 	for (i = 0; i < MOST_FILES; i++)
 		l->file[i].fd = l->file[i].own = -1;
 	pthread_cond_init(&l->added, NULL);
-	if (uns_thread_begin(&l->thread, &a->processors, lane_run, l) != 0) {
+	if (uns_thread_begin_small(&l->thread, &a->processors, lane_run, l) != 0) {
 		pthread_cond_destroy(&l->added);
 		free(l);
 		return NULL;

@@ -12,6 +12,10 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+
+/* After its last use, or after it was seen to have no name. */
+static const int64_t longest_idle_ns = 1000000000;
 
 /* What the program itself, FUSE and the store may need; where there are few, all but an eighth. */
 enum { RESERVED_FDS = 64, MOST_FDS = 1 << 16 };
@@ -33,10 +37,19 @@ void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *cou
 	TAILQ_INIT(&fds->idle);
 	pthread_mutex_init(&fds->lock, NULL);
 	pthread_cond_init(&fds->room, NULL);
+	pthread_cond_init(&fds->wanted, NULL);
+	uns_processors_take(&fds->processors);
 }
 
 void uns_fds_fini(struct uns_fds *fds)
 {
+	pthread_mutex_lock(&fds->lock);
+	fds->ending = true;
+	pthread_cond_signal(&fds->wanted);
+	pthread_mutex_unlock(&fds->lock);
+	if (fds->has_closer)
+		pthread_join(fds->closer, NULL);
+	pthread_cond_destroy(&fds->wanted);
 	pthread_cond_destroy(&fds->room);
 	pthread_mutex_destroy(&fds->lock);
 }
@@ -64,6 +77,54 @@ static int slot_release(struct uns_fds *fds, struct uns_fd_slot *slot)
 	slot->is_open = false;
 	count_open(fds, -1);
 	return slot->fd;
+}
+
+/* -- closing what is idle -- */
+
+/* Until the oldest idle file is due; while all are pinned, none is due for so long. Lock held. */
+static void closer_wait(struct uns_fds *fds)
+{
+	const struct uns_fd_slot *oldest = TAILQ_FIRST(&fds->idle);
+	const int64_t due_ns = (oldest ? oldest->used_ns : uns_now_ns()) + longest_idle_ns;
+	const struct timespec until = { due_ns / 1000000000, due_ns % 1000000000 };
+
+	fds->asleep = !fds->n_open;
+	if (fds->asleep)
+		pthread_cond_wait(&fds->wanted, &fds->lock);
+	else
+		pthread_cond_clockwait(&fds->wanted, &fds->lock, CLOCK_MONOTONIC, &until);
+	fds->asleep = false;
+}
+
+static void *closer_run(void *ctx)
+{
+	struct uns_fds *fds = ctx;
+	struct uns_fd_slot *oldest;
+	int fd;
+
+	pthread_mutex_lock(&fds->lock);
+	while (!fds->ending) {
+		oldest = TAILQ_FIRST(&fds->idle);
+		if (!oldest || uns_now_ns() - oldest->used_ns < longest_idle_ns) {
+			closer_wait(fds);
+			continue;
+		}
+		fd = slot_release(fds, oldest);
+		pthread_mutex_unlock(&fds->lock);
+		uns_close_p(&fd);
+		pthread_mutex_lock(&fds->lock);
+	}
+	pthread_mutex_unlock(&fds->lock);
+	return NULL;
+}
+
+/* Where no thread can begin, the next file that becomes idle tries again. Lock held. */
+static void closer_wake(struct uns_fds *fds)
+{
+	if (!fds->has_closer)
+		fds->has_closer = uns_thread_begin_small(&fds->closer, &fds->processors, closer_run, fds) == 0;
+	else if (fds->asleep)
+		pthread_cond_signal(&fds->wanted);
 }
 
 /* -- opening -- */
@@ -164,6 +225,7 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	slot->fd = fd;
 	slot->direct = direct;
 	slot->nlink = nlink;
+	slot->gone_ns = 0;
 	slot->ctime_ns = file->stat.id.ctime_ns;
 	return 0;
 }
@@ -186,10 +248,17 @@ int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_
 
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot)
 {
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+
 	pthread_mutex_lock(&fds->lock);
 	if (--slot->n_pins == 0) {
 		TAILQ_INSERT_TAIL(&fds->idle, slot, idle);
 		slot->is_idle = true;
+		slot->used_ns = uns_now_ns();
+		if (slot->gone_ns && slot->used_ns - slot->gone_ns >= longest_idle_ns)
+			fd = slot_release(fds, slot);
+		else
+			closer_wake(fds);
 		pthread_cond_signal(&fds->room);
 	}
 	pthread_mutex_unlock(&fds->lock);
@@ -231,6 +300,8 @@ int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct un
 		return 0;
 	pthread_mutex_lock(&fds->lock);
 	same = has_lost_a_name(slot, &file->stat.id, &now, nlink);
+	if (!slot->gone_ns && (!same || !nlink))
+		slot->gone_ns = uns_now_ns();
 	pthread_mutex_unlock(&fds->lock);
 	return same ? 0 : fail_changed(file, &now, err);
 }

@@ -1,5 +1,7 @@
-/* Descriptors of source files. A file is opened when it is first read, then shared by all readers, and
- * closed, the least recently used first, when another file needs its descriptor. Knows no tensors. */
+/* Descriptors of source files. A file is opened when it is first read, then shared by all readers, and closed a second
+ * after its last use: what a trainer deletes would take space for as long as a descriptor is open, and on NFS its
+ * directory could not be removed. A file without a name is closed under its readers, a second after that was seen. When
+ * another file needs a descriptor, the least recently used one is closed. Knows no tensors. */
 #ifndef UNS_ENGINE_FDS_H
 #define UNS_ENGINE_FDS_H
 
@@ -8,6 +10,7 @@
 #include <sys/queue.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "engine/counters.h"
 #include "io/direct.h"
 #include "model/catalog.h"
@@ -20,6 +23,8 @@ struct uns_fd_slot {
 	int fd;          /* stable while pinned */
 	struct uns_direct direct; /* how the fd is read */
 	unsigned n_pins;
+	int64_t used_ns;  /* while it is idle, monotonic: when it was unpinned */
+	int64_t gone_ns;  /* monotonic: when the open file was first seen to have no name; 0 = it has one */
 	uint64_t nlink;   /* names the file had when it was last checked */
 	int64_t ctime_ns; /* its ctime with so many */
 };
@@ -30,13 +35,19 @@ struct uns_fds {
 	TAILQ_HEAD(, uns_fd_slot) idle; /* the oldest use first */
 	size_t n_open, max_open; /* n_open counts those being opened */
 	struct uns_counters *count;
+
+	/* The thread that closes idle files; it is begun when there is one first. */
+	pthread_t closer;
+	pthread_cond_t wanted;
+	struct uns_processors processors; /* of the closer */
+	bool has_closer, asleep, ending;  /* asleep: until a file is open */
 };
 
 /* How many descriptors the engine may use: most of what the process may have, as its soft limit is now. */
 size_t uns_fds_budget(void);
 
 void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *count);
-void uns_fds_fini(struct uns_fds *fds);
+void uns_fds_fini(struct uns_fds *fds); /* waits for the file that is being closed, if one is */
 
 /* Open the file unless it is open, and keep it open until it is unpinned. Waits while all descriptors are pinned, so a
  * thread must not pin two. -ESTALE when the file is not the one that the catalog saw, -ENODATA when it was missing

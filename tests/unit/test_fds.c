@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -158,9 +159,67 @@ static void many_readers_share_two(void **state)
 	finish(&f);
 }
 
+static size_t open_now(struct files *f)
+{
+	size_t n;
+
+	pthread_mutex_lock(&f->fds.lock);
+	n = f->fds.n_open;
+	pthread_mutex_unlock(&f->fds.lock);
+	return n;
+}
+
+static void what_nobody_reads_is_closed(void **state)
+{
+	struct files f;
+	int i, round;
+
+	(void)state;
+	start(&f, N);
+	assert_int_equal(pin(&f, 0, NULL), 0);
+	for (round = 0; round < 2; round++) { /* its thread sleeps in between */
+		touch(&f, 1, N);
+		for (i = 0; i < 6000 && open_now(&f) > 1; i++)
+			usleep(10000);
+		assert_int_equal(open_now(&f), 1); /* the pinned one */
+	}
+	uns_fds_unpin(&f.fds, &f.slot[0]);
+	for (i = 0; i < 6000 && open_now(&f); i++)
+		usleep(10000);
+	assert_int_equal(open_now(&f), 0);
+	finish(&f);
+}
+
+/* Its space is the file system's again, although a reader does not stop reading. */
+static void what_was_removed_is_closed_under_its_readers(void **state)
+{
+	struct files f;
+	char path[80];
+	int i, code = 0;
+
+	(void)state;
+	start(&f, N);
+	touch(&f, 0, 1);
+	snprintf(path, sizeof(path), "%s/0", f.dir);
+	assert_int_equal(unlink(path), 0);
+	for (i = 0; i < 6000 && code == 0; i++) {
+		code = pin(&f, 0, NULL);
+		if (code == 0) {
+			assert_int_equal(uns_fds_check(&f.fds, &f.slot[0], &f.cat->files[0], NULL), 0);
+			uns_fds_unpin(&f.fds, &f.slot[0]);
+			usleep(10000);
+		}
+	}
+	assert_int_equal(code, -ESTALE);
+	assert_int_equal(open_now(&f), 0);
+	finish(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_nobody_reads_is_closed),
+		cmocka_unit_test(what_was_removed_is_closed_under_its_readers),
 		cmocka_unit_test(the_limit_is_back_when_descriptors_are),
 		cmocka_unit_test(without_any_it_fails_for_that_moment),
 		cmocka_unit_test(many_readers_share_two),

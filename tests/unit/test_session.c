@@ -208,11 +208,11 @@ static void why_there_is_no_place_for_the_store(void **state)
 	const char *was = getenv("XDG_STATE_HOME");
 	char *keep = was ? strdup(was) : NULL;
 
-	setenv("XDG_STATE_HOME", "/sys/unshard-test", 1);
+	setenv("XDG_STATE_HOME", "/dev/null/unshard-test", 1);
 	f->options.no_store = false;
 	session_open(f);
 	assert_true(unshard_meta_set(f->u, "", "seed", "1", NULL, &err) < 0);
-	assert_non_null(strstr(err.text, "/sys/unshard-test cannot be made: "));
+	assert_non_null(strstr(err.text, "/dev/null/unshard-test cannot be made: "));
 	assert_null(strstr(err.text, "No such file or directory"));
 	assert_int_not_equal(err.code, -ENOENT);
 	unshard_close(f->u);
