@@ -1,5 +1,6 @@
-/* Preloaded into the tests that TSan does not run (tests/CMakeLists.txt): one that begins a thread ends here. The engine's
- * own helpers, which have small stacks, may begin in any test that reads a file: test_fds and test_ahead are theirs. */
+/* Preloaded into the tests that TSan does not run (tests/CMakeLists.txt): one that begins a thread ends here. The
+ * engine's own helpers, which have small stacks, may begin in any test that reads a file: test_fds and test_ahead are
+ * theirs. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
