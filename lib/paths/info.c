@@ -104,21 +104,53 @@ static void known_problems_of(struct unshard *u, const struct dir_record *record
 			known_problem(record, v->why, out);
 }
 
-/* What is known so far: one line for each checkpoint and problem. */
-static void known_problems(struct unshard *u, struct uns_text *out)
+static bool has_problems(const struct dir_record *record)
+{
+	const struct verdict *v = record->verdict;
+
+	while (v && !is_problem(v))
+		v = v->next;
+	return record->open_why || v;
+}
+
+/* The paths of checkpoints with problems; NULL = out of memory. */
+static const char **problem_paths(struct unshard *u, struct uns_arena *arena, size_t *n)
 {
 	const struct dir_record *record;
+	const char **path;
 	size_t at = 0;
 	void *value;
 
-	store_problem(&u->store, out);
+	*n = 0;
 	pthread_mutex_lock(&u->lock);
-	while (uns_map_next(&u->records.map, &at, NULL, &value)) {
+	path = UNS_NEW_N(arena, const char *, u->records.map.n + 1);
+	while (path && uns_map_next(&u->records.map, &at, NULL, &value)) {
 		record = value;
-		if (record->is.format)
-			known_problems_of(u, record, out);
+		if (record->is.format && has_problems(record) && !(path[(*n)++] = uns_arena_str(arena, record->path)))
+			path = NULL;
 	}
 	pthread_mutex_unlock(&u->lock);
+	return path;
+}
+
+/* What is known so far of the checkpoints that exist: one line for each checkpoint and problem. */
+static void known_problems(struct unshard *u, struct uns_text *out)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct dir_record *record;
+	size_t n, i;
+	const char **path = problem_paths(u, &arena, &n);
+
+	store_problem(&u->store, out);
+	out->failed |= !path;
+	for (i = 0; path && i < n; i++) {
+		if (record_get(u, path[i], &record, NULL) < 0)
+			continue;
+		pthread_mutex_lock(&u->lock);
+		known_problems_of(u, record, out);
+		pthread_mutex_unlock(&u->lock);
+		record_put(u, record);
+	}
 }
 
 int root_info_text(struct unshard *u, const char *name, struct uns_text *out)

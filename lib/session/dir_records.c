@@ -3,6 +3,8 @@
  * directory's files are compared by identity. */
 #include "session/dir_records.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,6 +164,31 @@ static struct dir_record *record_renew(struct record_table *t, struct dir_record
 	return now;
 }
 
+/* Takes out the records below `path` that are not under one of `names` (NULL = all of them), chained by `next`. The
+ * table's references go to the caller. */
+static struct dir_record *table_remove_below(struct record_table *t, const char *path, const struct uns_map *names)
+{
+	const size_t skip = *path ? strlen(path) + 1 : 0;
+	struct dir_record *record, *dead = NULL;
+	char name[NAME_MAX + 1];
+	size_t at = 0;
+	void *value;
+
+	while (uns_map_next(&t->map, &at, NULL, &value)) {
+		record = value;
+		if (strcmp(record->path, path) == 0 || !uns_path_within(record->path, path))
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(record->path + skip, "/"), record->path + skip);
+		if (names && uns_map_get(names, name))
+			continue;
+		record->next = dead;
+		dead = record;
+	}
+	for (record = dead; record; record = record->next)
+		table_remove(t, record);
+	return dead;
+}
+
 /* -- the same without it -- */
 
 /* Give n references back. */
@@ -177,12 +204,38 @@ static void unref(struct record_table *t, struct dir_record *record, unsigned n)
 		record_free(record);
 }
 
+/* A plain directory has changed, or is there no longer: forget what was below it and has gone. Which names it has is
+ * asked again; where that fails, nothing is forgotten yet. */
+static void forget_gone(struct record_table *t, const char *path, bool is_there)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_map_fini) struct uns_map names = UNS_MAP_INIT;
+	struct uns_listing list = { 0 };
+	struct dir_record *dead, *next;
+	size_t i;
+
+	if (is_there && uns_root_list(t->root, path, &arena, &list, NULL) < 0)
+		return;
+	for (i = 0; i < list.n; i++)
+		if (!uns_map_put(&names, list.v[i].name, &list, NULL))
+			return;
+	pthread_mutex_lock(t->lock);
+	dead = table_remove_below(t, path, is_there ? &names : NULL);
+	pthread_mutex_unlock(t->lock);
+	for (; dead; dead = next) {
+		next = dead->next;
+		t->forget(t->ctx, dead);
+		unref(t, dead, 1);
+	}
+}
+
 /* Examined: the table is brought up to date, and what was made of an older record is let go of. The
  * caller's reference moves from `record` to *out. */
 static int conclude(struct record_table *t, struct dir_record *record, int code, struct examined *f,
 		    struct uns_capture *capture, struct dir_record **out, struct uns_err *err)
 {
 	struct dir_record *fresh = NULL, *now = NULL, *old = NULL;
+	const bool gone = code == -ENOENT || code == -ENOTDIR;
 
 	if (code == 0 && record->known && !same_as_known(t, record, f) && !(fresh = record_new(record->path)))
 		code = uns_oom(err);
@@ -201,6 +254,8 @@ static int conclude(struct record_table *t, struct dir_record *record, int code,
 
 	if (old)
 		t->forget(t->ctx, old);
+	if (old && !old->is.format && (now || gone))
+		forget_gone(t, record->path, now != NULL);
 	if (now != record || old)
 		unref(t, record, (now != record) + (old != NULL));
 	record_free(fresh);

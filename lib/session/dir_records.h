@@ -1,7 +1,8 @@
 /* The directory record: what a directory of SOURCE is, as last examined: plain, or a checkpoint with its
- * format and generation. Small, and never forgotten. What is made of a checkpoint is in snapshots.h. */
-#ifndef UNS_SESSION_PLACES_H
-#define UNS_SESSION_PLACES_H
+ * format and generation. Small, and forgotten when its name has gone from the directory above, which shows at the next
+ * look at that one. What is made of a checkpoint is in snapshots.h. */
+#ifndef UNS_SESSION_DIR_RECORDS_H
+#define UNS_SESSION_DIR_RECORDS_H
 
 #include <pthread.h>
 
@@ -22,6 +23,7 @@ struct verdict {
 
 struct dir_record {
 	char *path; /* below SOURCE */
+	struct dir_record *next; /* of those that are forgotten together */
 
 	/* Constant once known: a directory that has changed gets a new record. But `at_ns` and `facts` are of the last
 	 * examination, and what a checkpoint was made of, is.inputs and is.generation, is complete only once it was

@@ -1,6 +1,7 @@
 """The serving process: what it leaves behind when it ends, what it holds after long use, what it calls on SOURCE."""
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -287,6 +288,56 @@ def test_long_use_leaves_memory_threads_and_descriptors_flat(many):
 @pytest.mark.long
 def test_a_million_operations(many):
     long_use(many, 1_000_000)
+
+
+def deleted(m):
+    """Files that the daemon has open and that have no name any more."""
+    found = []
+    for fd in Path(f"/proc/{m.pid()}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(fd))
+    return [name for name in found if name.endswith(" (deleted)")]
+
+
+def test_a_trainer_that_saves_and_deletes(run, mount, eventually):
+    """As with save_total_limit=2: space, descriptors, problems.txt, records and memory are those of what is there. One
+    file of each deleted checkpoint stays open in the mount."""
+    first = run / "checkpoint-2"
+    m = mount(run, changing=True)
+    stats, held_open = [], []
+
+    def saved():
+        return {path.name for path in run.glob("checkpoint-*")}
+
+    def told():
+        return {line.split(":")[0] for line in (m / ".unshard/problems.txt").read_text().splitlines()}
+
+    try:
+        for step in range(3, 23):
+            shutil.copytree(first, run / "tmp")
+            shard = run / "tmp/optimizer_0/__0_0.distcp"
+            os.truncate(shard, shard.stat().st_size - 1)
+            (run / "tmp").rename(run / f"checkpoint-{step}")
+            eventually(lambda: (m / f"weights/checkpoint-{step}").exists(), every=0.02)
+            for view in VIEWS:
+                for path in (m / view / f"checkpoint-{step}").rglob("*"):
+                    if path.is_file():
+                        path.read_bytes()
+            held_open.append(open(m / f"weights/checkpoint-{step}/model.safetensors", "rb"))  # noqa: SIM115
+            held_open[-1].read(1 << 12)
+            assert f"checkpoint-{step}" in told()
+            if step > 4:
+                shutil.rmtree(run / f"checkpoint-{step - 2}")
+                eventually(lambda: told() <= saved() and not deleted(m), every=0.02)
+            eventually(lambda: {n for n in os.listdir(m / "weights") if n.startswith("checkpoint-")} == saved(), every=0.02)
+            stats.append({**held(m), "directories": json.loads((m / ".unshard/stats.json").read_text())["directories"]})
+    finally:
+        for file in held_open:
+            file.close()
+    early, last = stats[len(stats) // 2], stats[-1]
+    assert last["directories"] == early["directories"] and last["fds"] - last["threads"] <= early["fds"] - early["threads"]
+    assert last["bytes"] <= early["bytes"] + GROWTH_BYTES
+    assert told() == saved() - {"checkpoint-2"}
 
 
 # -- what it calls --
