@@ -334,7 +334,8 @@ UNSHARD_API int unshard_describe(unshard *u, const char *checkpoint, enum unshar
 enum unshard_severity {
 	UNSHARD_NOTE, /* worth knowing */
 	UNSHARD_PROBLEM, /* something is lost, fails or continues wrongly until it is dealt with */
-	UNSHARD_UNJUDGED, /* a rule that needs the version of a package */
+	UNSHARD_UNJUDGED, /* a checkpoint that is still being saved, what cannot be read at this moment, or, of a
+			   * configuration, a rule that needs the version of a package */
 };
 
 /* What cannot be shown because of a finding. */
@@ -357,7 +358,7 @@ struct unshard_finding {
 	const char *text; /* one sentence: what is wrong, and what to do */
 
 	const char *id; /* what exactly: "shard_missing" */
-	int code; /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown; 0 for a note */
+	int code; /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown; 0 for a note; else of this moment */
 	const char *view; /* the one view that it concerns */
 	const char *file; /* the file or directory that it is about, below SOURCE */
 	int64_t rank; /* -1 = not known, or about no single rank */
@@ -588,6 +589,7 @@ struct unshard_check_counts {
 	size_t size; /* UNSHARD_CHECK_COUNTS_INIT */
 	size_t checkpoints, problems, notes, unjudged;
 	uint64_t read_bytes; /* for UNSHARD_DEEP */
+	size_t saving; /* of the unjudged: checkpoints that are still being saved */
 };
 
 /* Flags of unshard_check and unshard_repair. Others are refused (-EINVAL). */

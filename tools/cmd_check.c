@@ -1,10 +1,12 @@
 /* unshard check: what is wrong with checkpoints, or with configs before they are trained with. */
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "arguments.h"
 #include "json.h"
@@ -20,7 +22,8 @@ struct check {
 	size_t n_configs;
 	const char *versions;
 	const char *repair; /* OUT */
-	bool deep;
+	bool deep, wait;
+	unsigned wait_seconds; /* at most; 0 = as long as it takes */
 
 	const char *top;   /* what "" is called: the path as it was given */
 	const char *inside; /* what was given, below the directory that is opened; "" = that itself */
@@ -153,6 +156,8 @@ static void print_json(struct check *c)
 	json_add_number(o, "problems", (double)c->counts.problems);
 	json_add_number(o, "notes", (double)c->counts.notes);
 	json_add_number(o, "not_judged", (double)c->counts.unjudged);
+	if (!c->n_configs)
+		json_add_number(o, "saving", (double)c->counts.saving);
 	json_add_value(o, "findings", c->findings);
 	c->findings = NULL;
 	json_print(o);
@@ -194,7 +199,46 @@ static int finish(struct check *c, int code, const struct unshard_error *err)
 		return command_fail("interrupted; what was found until now is above");
 	if (code < 0)
 		return command_fail("%s", err->text[0] ? err->text : "out of memory");
-	return c->counts.problems ? EXIT_PROBLEM : EXIT_DONE;
+	if (c->counts.problems)
+		return EXIT_PROBLEM;
+	/* A configuration's rule that needs a version is not about this moment. */
+	return c->counts.unjudged && !c->n_configs ? EXIT_NOT_JUDGED : EXIT_DONE;
+}
+
+/* -- saves that have not ended -- */
+
+enum { WAIT_STEP_MS = 500 };
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Looks at names, sizes and metadata until no checkpoint below `path` is being saved, or the time is over. */
+static int wait_for_saves(struct check *c, unshard *u, const char *path, struct unshard_error *err)
+{
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step };
+	const int64_t end = now_ms() + c->wait_seconds * INT64_C(1000);
+	const struct timespec pause = { .tv_nsec = WAIT_STEP_MS * 1000000 };
+	struct unshard_check_counts counts;
+	bool said = false;
+	int code;
+
+	for (;;) {
+		counts = (struct unshard_check_counts){ UNSHARD_CHECK_COUNTS_INIT };
+		code = unshard_check(u, path, 0, &calls, &counts, err);
+		if (code || !counts.saving || (c->wait_seconds && now_ms() >= end))
+			return code;
+		progress_end(&c->progress);
+		if (!said)
+			fprintf(stderr, "unshard: %zu %s still being saved: waiting\n", counts.saving,
+				plural(counts.saving, "checkpoint is", "checkpoints are"));
+		said = true;
+		nanosleep(&pause, NULL);
+	}
 }
 
 /* -- what is checked -- */
@@ -222,7 +266,9 @@ static int check_below(struct check *c, unshard *u, const char *path)
 		sigaction(SIGINT, &action, NULL);
 		sigaction(SIGTERM, &action, NULL);
 	}
-	code = unshard_check(u, path, c->deep ? UNSHARD_DEEP : 0, &calls, &c->counts, &err);
+	code = c->wait ? wait_for_saves(c, u, path, &err) : 0;
+	if (code == 0)
+		code = unshard_check(u, path, c->deep ? UNSHARD_DEEP : 0, &calls, &c->counts, &err);
 	return finish(c, code, &err);
 }
 
@@ -312,7 +358,9 @@ static int repair_below(struct check *c, unshard *u, const char *path)
 	progress_start(&c->progress);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	code = unshard_repair(u, path, c->repair, c->deep ? UNSHARD_DEEP : 0, &calls, &err);
+	code = c->wait ? wait_for_saves(c, u, path, &err) : 0;
+	if (code == 0)
+		code = unshard_repair(u, path, c->repair, c->deep ? UNSHARD_DEEP : 0, &calls, &err);
 	progress_end(&c->progress);
 	if (code == -ENODATA || code == -EBADMSG)
 		return not_repaired(c, err.text);
@@ -332,14 +380,31 @@ static int check_path(struct check *c, char *path)
 	return status;
 }
 
+static bool parse_wait(struct check *c, const char *text)
+{
+	char *end;
+	unsigned long n;
+
+	c->wait = true;
+	if (!text)
+		return true;
+	errno = 0;
+	n = strtoul(text, &end, 10);
+	c->wait_seconds = (unsigned)n;
+	return !errno && *text >= '0' && *text <= '9' && !*end && n > 0 && n <= INT_MAX;
+}
+
 static int parse(struct check *c, const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		{ "help", no_argument, NULL, 'h' },         { "json", no_argument, NULL, 'j' },
-		{ "deep", no_argument, NULL, 'd' },         { "repair", required_argument, NULL, 'r' },
-		{ "config", required_argument, NULL, 'c' }, { "versions", required_argument, NULL, 'v' },
-		{ "store", required_argument, NULL, 'S' },  { 0 }
-	};
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
+					       { "json", no_argument, NULL, 'j' },
+					       { "deep", no_argument, NULL, 'd' },
+					       { "repair", required_argument, NULL, 'r' },
+					       { "config", required_argument, NULL, 'c' },
+					       { "versions", required_argument, NULL, 'v' },
+					       { "store", required_argument, NULL, 'S' },
+					       { "wait", optional_argument, NULL, 'w' },
+					       { 0 } };
 	struct unshard_error err = { 0 };
 	int opt;
 
@@ -351,6 +416,8 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 		if (opt == 'j' && !c->findings && !(c->findings = json_array()))
 			return command_fail("out of memory");
 		c->deep |= opt == 'd';
+		if (opt == 'w' && !parse_wait(c, optarg))
+			return command_fail("--wait=%s: expected a number of seconds, at least 1", optarg);
 		if (opt == 'r')
 			c->repair = optarg;
 		if (opt == 'v')
@@ -365,7 +432,7 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 			return command_fail("%s", err.text);
 	}
 	if (argc - optind != (c->n_configs ? 0 : 1) || (c->versions && !c->n_configs) ||
-	    ((c->deep || c->repair) && c->n_configs))
+	    ((c->deep || c->repair || c->wait) && c->n_configs))
 		return command_usage(self);
 	c->a.argument = argv[optind];
 	return -1;
@@ -392,17 +459,20 @@ static int check_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_check = {
 	.name = "check",
-	.arguments = "CHECKPOINT-or-RUN [--deep] [--repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
-		     "--config FILE [--versions PACKAGE=VERSION,...] [--json]",
+	.arguments =
+		"CHECKPOINT-or-RUN [--deep] [--wait[=SECONDS]] [--repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
+		"--config FILE [--versions PACKAGE=VERSION,...] [--json]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
 	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer that\n"
 		"resumes would miss, and directories that are named as checkpoints and hold none; each\n"
 		"with what to do. Of configs: configurations that are known to lose weights, to fail or to\n"
 		"train wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 problems\n"
-		"found (notes are not problems), no sound copy can be made, or a directory cannot be\n"
-		"read; 2 could not run.\n\n"
+		"found (notes are not problems), or no sound copy can be made; 2 could not run; 3 no problem\n"
+		"found, but not everything was judged: a checkpoint is still being saved, or something\n"
+		"cannot be read.\n\n"
 		"  --deep                     read everything: CRCs of torch files and DCP items, NaN and\n"
 		"                             infinity, weights against the optimizer's fp32 copies\n"
+		"  --wait[=SECONDS]           wait until no checkpoint is being saved, at most SECONDS\n"
 		"  --repair OUT               write a repaired copy where one can be made (one dtype\n"
 		"                             for all ranks, no files of another number of ranks, a\n"
 		"                             tracker); lists every difference from the source\n"

@@ -10,6 +10,7 @@ enum {
 	EXIT_DONE = 0,
 	EXIT_PROBLEM = 1, /* it worked, and what it found is not in order */
 	EXIT_COULD_NOT = 2,
+	EXIT_NOT_JUDGED = 3, /* it worked and found no problem, but something could not be judged at this moment */
 };
 
 struct command {

@@ -27,6 +27,15 @@ static enum unshard_scope scope_of(enum uns_scope scope)
 	return of[scope];
 }
 
+static enum unshard_severity severity_of(enum uns_severity severity)
+{
+	static const enum unshard_severity of[] = {
+		[UNS_PROBLEM] = UNSHARD_PROBLEM, [UNS_NOTE] = UNSHARD_NOTE, [UNS_UNJUDGED] = UNSHARD_UNJUDGED
+	};
+
+	return of[severity];
+}
+
 int finding_visit(const struct reason *reason, const char *path, enum uns_severity severity, bool general_advice,
 		  const struct caller *caller)
 {
@@ -41,7 +50,7 @@ int finding_visit(const struct reason *reason, const char *path, enum uns_severi
 		.size = sizeof(out),
 		.path = path,
 		.check = uns_finding_check(f),
-		.severity = severity == UNS_NOTE ? UNSHARD_NOTE : UNSHARD_PROBLEM,
+		.severity = severity_of(severity),
 		.id = uns_finding_name(f->id),
 		.scope = scope_of(f->scope),
 		.code = f->code,

@@ -27,7 +27,7 @@ static int visit_unreadable(void *ctx, const char *path, const struct uns_err *w
 
 	UNS_TRY_ALLOC(f = reason_of_directory(path, c->u, why, &arena), err);
 	c->path = path;
-	return checking_hand_over(c, &(struct reason){ .finding = f }, UNS_PROBLEM, false);
+	return checking_hand_over(c, &(struct reason){ .finding = f }, UNS_UNJUDGED, false);
 }
 
 /* -- what a Trainer wants to resume from -- */
@@ -366,7 +366,7 @@ static int check_leftover(struct checking *c, const struct dir_record *record, e
 /* How much there was to report so far. */
 static size_t reported(const struct checking *c)
 {
-	return c->counts.checkpoints + c->counts.problems + c->counts.notes;
+	return c->counts.checkpoints + c->counts.problems + c->counts.notes + c->counts.unjudged;
 }
 
 /* Checks the trackers in a directory: files that name a run's last checkpoint. */

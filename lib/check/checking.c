@@ -7,8 +7,11 @@ int checking_hand_over(struct checking *c, const struct reason *reason, enum uns
 {
 	if (severity == UNS_PROBLEM)
 		c->counts.problems++;
+	else if (severity == UNS_UNJUDGED)
+		c->counts.unjudged++;
 	else
 		c->counts.notes++;
+	c->counts.saving += reason->finding->id == UNS_FOUND_STILL_SAVING;
 	return finding_visit(reason, c->path, severity, general_advice, &c->caller);
 }
 
@@ -25,7 +28,7 @@ int checking_found_as(struct checking *c, const struct uns_finding *f, enum uns_
 
 int checking_found(struct checking *c, const struct uns_finding *f)
 {
-	return checking_found_as(c, f, uns_finding_words(f->id)->severity);
+	return checking_found_as(c, f, uns_finding_severity(f));
 }
 
 const char *checking_name(const struct checking *c)

@@ -63,17 +63,25 @@ static int code_of(const struct uns_finding *f)
 	return code || f->scope == UNS_SCOPE_NOTE ? code : -EBADMSG;
 }
 
+enum uns_severity uns_finding_severity(const struct uns_finding *f)
+{
+	const enum uns_severity of_kind = uns_finding_words(f->id)->severity;
+	const int code = code_of(f);
+
+	if (of_kind == UNS_PROBLEM && !uns_code_is_finding(code))
+		return UNS_UNJUDGED;
+	/* What is sound, for all that is known, and in a form that some view cannot be made of, is no
+	 * problem, unless no view has the weights. */
+	return code == -ENOTSUP && f->scope != UNS_SCOPE_WEIGHTS ? UNS_NOTE : of_kind;
+}
+
 static struct uns_finding *copy_into(struct uns_finding *room, const struct uns_finding *f)
 {
 	char *texts = (char *)(room + 1);
 
 	*room = *f;
 	room->code = code_of(f);
-	/* What is sound, for all that is known, and in a form that some view cannot be made of, is no
-	 * problem, unless no view has the weights. */
-	room->severity = room->code == -ENOTSUP && room->scope != UNS_SCOPE_WEIGHTS
-				 ? UNS_NOTE
-				 : uns_finding_words(f->id)->severity;
+	room->severity = uns_finding_severity(f);
 	visit_texts(room, move_text, &texts);
 	return room;
 }
@@ -211,7 +219,11 @@ const char *uns_scope_text(enum uns_scope scope)
 
 const char *uns_severity_text(enum uns_severity severity)
 {
-	return severity == UNS_PROBLEM ? "problem" : "note";
+	static const char *const text[] = {
+		[UNS_PROBLEM] = "problem", [UNS_NOTE] = "note", [UNS_UNJUDGED] = "not judged"
+	};
+
+	return text[severity];
 }
 
 const char *uns_finding_name(enum uns_finding_id id)

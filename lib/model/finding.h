@@ -25,6 +25,8 @@ enum uns_finding_id {
 enum uns_severity {
 	UNS_PROBLEM, /* something is lost, fails or continues wrongly until it is dealt with */
 	UNS_NOTE,    /* worth knowing */
+	UNS_UNJUDGED, /* what it is about may be sound or damaged: it cannot be read at this moment, or is being saved
+		       */
 };
 
 /* What a finding keeps from being served. */
@@ -158,7 +160,10 @@ const char *uns_finding_general_advice(int code);
 const char *uns_finding_name(enum uns_finding_id id); /* "shard_missing" */
 const char *uns_finding_check(const struct uns_finding *f); /* "damaged", "tracker", "rng" */
 const char *uns_scope_text(enum uns_scope scope); /* "weights" */
-const char *uns_severity_text(enum uns_severity severity); /* "problem", "note" */
+/* That of its kind; UNS_UNJUDGED if its code is a fault of this moment, UNS_NOTE if its code is -ENOTSUP and weights do
+ * not depend on it. uns_finding_copy records it. */
+enum uns_severity uns_finding_severity(const struct uns_finding *f);
+const char *uns_severity_text(enum uns_severity severity); /* "problem", "note", "not judged" */
 
 /* The sentence with its advice, on one line whatever names and texts it quotes. */
 void uns_finding_print(const struct uns_finding *f, struct uns_text *out);

@@ -1,7 +1,7 @@
 /* Every kind of finding with its words: the only place that has words for damage. Programs know a
  * finding by its name, which stays as it is; the words may change at any time, as only people read them.
  *
- *     KIND(ID, name, code or NOTE, sentence, .advice = what to do, .check = its name for `unshard check`)
+ *     KIND(ID, name, code, sentence, .advice = what to do, .check = its name for `unshard check`)
  *
  * How a sentence and its advice are written, and what is true of a kind without .advice or .check, is in
  * finding.h (struct uns_finding_words), which makes the enum of these rows. finding_words.c makes the table
@@ -560,7 +560,7 @@ KIND(CONFIG_MISSING, config_missing, NOTE,
      "no config.json was found for the weights of {checkpoint}, and from_pretrained needs one",
      .advice = "put the model's config.json and tokenizer into the run directory, or mount with -o model=DIR",
      .check = "config")
-KIND(STILL_SAVING, still_saving, NOTE,
+KIND(STILL_SAVING, still_saving, NOT_YET,
      "still being saved: [{file} is not complete yet|the file that is written last is missing, or older than a shard], and something changed less than {expected} s ago",
      .advice =
 	     "nothing to do: what is missing {expected} s after the last change is reported as damaged (-o settle=SECONDS)",

@@ -6,6 +6,7 @@
 #define INCOMPLETE -ENODATA
 #define DAMAGED    -EBADMSG
 #define UNKNOWN    -ENOTSUP /* sound, for all that is known, and in a form that is not */
+#define NOT_YET    -EAGAIN /* not judged: it may be sound a moment later */
 #define ELSEWHERE  -ENOENT /* the checkpoint is whole; the file that should name it names another */
 
 #define OR_BEFORE  ", or resume from the checkpoint before it"
@@ -24,11 +25,12 @@
 #define NOT_BEGUN \
 	"the save did not begin, or the shards are on other nodes' disks: copy them here, or delete the directory"
 
+/* The severity of a row. */
+#define SEVERITY(CODE) ((CODE) == NOT_YET ? UNS_UNJUDGED : (CODE) ? UNS_PROBLEM : UNS_NOTE)
+
 static const struct uns_finding_words words[] = {
-#define KIND(ID, NAME, CODE, ...)                                                                                   \
-	[UNS_FOUND_##ID] = {                                                                                        \
-		.name = #NAME, .code = (CODE), .severity = (CODE) ? UNS_PROBLEM : UNS_NOTE, .sentence = __VA_ARGS__ \
-	},
+#define KIND(ID, NAME, CODE, ...) \
+	[UNS_FOUND_##ID] = { .name = #NAME, .code = (CODE), .severity = SEVERITY(CODE), .sentence = __VA_ARGS__ },
 #include "model/finding_kinds.h"
 #undef KIND
 };

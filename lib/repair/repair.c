@@ -53,7 +53,7 @@ static int note_problem(void *ctx, const struct unshard_finding *f)
 	struct repair_stale stale;
 	const char *text;
 
-	if (f->severity != UNSHARD_PROBLEM && !saving)
+	if (f->severity == UNSHARD_NOTE)
 		return 0;
 	text = uns_arena_str(&r->arena, f->text);
 	if (!text)

@@ -100,7 +100,7 @@ class DeviceBox(Sized):
 
 class CheckCounts(Sized):
     _fields_ = [("size", c.c_size_t), ("checkpoints", c.c_size_t), ("problems", c.c_size_t), ("notes", c.c_size_t),
-                ("unjudged", c.c_size_t), ("read_bytes", c.c_uint64)]
+                ("unjudged", c.c_size_t), ("read_bytes", c.c_uint64), ("saving", c.c_size_t)]
 
 
 class Exported(Sized):

@@ -36,7 +36,7 @@ def test_a_sound_run(command, run):
     done = check(command, run / "checkpoint-2", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"checkpoints": 1, "problems": 0, "notes": 0, "not_judged": 0,
-                                       "findings": []}
+                                       "saving": 0, "findings": []}
 
 
 @pytest.mark.parametrize("launch,case,found", [
@@ -131,10 +131,56 @@ def test_damage_is_named(command, run):
 
 def test_a_save_that_goes_on(command, run):
     (run / "checkpoint-2/trainer_state.json").unlink()
-    done = command("check", run, "--json", "-o", "settle=3600")
-    assert findings(done) == [("run/checkpoint-2", "saving", "note")]
+    done = command("check", run, "--json", "-o", "settle=3600", check=False)
+    assert findings(done) == [("run/checkpoint-2", "saving", "not judged")]
+    shown = json.loads(done.stdout)
+    assert (done.returncode, shown["problems"], shown["notes"], shown["not_judged"], shown["saving"]) == (3, 0, 0, 1, 1)
+    assert command("check", run, "-o", "settle=3600", check=False).stdout.endswith(
+        "1 checkpoint: 0 problems, 0 notes, 1 not judged\n")
     assert check(command, run).returncode == 1
 
+
+def test_a_problem_says_more_than_a_save(command, run):
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-4")
+    (run / "checkpoint-2/trainer_state.json").unlink()
+    (run / "checkpoint-4/scheduler.pt").unlink()
+    done = command("check", run, "--json", "-o", "settle=3600", check=False)
+    assert done.returncode == 1 and json.loads(done.stdout)["saving"] == 1
+
+
+def test_waiting_for_a_save(command, run):
+    (run / "checkpoint-2/trainer_state.json").unlink()
+    for limit in ("--wait=1", "--wait=2"):
+        done = command("check", limit, run, "-o", "settle=3600", check=False)
+        assert (done.returncode, "1 checkpoint is still being saved: waiting" in done.stderr) == (3, True)
+    done = command("check", "--wait", run, "-o", "settle=2", "--json", check=False)
+    shown = json.loads(done.stdout)
+    assert (done.returncode, shown["saving"]) == (1, 0) and shown["problems"]
+    for wrong in ("--wait=", "--wait=0", "--wait=-1", "--wait=1x"):
+        assert command("check", wrong, run, check=False).returncode == 2
+
+
+@pytest.mark.parametrize("page", ["tools/unshard.1", "docs/check.md"])
+def test_the_line_for_a_job_script(run, tmp_path, page):
+    """Run as it is written, on a checkpoint that was truncated a moment ago. A save settles after three seconds instead of
+    sixty."""
+    [line] = [line for line in (ROOT / page).read_text().splitlines() if line.startswith('unshard check') and "|| exit 1" in line]
+    (tmp_path / "bin").mkdir()
+    shim = tmp_path / "bin/unshard"
+    shim.write_text(f'#!/bin/sh\nexec {UNSHARD} "$@" -o settle=3\n')
+    shim.chmod(0o755)
+
+    def job(checkpoint):
+        env = {**os.environ, "PATH": f"{shim.parent}:{os.environ['PATH']}", "checkpoint": str(checkpoint)}
+        return subprocess.run(["sh", "-c", f"{line}\necho began"], env=env, capture_output=True, text=True,
+                              timeout=LONGEST_S)
+
+    done = job(run / "checkpoint-2")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "began")
+    os.truncate(run / "checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp", 100)
+    done = job(run / "checkpoint-2")
+    assert done.returncode == 1 and not done.stdout.endswith("began\n") and "__1_0.distcp" in done.stdout
+    assert job(run / "checkpoint-5").returncode == 1
 
 def test_nothing_is_written(command, run):
     before = {p: os.lstat(p).st_mtime_ns for p in run.rglob("*")}
@@ -254,14 +300,14 @@ def test_directories_that_cannot_be_read_are_named_and_passed_over(outsider):
     close(run / "checkpoint-7")
     done = unshard("check", run, "--json", "-o", "settle=0,store=none")
     shown = json.loads(done.stdout)
-    assert done.returncode == 1 and shown["checkpoints"] == 1
+    assert done.returncode == 3 and (shown["checkpoints"], shown["not_judged"], shown["saving"]) == (1, 2, 0)
     assert [(f["path"], f["id"], f["severity"], f["file"]) for f in shown["findings"]] == [
-        ("run/checkpoint-7", "unreadable_directory", "problem", "run/checkpoint-7"),
-        ("run/lost+found", "unreadable_directory", "problem", "run/lost+found")]
+        ("run/checkpoint-7", "unreadable_directory", "not judged", "run/checkpoint-7"),
+        ("run/lost+found", "unreadable_directory", "not judged", "run/lost+found")]
     assert all("Permission denied" in f["text"] for f in shown["findings"])
     done = unshard("check", run, "-o", "settle=0,store=none")
-    assert done.returncode == 1
-    assert done.stdout.endswith("1 checkpoint: 2 problems, 0 notes\n")
+    assert done.returncode == 3
+    assert done.stdout.endswith("1 checkpoint: 0 problems, 0 notes, 2 not judged\n")
 
     done = unshard("ls", run, "--store", "none")
     assert done.returncode == 1

@@ -85,7 +85,7 @@ static int check_settled(struct fixture *f, const char *path, unsigned settle_se
 	assert_int_equal(unshard_open(f->dir, &options, &u, &err), 0);
 	code = unshard_check(u, path, 0, &calls, &f->counts, &err);
 	unshard_close(u);
-	assert_int_equal(f->counts.problems + f->counts.notes, f->n);
+	assert_int_equal(f->counts.problems + f->counts.notes + f->counts.unjudged, f->n);
 	return code;
 }
 
@@ -288,7 +288,10 @@ static void what_is_still_being_saved(void **state)
 	make(f, "rm checkpoint-2/trainer_state.json && mkdir checkpoint-4");
 	assert_int_equal(check_settled(f, "run", 3600), 0);
 	assert_int_equal(f->n, 2);
-	assert_int_equal(f->counts.problems, 0);
+	assert_int_equal(f->counts.problems + f->counts.notes, 0);
+	assert_int_equal(f->counts.unjudged, 2);
+	assert_int_equal(f->counts.saving, 2);
+	assert_int_equal(f->v[0].severity, UNSHARD_UNJUDGED);
 	assert_string_equal(f->v[0].check, "saving");
 	assert_string_equal(f->v[1].text, "still being saved: the file that is written last is missing, or "
 					  "older than a shard, and something changed less than 3600 s ago; "

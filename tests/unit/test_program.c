@@ -110,8 +110,7 @@ _Static_assert(offsetof(struct unshard_stat, reserved) + sizeof(((struct unshard
 		       sizeof(struct unshard_stat),
 	       "stat");
 _Static_assert(offsetof(struct unshard_calls, writes) + sizeof(void *) == sizeof(struct unshard_calls), "calls");
-_Static_assert(offsetof(struct unshard_check_counts, read_bytes) + sizeof(uint64_t) ==
-		       sizeof(struct unshard_check_counts),
+_Static_assert(offsetof(struct unshard_check_counts, saving) + sizeof(size_t) == sizeof(struct unshard_check_counts),
 	       "counts");
 
 /* -- stat, counts: what the library fills -- */
