@@ -151,9 +151,9 @@ struct unshard_options {
 
 /* Opens SOURCE and the two directories above it, and reads nothing: O(1). If SOURCE is a checkpoint itself, the session
  * looks in those two for config, tokenizer and tracker of the run, and for nothing else. The session never sees a
- * mount that is placed over or inside SOURCE afterwards. Starts no thread (a caller may fork after it, before the
- * first other call). The session keeps as many source files open as the soft RLIMIT_NOFILE allows at this moment:
- * raise the limit before. options: NULL = all defaults. */
+ * mount that is placed over or inside SOURCE afterwards, and leaves out the mounts of unshard that are inside it
+ * already. Starts no thread (a caller may fork after it, before the first other call). The session keeps as many source
+ * files open as the soft RLIMIT_NOFILE allows at this moment: raise the limit before. options: NULL = all defaults. */
 UNSHARD_API int unshard_open(const char *source, const struct unshard_options *options, unshard **out,
 			     struct unshard_error *err);
 /* First close every file, node, listing and list of tensors of the session. NULL is allowed.

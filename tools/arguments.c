@@ -26,10 +26,17 @@ int arguments_parse(struct arguments *a, const struct command *self, const struc
 		if (c == 'S' && options_store(&a->options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 	}
-	if (argc - optind != 1)
+	if (argc - optind < 1 || (argc - optind > 1 && !self->several))
 		return command_usage(self);
-	a->argument = argv[optind];
+	arguments_take(a, argc, argv);
 	return -1;
+}
+
+void arguments_take(struct arguments *a, int argc, char **argv)
+{
+	a->all = argv + optind;
+	a->n_all = (size_t)(argc - optind);
+	a->argument = a->all[0];
 }
 
 void arguments_fini(struct arguments *a)
@@ -43,7 +50,7 @@ int arguments_open(struct arguments *a, const char *source, unshard **out)
 	struct unshard_error err = { 0 };
 	struct unshard_options *library = &a->options.library;
 
-	if (log_open(&a->log, a->options.log, true, &err) < 0)
+	if (a->log.fd < 0 && log_open(&a->log, a->options.log, true, &err) < 0)
 		return command_fail("%s", err.text);
 	library->size = sizeof(*library);
 	library->log = log_line;

@@ -1,4 +1,4 @@
-/* The command line of verbs with one argument: ARGUMENT [--json] [-o OPTION,...]. */
+/* The command line of verbs with one argument, or with several of one kind: ARGUMENT... [--json] [-o OPTION,...]. */
 #ifndef TOOLS_ARGUMENTS_H
 #define TOOLS_ARGUMENTS_H
 
@@ -15,7 +15,9 @@
 #define STORE_HELP "  --store FILE|none          the metadata store's file; as -o store=\n"
 
 struct arguments {
-	const char *argument;
+	const char *argument; /* the first of `all` */
+	char **all;
+	size_t n_all;
 	bool json;
 	const char *tensors; /* --tensors[=GLOB]; NULL = not asked for */
 	struct options options;
@@ -24,6 +26,8 @@ struct arguments {
 
 /* `longs`: the verb's own, of those above and --tensors ('t'). -1 = parsed; else an exit status. */
 int arguments_parse(struct arguments *a, const struct command *self, const struct option *longs, int argc, char **argv);
+/* What getopt left of the command line, at least one. */
+void arguments_take(struct arguments *a, int argc, char **argv);
 void arguments_fini(struct arguments *a);
 
 /* Open `source` with the options; warnings and errors are logged, to stderr unless log= names a file. */

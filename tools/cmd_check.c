@@ -25,11 +25,13 @@ struct check {
 	bool deep, wait;
 	unsigned wait_seconds; /* at most; 0 = as long as it takes */
 
-	const char *top;   /* what "" is called: the path as it was given */
-	const char *inside; /* what was given, below the directory that is opened; "" = that itself */
+	const char *top;    /* what "" is called: the path as it was given */
+	const char *inside; /* with --repair: what was given, below the directory that is opened; "" = that itself */
+	const char *name;   /* what "" is called in JSON; NULL = as the library has it */
 	cJSON *findings; /* NULL = lines are wanted; of a repair: changes */
 	size_t n_changes, n_unreadable;
-	char *last_path;
+	char *last_path; /* of the finding that was printed last */
+	bool printed;
 	struct progress progress;
 	struct unshard_check_counts counts;
 };
@@ -41,18 +43,36 @@ static const char *severity_text(enum unshard_severity severity)
 
 /* -- findings as they come -- */
 
+/* A path below SOURCE as JSON has it; for free. */
+static char *json_path(const struct check *c, const char *path)
+{
+	if (!c->name || *path == '/' || strncmp(path, "../", 3) == 0)
+		return strdup(path);
+	return path_shown(c->name, path);
+}
+
+static void add_path(const struct check *c, cJSON *o, const char *key, const char *path)
+{
+	char *whole = path ? json_path(c, path) : NULL;
+
+	if (path && !whole)
+		command_no_memory();
+	json_add(o, key, whole);
+	free(whole);
+}
+
 static void add_object(struct check *c, const struct unshard_finding *f)
 {
 	cJSON *o = json_object();
 
-	json_add(o, "path", f->path);
+	add_path(c, o, "path", f->path);
 	json_add(o, "check", f->check);
 	json_add(o, "id", f->id);
 	json_add(o, "severity", severity_text(f->severity));
 	json_add(o, "scope", unshard_scope_name(f->scope));
 	json_add_number(o, "code", f->code);
 	json_add(o, "view", f->view);
-	json_add(o, "file", f->file);
+	add_path(c, o, "file", f->file);
 	if (f->rank < 0)
 		json_add_null(o, "rank");
 	else
@@ -85,6 +105,7 @@ static int print_path(struct check *c, const char *path)
 		return 0;
 	free(c->last_path);
 	c->last_path = strdup(path);
+	c->printed = true;
 	shown = shown_of(c, path);
 	if (shown) {
 		text_print(shown);
@@ -169,7 +190,7 @@ static void print_summary(const struct check *c)
 	char bytes[32];
 	size_t i;
 
-	if (c->last_path)
+	if (c->printed)
 		putchar('\n');
 	for (i = 0; i < c->n_configs; i++) {
 		text_print(c->config[i]);
@@ -188,19 +209,36 @@ static void print_summary(const struct check *c)
 	putchar('\n');
 }
 
-static int finish(struct check *c, int code, const struct unshard_error *err)
+static void add_counts(struct unshard_check_counts *sum, const struct unshard_check_counts *more)
+{
+	sum->checkpoints += more->checkpoints;
+	sum->problems += more->problems;
+	sum->notes += more->notes;
+	sum->unjudged += more->unjudged;
+	sum->saving += more->saving;
+	sum->read_bytes += more->read_bytes;
+}
+
+/* The end of one check: EXIT_DONE, or the sentence. */
+static int checked(struct check *c, int code, const struct unshard_error *err)
 {
 	progress_end(&c->progress);
-	if (code == 0 && c->findings)
-		print_json(c);
-	else if (code == 0)
-		print_summary(c);
 	if (code == -EINTR)
 		return command_fail("interrupted; what was found until now is above");
 	if (code < 0)
 		return command_fail("%s", err->text[0] ? err->text : "out of memory");
-	if (c->counts.problems)
-		return EXIT_PROBLEM;
+	return EXIT_DONE;
+}
+
+/* The end of all checks, of which at least one was made. */
+static int finish(struct check *c, int status)
+{
+	if (c->findings)
+		print_json(c);
+	else
+		print_summary(c);
+	if (status != EXIT_DONE || c->counts.problems)
+		return status != EXIT_DONE ? status : EXIT_PROBLEM;
 	/* A configuration's rule that needs a version is not about this moment. */
 	return c->counts.unjudged && !c->n_configs ? EXIT_NOT_JUDGED : EXIT_DONE;
 }
@@ -250,12 +288,14 @@ static int check_configs(struct check *c)
 	int code;
 
 	c->top = "these together";
-	code = unshard_check_config(c->config, c->n_configs, c->versions, &calls, c->kind, &c->counts, &err);
-	return finish(c, code, &err);
+	code = checked(c, unshard_check_config(c->config, c->n_configs, c->versions, &calls, c->kind, &c->counts, &err),
+		       &err);
+	return code == EXIT_DONE ? finish(c, code) : code;
 }
 
-static int check_below(struct check *c, unshard *u, const char *path)
+static int check_below(struct check *c, unshard *u)
 {
+	struct unshard_check_counts counts = { UNSHARD_CHECK_COUNTS_INIT };
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step, .finding = visit };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
@@ -266,10 +306,11 @@ static int check_below(struct check *c, unshard *u, const char *path)
 		sigaction(SIGINT, &action, NULL);
 		sigaction(SIGTERM, &action, NULL);
 	}
-	code = c->wait ? wait_for_saves(c, u, path, &err) : 0;
+	code = c->wait ? wait_for_saves(c, u, "", &err) : 0;
 	if (code == 0)
-		code = unshard_check(u, path, c->deep ? UNSHARD_DEEP : 0, &calls, &c->counts, &err);
-	return finish(c, code, &err);
+		code = unshard_check(u, "", c->deep ? UNSHARD_DEEP : 0, &calls, &counts, &err);
+	add_counts(&c->counts, &counts);
+	return checked(c, code, &err);
 }
 
 /* -- a sound copy -- */
@@ -284,7 +325,7 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 		c->n_changes++;
 	progress_end(&c->progress);
 	if (c->findings) {
-		json_append_change(c->findings, change);
+		json_append_change(c->findings, change, change->path);
 		return 0;
 	}
 	if (print_path(c, change->path) < 0)
@@ -336,7 +377,7 @@ static int repaired(struct check *c)
 	if (c->findings) {
 		print_repair_json(c, c->n_changes ? c->repair : NULL, c->n_changes ? NULL : why);
 	} else {
-		if (c->last_path)
+		if (c->printed)
 			putchar('\n');
 		text_print(c->n_changes ? c->repair : c->top);
 		printf("%s%s", c->n_changes ? " is a sound copy, with " : ": ", c->n_changes ? "" : why);
@@ -369,15 +410,53 @@ static int repair_below(struct check *c, unshard *u, const char *path)
 	return repaired(c);
 }
 
-static int check_path(struct check *c, char *path)
+static int repair_path(struct check *c)
 {
-	int status = arguments_open_above(&c->a, path, &c->u, &c->inside);
+	char *path = realpath(c->a.argument, NULL);
+	int status;
 
+	if (!path)
+		return command_fail("%s: %s", c->a.argument, strerror(errno));
+	status = arguments_open_above(&c->a, path, &c->u, &c->inside);
 	c->top = c->a.argument;
 	if (status < 0)
-		status = (c->repair ? repair_below : check_below)(c, c->u, c->inside);
+		status = repair_below(c, c->u, c->inside);
 	unshard_close(c->u);
+	free(path);
 	return status;
+}
+
+/* As a mount of it would see it: this path is SOURCE. */
+static int check_path(struct check *c, const char *path)
+{
+	char *name = path_name(path);
+	int status = name ? arguments_open(&c->a, path, &c->u) : command_fail("%s: %s", path, strerror(errno));
+
+	c->top = path;
+	c->inside = "";
+	c->name = c->a.n_all > 1 ? path : name;
+	free(c->last_path); /* it was of another SOURCE */
+	c->last_path = NULL;
+	if (status < 0)
+		status = check_below(c, c->u);
+	unshard_close(c->u);
+	c->u = NULL;
+	c->name = NULL;
+	free(name);
+	return status;
+}
+
+static int check_paths(struct check *c)
+{
+	size_t i, n_checked = 0;
+	int status = EXIT_DONE, one;
+
+	for (i = 0; i < c->a.n_all && !interrupted; i++) {
+		one = check_path(c, c->a.all[i]);
+		n_checked += one == EXIT_DONE;
+		status = one == EXIT_DONE ? status : one;
+	}
+	return n_checked ? finish(c, status) : status;
 }
 
 static bool parse_wait(struct check *c, const char *text)
@@ -431,26 +510,21 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 		if (opt == 'S' && options_store(&c->a.options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 	}
-	if (argc - optind != (c->n_configs ? 0 : 1) || (c->versions && !c->n_configs) ||
-	    ((c->deep || c->repair || c->wait) && c->n_configs))
+	if ((argc > optind) == (c->n_configs > 0) || (c->repair && argc - optind > 1) ||
+	    (c->versions && !c->n_configs) || ((c->deep || c->repair || c->wait) && c->n_configs))
 		return command_usage(self);
-	c->a.argument = argv[optind];
+	if (!c->n_configs)
+		arguments_take(&c->a, argc, argv);
 	return -1;
 }
 
 static int check_run(const struct command *self, int argc, char **argv)
 {
 	struct check c = { .a = { .log = { .fd = -1 } }, .counts = { UNSHARD_CHECK_COUNTS_INIT } };
-	char *path = NULL;
 	int status = parse(&c, self, argc, argv);
 
-	if (status < 0 && c.n_configs) {
-		status = check_configs(&c);
-	} else if (status < 0) {
-		path = realpath(c.a.argument, NULL);
-		status = path ? check_path(&c, path) : command_fail("%s: %s", c.a.argument, strerror(errno));
-	}
-	free(path);
+	if (status < 0)
+		status = c.n_configs ? check_configs(&c) : c.repair ? repair_path(&c) : check_paths(&c);
 	free(c.last_path);
 	cJSON_Delete(c.findings);
 	arguments_fini(&c.a);
@@ -460,7 +534,7 @@ static int check_run(const struct command *self, int argc, char **argv)
 const struct command cmd_check = {
 	.name = "check",
 	.arguments =
-		"CHECKPOINT-or-RUN [--deep] [--wait[=SECONDS]] [--repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
+		"CHECKPOINT-or-RUN... [--deep] [--wait[=SECONDS]] [--repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
 		"--config FILE [--versions PACKAGE=VERSION,...] [--json]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
 	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer that\n"

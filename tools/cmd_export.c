@@ -44,7 +44,7 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 
 	progress_end(&e->progress);
 	if (e->changes) {
-		json_append_change(e->changes, change);
+		json_append_change(e->changes, change, change->path);
 		return 0;
 	}
 	text_print(change->path);

@@ -13,6 +13,7 @@ enum { N_COLUMNS = 6 };
 
 struct listing {
 	const char *source; /* as it was given */
+	bool several;       /* sources: paths in JSON begin with theirs */
 	struct table table;
 	struct table problems; /* path, sentence */
 	cJSON *json;           /* NULL = the table is wanted */
@@ -54,11 +55,11 @@ static void add_fact(cJSON *o, const char *key, int64_t n)
 		json_add_number(o, key, (double)n);
 }
 
-static void add_object(struct listing *l, const struct unshard_checkpoint *c)
+static void add_object(struct listing *l, const struct unshard_checkpoint *c, const char *path)
 {
 	cJSON *o = json_object();
 
-	json_add(o, "path", c->path);
+	json_add(o, "path", path);
 	json_add(o, "format", c->format);
 	add_fact(o, "step", c->step);
 	add_fact(o, "world_size", c->world_size);
@@ -76,12 +77,12 @@ static int visit(void *ctx, const struct unshard_checkpoint *c)
 
 	l->n++;
 	l->n_bad += c->state != UNSHARD_OK && c->state != UNSHARD_SAVING;
-	if (l->json)
-		add_object(l, c);
-	else if (path)
-		add_row(l, c, path);
-	else
+	if (!path)
 		command_no_memory();
+	else if (l->json)
+		add_object(l, c, l->several ? path : c->path);
+	else
+		add_row(l, c, path);
 	free(path);
 	return 0;
 }
@@ -110,54 +111,71 @@ static void print(struct listing *l)
 	}
 }
 
-static int list(unshard *u, const char *source, bool json)
+static int list(struct listing *l, unshard *u, const char *source)
+{
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = l, .progress = step, .checkpoint = visit };
+	struct unshard_error err = { 0 };
+	int code;
+
+	l->source = source;
+	progress_start(&l->progress);
+	code = unshard_scan(u, &calls, &err);
+	progress_end(&l->progress);
+	return code < 0 ? command_fail("%s", err.text) : EXIT_DONE;
+}
+
+static int list_all(struct arguments *a)
 {
 	static const char *const head[N_COLUMNS] = { "PATH", "FORMAT", "STEP", "RANKS", "SIZE", "STATE" };
-	struct listing l = { .source = source, .table = { .n_columns = N_COLUMNS }, .problems = { .n_columns = 2 } };
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = step, .checkpoint = visit };
-	struct unshard_error err = { 0 };
-	int i, code;
+	struct listing l = { .several = a->n_all > 1,
+			     .table = { .n_columns = N_COLUMNS },
+			     .problems = { .n_columns = 2 } };
+	size_t i, n_listed = 0;
+	unshard *u;
+	int status = EXIT_DONE;
 
-	l.json = json ? json_array() : NULL;
+	l.json = a->json ? json_array() : NULL;
 	for (i = 0; i < N_COLUMNS; i++)
 		table_add(&l.table, head[i]);
-	progress_start(&l.progress);
-	code = unshard_scan(u, &calls, &err);
-	progress_end(&l.progress);
-	if (code >= 0 && !command_lacks_memory())
+	for (i = 0; i < a->n_all; i++) {
+		u = NULL;
+		if (arguments_open(a, a->all[i], &u) >= 0 || list(&l, u, a->all[i]) != EXIT_DONE)
+			status = EXIT_COULD_NOT;
+		else
+			n_listed++;
+		unshard_close(u);
+	}
+	if (n_listed && !command_lacks_memory())
 		print(&l);
-	code = code < 0 ? command_fail("%s", err.text) : l.n_bad ? EXIT_PROBLEM : EXIT_DONE;
 	table_fini(&l.table);
 	table_fini(&l.problems);
 	cJSON_Delete(l.json);
-	return code;
+	return status != EXIT_DONE ? status : l.n_bad ? EXIT_PROBLEM : EXIT_DONE;
 }
 
 static int ls_run(const struct command *self, int argc, char **argv)
 {
 	static const struct option longs[] = { LONG_HELP, LONG_JSON, LONG_STORE, { 0 } };
 	struct arguments a;
-	unshard *u = NULL;
 	int status = arguments_parse(&a, self, longs, argc, argv);
 
 	if (status < 0)
-		status = arguments_open(&a, a.argument, &u);
-	if (status < 0)
-		status = list(u, a.argument, a.json);
-	unshard_close(u);
+		status = list_all(&a);
 	arguments_fini(&a);
 	return status;
 }
 
 const struct command cmd_ls = {
 	.name = "ls",
-	.arguments = "SOURCE [--json] [-o OPTION,...] [--store FILE|none]",
+	.arguments = "SOURCE... [--json] [-o OPTION,...] [--store FILE|none]",
 	.summary = "list the checkpoints below SOURCE",
 	.help = "One line for each checkpoint: path, format, step, number of ranks, size of its\n"
-		"files, state (ok, saving, damaged, unsupported, unreadable), and below them the reasons.\n\n"
+		"files, state (ok, saving, damaged, unsupported, unreadable), and below them the reasons.\n"
+		"Mounts of unshard below SOURCE are left out.\n\n"
 		"  --json                     an array of objects instead\n"
 		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
+	.several = true,
 	.options = VERB_LS,
 	.run = ls_run,
 };

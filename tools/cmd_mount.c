@@ -74,14 +74,26 @@ static size_t entries_of(const char *path)
 	return n;
 }
 
+/* `path` is `dir`, or below it; both absolute. */
+static bool is_within(const char *path, const char *dir)
+{
+	size_t n = strcmp(dir, "/") ? strlen(dir) : 0;
+
+	return strncmp(path, dir, n) == 0 && (!path[n] || path[n] == '/');
+}
+
 static void tell_covered(const struct mount *m)
 {
 	char *source = realpath(m->source, NULL), *at = realpath(m->mountpoint, NULL);
-	size_t n = at ? strlen(at) : 0, covered = entries_of(m->mountpoint);
+	size_t covered = entries_of(m->mountpoint);
 
-	if (source && at && strncmp(source, at, n) == 0 && (!source[n] || source[n] == '/'))
+	if (source && at && is_within(source, at))
 		fprintf(stderr, "unshard: %s is inside %s: its path cannot be used until you unmount\n", m->source,
 			m->mountpoint);
+	else if (source && at && is_within(at, source))
+		fprintf(stderr,
+			"unshard: %s is inside %s: other programs that go through %s find the views' files too\n",
+			m->mountpoint, m->source, m->source);
 	else if (covered)
 		fprintf(stderr, "unshard: %s is not empty: its %zu %s cannot be reached until you unmount\n",
 			m->mountpoint, covered, plural(covered, "entry", "entries"));

@@ -18,6 +18,7 @@ struct command {
 	const char *arguments; /* "SOURCE MOUNTPOINT [-f] [-o OPTION,...]" */
 	const char *summary;
 	const char *help;   /* everything but the options of -o */
+	bool several;       /* takes several paths: arguments_parse */
 	unsigned options;   /* whose options after -o it takes (options.h); 0 = none */
 	int (*run)(const struct command *self, int argc, char **argv); /* argv[0] = the verb */
 };

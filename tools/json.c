@@ -102,11 +102,11 @@ void json_add_null(cJSON *object, const char *key)
 	json_add_value(object, key, made(cJSON_CreateNull()));
 }
 
-void json_append_change(cJSON *array, const struct unshard_change *change)
+void json_append_change(cJSON *array, const struct unshard_change *change, const char *path)
 {
 	cJSON *o = json_object();
 
-	json_add(o, "path", change->path);
+	json_add(o, "path", path);
 	json_add(o, "kind", unshard_change_name(change->kind));
 	json_add(o, "text", change->text);
 	json_append(array, o);

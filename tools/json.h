@@ -19,8 +19,8 @@ void json_add_null(cJSON *object, const char *key);
 void json_add_value(cJSON *object, const char *key, cJSON *value);
 void json_append(cJSON *array, cJSON *value);
 
-/* What a repair or an export has changed, as --json has it. */
-void json_append_change(cJSON *array, const struct unshard_change *change);
+/* What a repair or an export has changed, as --json has it; path: the change's, as JSON spells it. */
+void json_append_change(cJSON *array, const struct unshard_change *change, const char *path);
 
 /* With a newline. */
 void json_print(const cJSON *value);

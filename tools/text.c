@@ -40,6 +40,14 @@ char *path_shown(const char *source, const char *path)
 	return shown;
 }
 
+char *path_name(const char *path)
+{
+	char *real = realpath(path, NULL), *name = real ? strdup(strrchr(real, '/') + 1) : NULL;
+
+	free(real);
+	return name;
+}
+
 void table_add(struct table *t, const char *cell)
 {
 	size_t cap = t->cap ? 2 * t->cap : 64;

@@ -20,6 +20,8 @@ void text_print(const char *s);
 /* What `path` below the directory that was given as `source` is called from where the user stands: to be pasted
  * back. On the heap; NULL = out of memory. */
 char *path_shown(const char *source, const char *path);
+/* The name of a directory, however it is spelt ("." too). On the heap; NULL = errno is why. */
+char *path_name(const char *path);
 
 /* Rows of cells, printed with columns as wide as their widest cell. Without memory for a cell nothing is printed, and
  * the command fails (command_no_memory). */

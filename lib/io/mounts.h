@@ -1,12 +1,20 @@
-/* The type of a mounted file system, from /proc/self/mountinfo. */
+/* Mounted file systems, from /proc/self/mountinfo. */
 #ifndef UNS_IO_MOUNTS_H
 #define UNS_IO_MOUNTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/arena.h"
+#include "base/error.h"
+
 /* The type ("ext4", "fuse.rclone") of the file system with this device number. Neither compares paths nor asks the file
  * system, which may hang. false = it is not mounted here, or the table cannot be read. */
 bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t size);
+
+/* Where file systems of this type are mounted below the directory `real` (absolute, without links; not at `real`
+ * itself): paths below it, in the arena. None if the table cannot be read. -ENOMEM. */
+int uns_mounts_below(const char *real, const char *type, struct uns_arena *arena, const char *const **out, size_t *n,
+		     struct uns_err *err);
 
 #endif

@@ -477,5 +477,10 @@ bool records_in_the_making(const struct record_table *t, const struct dir_record
 
 bool records_hide(const struct record_table *t, const char *path)
 {
+	size_t i;
+
+	for (i = 0; i < t->n_mounts; i++)
+		if (uns_path_within(path, t->mounts[i]))
+			return true;
 	return t->hidden && *t->hidden && uns_path_within(path, t->hidden);
 }

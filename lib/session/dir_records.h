@@ -65,6 +65,8 @@ static inline bool record_has_facts(const struct dir_record *record)
 struct record_table {
 	const struct uns_root *root;
 	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */
+	const char *const *mounts; /* paths below SOURCE at which unshard's own mounts were when it was opened */
+	size_t n_mounts;
 	struct uns_kept_lists *lists; /* of the directories around what is examined */
 	struct store_link *store;
 	int64_t settle_ns, recheck_ns;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/caller.h"
+#include "io/mounts.h"
 
 /* From "global_step_7/actor" to the run. */
 enum { RUN_ABOVE = 2 };
@@ -84,7 +85,8 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	UNS_TRY(session_options_take(&u->opt, o, u->root, &u->arena, err));
 	UNS_TRY(open_engine(u, o, err));
 	connect(u, o);
-	return 0;
+	/* What such a mount shows are this SOURCE's checkpoints, or another's: once more. */
+	return uns_mounts_below(u->real_root, "fuse.unshard", &u->arena, &u->records.mounts, &u->records.n_mounts, err);
 }
 
 /* Bytes kept free for flags to come count as a field that is not known. */

@@ -89,6 +89,57 @@ def test_json_has_the_particulars(command, run):
     assert known["info"]["problems"][0]["id"] in [f["id"] for f in found]
 
 
+def test_a_path_is_judged_as_a_mount_of_it_judges(command, mount, run, tmp_path):
+    """Shards that are links into a directory beside SOURCE, which neither follows without leave."""
+    stored = shutil.move(run / "checkpoint-2/pytorch_model_fsdp_0", tmp_path / "stored")
+    (run / "checkpoint-2/pytorch_model_fsdp_0").mkdir()
+    for file in stored.iterdir():
+        (run / "checkpoint-2/pytorch_model_fsdp_0" / file.name).symlink_to(file)
+    states = []
+    for options in ("settle=0", f"settle=0,follow={stored}"):
+        [listed] = json.loads(command("ls", run, "--json", "-o", options, check=False).stdout)
+        checked = command("check", run, "-o", options, check=False).returncode
+        m = mount(run, options)
+        weights = (m / "weights/checkpoint-2/model.safetensors").exists()
+        assert (listed["state"] == "ok") == (checked == 0) == weights
+        states.append(weights)
+    assert states == [False, True]
+
+
+def test_several_paths(command, run, tmp_path):
+    other = shutil.copytree(run, tmp_path / "other/run")
+    (other / "checkpoint-2/scheduler.pt").unlink()
+    done = check(command, run, other, tmp_path / "other/run/checkpoint-2")
+    assert done.returncode == 1
+    assert done.stdout.count(f"{other}/checkpoint-2\n") == 2 and done.stdout.endswith("3 checkpoints: 2 problems, 0 notes\n")
+    shown = json.loads(check(command, other, run, "--json").stdout)
+    assert (shown["checkpoints"], shown["problems"]) == (2, 1)
+    assert [f["path"] for f in shown["findings"]] == [f"{other}/checkpoint-2"]
+    assert check(command, run, run).returncode == 0
+    done = check(command, run, tmp_path / "none")
+    assert done.returncode == 2 and "1 checkpoint: 0 problems" in done.stdout and "none: No such file" in done.stderr
+    done = command("ls", run, other, "-o", "settle=0")
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == [f"{run}/checkpoint-2", f"{other}/checkpoint-2"]
+    assert [c["path"] for c in json.loads(command("ls", run, other, "--json").stdout)] == \
+        [f"{run}/checkpoint-2", f"{other}/checkpoint-2"]
+    done = command("ls", run, tmp_path / "none", check=False)
+    assert done.returncode == 2 and str(run) in done.stdout
+    assert command("check", "--repair", tmp_path / "out", run, other, check=False).returncode == 2
+
+
+def test_mounts_inside_the_source(command, run):
+    (run / "mnt").mkdir()
+    alone = command("ls", run, "-o", "settle=0").stdout
+    done = command("mount", run, run / "mnt", "--store", "none")
+    try:
+        assert f"{run / 'mnt'} is inside {run}" in done.stderr
+        assert (run / "mnt/weights/checkpoint-2").exists()
+        assert command("ls", run, "-o", "settle=0").stdout == alone
+        assert check(command, run).stdout.endswith("1 checkpoint: 0 problems, 0 notes\n")
+    finally:
+        command("umount", run / "mnt")
+
+
 def test_the_current_directory(command, run):
     done = subprocess.run([UNSHARD, "check", ".", "-o", "settle=0"], cwd=run, capture_output=True,
                           text=True, timeout=LONGEST_S)
