@@ -7,4 +7,7 @@
 /* The option by which norms of queries and keys had weight decay: a value where it was on. */
 #define UNS_MEGATRON_QK_DECAY "apply_wd_to_qk_layernorm"
 
+/* How many steps the training had made: a value. */
+#define UNS_MEGATRON_ITERATION "iteration"
+
 #endif

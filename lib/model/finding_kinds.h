@@ -507,6 +507,24 @@ KIND(SAVES_MAY_BE_MIXED, saves_may_be_mixed, NOTE,
 	     ": either the files were copied here one by one, or a second save did not end and files of two saves are mixed; if they were copied, run in the checkpoint's directory: touch {touch}",
      .check = "mixed")
 
+/* -- files that record different steps (facts/steps.h) -- */
+KIND(STEPS_DIFFER, steps_differ, DAMAGED, "{by} has step {found}, and {other} has {expected}: {cause}",
+     .advice = ". The files are of two saves: copy this save's files again from the training machine" OR_BEFORE,
+     .check = "mixed")
+KIND(STEP_UNLIKE_NAME, step_unlike_name, NOTE, "{by} has step {found}, and {other} has {expected}",
+     .advice = ": either the directory was renamed, or files of another save were put into it", .check = "mixed")
+KIND(OPTIMIZER_FILES_DIFFER, optimizer_files_differ, DAMAGED,
+     "{file}: the optimizer's step of {tensor}[ and {more} more {more|parameter|parameters}] is {found}, but {expected} of those in {other_file}[; {twin} holds the same bytes]",
+     .advice = OF_TWO_SAVES, .check = "mixed")
+KIND(OPTIMIZER_FILES_MAY_DIFFER, optimizer_files_may_differ, NOTE,
+     "{file}: the optimizer's step of {tensor}[ and {more} more {more|parameter|parameters}] is {found}, but {expected} of those in {other_file}",
+     .advice =
+	     ": either these parameters had no gradient in some steps of the training, or the file is of another save. Compare it with the one on the training machine",
+     .check = "mixed")
+KIND(UNIVERSAL_STEPS_DIFFER, universal_steps_differ, DAMAGED,
+     "{file}: the step of {tensor} is {found}, but {expected} in {other_file}: DeepSpeed loads one step for all parameters of a param group",
+     .advice = OF_TWO_SAVES, .check = "mixed")
+
 /* -- what a Trainer misses that resumes -- */
 KIND(TRAINER_STATE_MISSING, trainer_state_missing, INCOMPLETE,
      "{checkpoint} has no trainer_state.json: a Trainer that resumes from it fails with FileNotFoundError",

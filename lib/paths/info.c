@@ -369,6 +369,8 @@ static int problems_of(struct unshard *u, struct dir_record *record, const struc
 	size_t i;
 
 	UNS_TRY(reasons_find(u, record, &reasons, err));
+	if (reasons.moment.code)
+		return uns_fail_copy(err, &reasons.moment);
 	for (i = 0; i < reasons.n; i++)
 		UNS_TRY(uns_findings_add(out, arena, reasons.v[i].finding, err));
 	for (i = 0; i < notes->n && snap->cat->summary.wants_config; i++)

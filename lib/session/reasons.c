@@ -93,10 +93,21 @@ static int add_of_view(struct unshard *u, struct dir_record *record, struct snap
 static int add_all(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct reasons *r)
 {
 	const struct uns_catalog *cat = snap->cat;
+	struct uns_err why = { .keep = &r->arena };
 	size_t i, k;
+	int code;
 
 	for (i = 0; i < cat->n_findings; i++)
 		UNS_TRY(add(r, &cat->findings[i], NULL, is_serious(&cat->findings[i])));
+	code = show_steps(u, record, snap, &why);
+	if (code == -ENOMEM)
+		return code;
+	if (code < 0) {
+		uns_fail_copy(&r->moment, &why);
+		UNS_TRY(add(r, reason_of_failure(record, &why, &r->arena), NULL, true));
+	}
+	for (i = 0; code == 0 && i < snap->steps.v.n; i++)
+		UNS_TRY(add(r, &snap->steps.v.v[i], NULL, is_serious(&snap->steps.v.v[i])));
 	for (i = 0; uns_views[i]; i++)
 		for (k = 0; uns_views[i]->listed[k]; k++)
 			UNS_TRY(add_of_view(u, record, snap, uns_views[i], uns_views[i]->listed[k], r));

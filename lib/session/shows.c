@@ -206,16 +206,37 @@ static void log_assumed(struct unshard *u, struct dir_record *record, const char
 		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", record->path, assumed);
 }
 
+static struct training_input training_input(struct unshard *u, struct dir_record *record, struct snapshot *snap)
+{
+	return (struct training_input){ .root = u->root,
+					.path = record->path,
+					.cat = snap->cat,
+					.backing = snap->backing,
+					.store = &u->store,
+					.has_facts = record_has_facts(record),
+					.option = u->opt.fact,
+					.n_option = u->opt.n_fact };
+}
+
+int show_steps(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct uns_err *err)
+{
+	const struct training_input in = training_input(u, record, snap);
+	int code;
+
+	if (!snapshots_learn(&u->snapshots, &snap->steps_learned))
+		return 0;
+	code = steps_compare(&in, &snap->steps, err);
+	if (code < 0) {
+		steps_found_fini(&snap->steps);
+		snap->steps = (struct steps_found){ 0 };
+	}
+	snapshots_learned(&u->snapshots, snap, &snap->steps_learned, code == 0);
+	return code;
+}
+
 static int learn_training(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct uns_err *err)
 {
-	const struct training_input in = { .root = u->root,
-					   .path = record->path,
-					   .cat = snap->cat,
-					   .backing = snap->backing,
-					   .store = &u->store,
-					   .has_facts = record_has_facts(record),
-					   .option = u->opt.fact,
-					   .n_option = u->opt.n_fact };
+	const struct training_input in = training_input(u, record, snap);
 	int code;
 
 	if (!snapshots_learn(&u->snapshots, &snap->training_learned))
@@ -270,6 +291,9 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 static int add_training(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct uns_view_input *in,
 			struct uns_err *err)
 {
+	UNS_TRY(show_steps(u, record, snap, err));
+	if (snap->steps.disproof)
+		return uns_fail_with(err, snap->steps.disproof);
 	UNS_TRY(learn_training(u, record, snap, err));
 	in->training = &snap->training.training;
 	in->trainer_state_valid = snap->training.state_valid;
@@ -404,6 +428,13 @@ int show_state_told(struct unshard *u, struct dir_record *record, struct snapsho
 	int code;
 
 	UNS_TRY(show_state_of(u, record, view, parameter, out, why));
+	if (*out == SHOW_OK && view->needs_training) {
+		UNS_TRY(show_steps(u, record, snap, why));
+		if (snap->steps.disproof) {
+			*out = SHOW_DAMAGED;
+			return uns_fail_with(why, snap->steps.disproof) == -ENOMEM ? -ENOMEM : 0;
+		}
+	}
 	if (*out != SHOW_OK || (view->needs_training && !snap->cat->summary.is_megatron))
 		return 0;
 	code = show_notes(u, record, snap, view, &told, why);

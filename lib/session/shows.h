@@ -17,6 +17,9 @@ int show_state_of(struct unshard *u, struct dir_record *record, const struct uns
  * that files do not fit together. */
 int show_state_told(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
 		    uint64_t parameter, enum show_state *out, struct uns_err *why);
+/* Finds out snap->steps: whether all records of the training's step agree (facts/steps.h). Views with an optimizer do
+ * not show a checkpoint whose records do not. */
+int show_steps(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct uns_err *err);
 /* That its save may still be going on, as a value; file: what is missing so far, NULL = nothing that is known. */
 struct uns_finding show_saving(const struct unshard *u, const struct dir_record *record, const char *file);
 /* The caller is handed what is known about it: the log does not say it as well. */

@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "facts/companions.h"
+#include "facts/steps.h"
 #include "facts/ties.h"
 #include "facts/training_facts.h"
 #include "files/attributes.h"
@@ -46,9 +47,10 @@ struct snapshot {
 	uint64_t crcs_kept;     /* atomic: uns_backing_crc_changes when they last were */
 
 	struct companions beside; /* chosen while the snapshot is built */
-	struct learned ties_learned, training_learned;
+	struct learned ties_learned, training_learned, steps_learned;
 	struct ties ties;
 	struct training_found training;
+	struct steps_found steps;
 
 	/* Guarded by the session's lock. */
 	bool crcs_busy; /* somebody finds out CRCs */

@@ -30,6 +30,7 @@ static void snapshot_free(struct snapshot *snap)
 	uns_backing_free(snap->backing);
 	uns_catalog_free(snap->cat);
 	training_found_fini(&snap->training);
+	steps_found_fini(&snap->steps);
 	uns_arena_fini(&snap->ties.arena);
 	companions_fini(&snap->beside);
 	free(snap);
@@ -50,6 +51,8 @@ static size_t snapshot_bytes(const struct snapshot *snap)
 		bytes += snap->ties.arena.used_bytes;
 	if (snap->training_learned.known)
 		bytes += snap->training.arena.used_bytes;
+	if (snap->steps_learned.known)
+		bytes += snap->steps.arena.used_bytes;
 	for (shown = snap->shown; shown; shown = shown->next)
 		if (!shown->making)
 			bytes += shown->tree.arena.used_bytes;

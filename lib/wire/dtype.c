@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/path.h"
+#include "base/span.h"
 
 static const struct uns_dtype_info table[UNS_N_DTYPES + 1] = {
 	[UNS_BOOL] = { "BOOL", "bool", "BoolStorage", 1, false },
@@ -32,6 +33,26 @@ static const struct uns_dtype_info table[UNS_N_DTYPES + 1] = {
 const struct uns_dtype_info *uns_dtype_info(enum uns_dtype t)
 {
 	return &table[(unsigned)t < UNS_N_DTYPES ? t : UNS_DTYPE_NONE];
+}
+
+bool uns_dtype_counts(enum uns_dtype t)
+{
+	return t == UNS_F32 || t == UNS_F64 || t == UNS_I32 || t == UNS_I64;
+}
+
+bool uns_dtype_number(enum uns_dtype t, const uint8_t *bytes, double *out)
+{
+	const uint64_t bits = uns_dtype_counts(t) ? uns_le(bytes, uns_dtype_size(t)) : 0;
+	const uint32_t low = (uint32_t)bits;
+	float single;
+
+	memcpy(&single, &low, sizeof(single));
+	memcpy(out, &bits, sizeof(*out));
+	if (t == UNS_F32)
+		*out = (double)single;
+	else if (t != UNS_F64)
+		*out = t == UNS_I32 ? (double)(int32_t)low : (double)(int64_t)bits;
+	return uns_dtype_counts(t);
 }
 
 enum uns_dtype uns_dtype_of_safetensors(const char *name, size_t len)

@@ -49,6 +49,11 @@ struct uns_dtype_info {
 const struct uns_dtype_info *uns_dtype_info(enum uns_dtype t);
 #define uns_dtype_size(t) (uns_dtype_info(t)->size_bytes)
 
+/* The element at `bytes` as a number, if the type is one that optimizers count steps in: F32, F64, I32, I64. False for
+ * all others. *out of an I64 is rounded above 2^53. */
+bool uns_dtype_counts(enum uns_dtype t);
+bool uns_dtype_number(enum uns_dtype t, const uint8_t *bytes, double *out);
+
 /* UNS_DTYPE_NONE when the name is unknown. len = bytes of the name. torch's names may come with their
  * module, as pickles hold them ("torch.bfloat16"). */
 enum uns_dtype uns_dtype_of_safetensors(const char *name, size_t len);

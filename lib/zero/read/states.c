@@ -283,26 +283,10 @@ static int check_alike(const struct groups *all, struct uns_err *err)
 static bool step_of(const struct uns_zero_rank_group *h, double *out)
 {
 	const struct uns_zero_state *state = state_named(h, "step");
-	float single;
 
 	if (!state)
 		return h && h->step && uns_value_float(h->step, out);
-	if (!state->scalar)
-		return false;
-	switch (state->part.dtype) {
-	case UNS_F32:
-		memcpy(&single, state->value, sizeof(single));
-		*out = (double)single;
-		return true;
-	case UNS_F64:
-		memcpy(out, state->value, sizeof(*out));
-		return true;
-	case UNS_I64:
-		*out = (double)(int64_t)uns_le(state->value, sizeof(int64_t));
-		return true;
-	default:
-		return false;
-	}
+	return state->scalar && uns_dtype_number(state->part.dtype, state->value, out);
 }
 
 /* All ranks step at once: one that took another number of steps is of another save. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/number.h"
 #include "base/path.h"
 
 /* A file below zero/, as a companion; *path is what it is called below zero/'s root. */
@@ -76,6 +77,14 @@ struct param {
 	bool moment[N_MOMENTS]; /* its file is there */
 	uint32_t master;
 	const struct uns_value **step; /* a plain number goes to the group */
+	struct first_step *first;
+};
+
+/* The step of a param group's first parameter that has one. */
+struct first_step {
+	double value;
+	const char *file; /* NULL = there is none so far */
+	bool differs; /* another parameter's is another: one finding for each group */
 };
 
 /* The file's tensor as the whole parameter. A flat one may be longer: ds_to_universal keeps some padding
@@ -98,6 +107,39 @@ static int fit_shape(const struct param *p, struct uns_tensor *t, struct uns_pie
 	return 0;
 }
 
+/* DeepSpeed's loader asserts that all parameters of a param group have one step (0.14 to 0.19,
+ * runtime/base_optimizer.py, load_hp_checkpoint_state_from_checkpoint_dir). */
+static int check_step(struct param *p, const char *file, double step, struct uns_err *err)
+{
+	char expected[UNS_NUMBER_ROOM], found[UNS_NUMBER_ROOM];
+
+	if (!p->first->file) {
+		*p->first = (struct first_step){ .value = step, .file = file };
+		return 0;
+	}
+	if (p->first->differs || p->first->value == step)
+		return 0;
+	p->first->differs = true;
+	uns_number_print(expected, p->first->value, 15);
+	uns_number_print(found, step, 15);
+	return UNS_ADD_FINDING(p->w->cat, err, UNIVERSAL_STEPS_DIFFER, .scope = UNS_SCOPE_OPTIMIZER, .file = file,
+			       .tensor = p->is->name, .expected = uns_str(expected), .found = uns_str(found),
+			       .arg = { { "other_file", uns_str(p->first->file) } });
+}
+
+static int check_step_tensor(struct param *p, const struct uns_zero_file *file, const struct uns_tensor *t,
+			     const struct uns_piece *piece, struct uns_err *err)
+{
+	uint8_t bytes[sizeof(uint64_t)];
+	double value;
+
+	if (!uns_dtype_counts(t->dtype) || uns_shape_elems(&t->shape) != 1)
+		return 0;
+	UNS_TRY(uns_reader_pread(file->torch.r, bytes, uns_dtype_size(t->dtype), piece->offset_bytes, err));
+	uns_dtype_number(t->dtype, bytes, &value);
+	return check_step(p, p->w->cat->files[piece->file].path, value, err);
+}
+
 static int add_tensor(struct param *p, const struct uns_zero_file *file, const struct uns_value *v, const char *state,
 		      struct uns_err *err)
 {
@@ -118,6 +160,8 @@ static int add_tensor(struct param *p, const struct uns_zero_file *file, const s
 	UNS_TRY(uns_zero_file_tensor(file, v, arena, &t, &piece, err));
 	if (role != UNS_ROLE_STEP)
 		UNS_TRY(fit_shape(p, &t, &piece, err));
+	else
+		UNS_TRY(check_step_tensor(p, file, &t, &piece, err));
 	UNS_TRY(uns_catalog_add_tensor(p->w->cat, &t, &index, err));
 	UNS_TRY(uns_catalog_add_piece(p->w->cat, &piece, err));
 	if (role == UNS_ROLE_MASTER)
@@ -144,7 +188,7 @@ static int read_state_file(struct param *p, uint32_t index, const char *state, s
 		*number = *v; /* an int or a float: nothing of the file's arena */
 		*p->step = number;
 		p->has_step = true;
-		return 0;
+		return check_step(p, file.open.name, step, err);
 	}
 	if (add_tensor(p, &file, v, state, err) < 0)
 		return uns_fail_in_file(err, file.open.name);
@@ -260,6 +304,7 @@ int uns_zero_universal_add(struct uns_zero_world *w, const struct uns_zero_unive
 	n = 0;
 	for (g = 0; g < w->n_shapes; g++) {
 		const struct uns_value *step = NULL;
+		struct first_step first = { 0 };
 
 		position = group_of[g] < 0 ? -1 : uns_zero_next_position(w->cat, group_of[g]);
 		for (i = 0; i < w->shapes[g].n; i++) {
@@ -269,7 +314,8 @@ int uns_zero_universal_add(struct uns_zero_world *w, const struct uns_zero_unive
 					    .dir = w->shapes[g].v[i].name,
 					    .group = group_of[g],
 					    .position = position,
-					    .step = &step };
+					    .step = &step,
+					    .first = &first };
 			if (uns_map_get(seen, p.is->name))
 				continue;
 			UNS_TRY(add_dir(&p, g, err));

@@ -1,0 +1,135 @@
+"""Files of two saves in one checkpoint: what records the training's step is compared, whatever trainer wrote it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from launches import LAUNCHES
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+STEPS = ("steps_differ", "step_unlike_name", "optimizer_files_differ", "optimizer_files_may_differ",
+         "universal_steps_differ")
+PROBLEM = "UNSHARD_PROBLEM.txt"
+
+
+def step_findings(command, source, *options):
+    done = command("check", source, "--json", "-o", "settle=0", *options, check=False)
+    return [(f["id"], f["severity"], f["text"]) for f in json.loads(done.stdout)["findings"] if f["id"] in STEPS]
+
+
+def edit(path, change):
+    state = torch.load(path, weights_only=False)
+    change(state)
+    torch.save(state, path)
+
+
+def in_json(path, **values):
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+# -- no false alarm: optimizers of all kinds, frozen parameters, fp16, accumulated gradients, adapters --
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_what_trainers_write_is_of_one_save(made, command, launch):
+    folder = made(launch, LAUNCHES[launch][2][0]).parent
+    assert step_findings(command, folder, "--store", "none") == []
+
+
+@pytest.mark.parametrize("name", ["run", "dcp", "zero", "ranks", "rank_files", "older"])
+def test_golden_checkpoints_are_of_one_save(command, name):
+    assert step_findings(command, GOLDEN / name, "--store", "none") == []
+
+
+# -- the mixes --
+
+def lost_views(mount, source, checkpoint, views):
+    mnt = mount(source, "store=none")
+    return [v for v in views if (mnt / v / checkpoint / PROBLEM).exists()]
+
+
+@pytest.fixture
+def run(copied):
+    return copied(GOLDEN / "run", "run")
+
+
+def test_a_trainer_state_of_another_save(run, command, mount):
+    in_json(run / "checkpoint-2" / "trainer_state.json", global_step=7)
+    [(kind, severity, text)] = step_findings(command, run, "--store", "none")
+    assert (kind, severity) == ("steps_differ", "problem")
+    assert text.startswith("trainer_state.json has step 7, and the directory's name has 2: the optimizer")
+    views = ("full", "full-fsdp", "dcp", "universal")
+    assert lost_views(mount, run, "checkpoint-2", (*views, "weights")) == list(views)
+
+
+def test_an_older_trainer_state(run, command):
+    in_json(run / "checkpoint-2" / "trainer_state.json", global_step=1)
+    [(kind, _, text)] = [f for f in step_findings(command, run, "--store", "none") if "optimizer has" in f[2]]
+    assert kind == "steps_differ" and text.startswith("the optimizer has step 2, and trainer_state.json has 1")
+
+
+def test_a_renamed_directory_is_no_damage(run, command, mount):
+    (run / "checkpoint-2").rename(run / "checkpoint-9")
+    [(kind, severity, text)] = step_findings(command, run, "--store", "none")
+    assert (kind, severity) == ("step_unlike_name", "note")
+    assert "trainer_state.json has step 2, and the directory's name has 9" in text
+    assert lost_views(mount, run, "checkpoint-9", ("full", "dcp", "universal")) == []
+
+
+def test_a_scheduler_of_another_save(run, command, mount):
+    edit(run / "checkpoint-2" / "scheduler.pt", lambda state: state.update(last_epoch=900))
+    [(kind, severity, text)] = step_findings(command, run, "--store", "none")
+    assert (kind, severity) == ("steps_differ", "problem")
+    assert text.startswith("scheduler.pt (last_epoch) has step 900, and trainer_state.json has 2")
+    assert lost_views(mount, run, "checkpoint-2", ("full", "weights")) == ["full"]
+
+
+@pytest.mark.parametrize("by", [5, -1])
+def test_lightning_s_state_of_another_save(made, copied, command, by):
+    source = copied(made("l2", "fsdp"), "run")
+    metas = sorted(source.rglob("meta.pt"))
+    assert metas
+    edit(metas[0], lambda state: state.update(global_step=state["global_step"] + by))
+    assert [f[:2] for f in step_findings(command, source, "--store", "none")] == [("steps_differ", "problem")]
+
+
+def test_deepspeed_s_model_file_of_another_save(copied, command):
+    source = copied(GOLDEN / "zero" / "z2_w3", "run")
+    shutil.rmtree(source / "global_step2_universal")
+    edit(source / "global_step2" / "mp_rank_00_model_states.pt", lambda state: state.update(global_steps=7))
+    [(kind, severity, text)] = step_findings(command, source, "--store", "none")
+    assert (kind, severity) == ("steps_differ", "problem")
+    assert "(global_steps) has step 7, and the directory's name has 2" in text
+
+
+@pytest.mark.parametrize("step", [9, 1])
+@pytest.mark.parametrize("form", [int, float, torch.tensor])
+def test_a_universal_parameter_of_another_save(copied, command, step, form):
+    source = copied(GOLDEN / "zero" / "z2_w3", "run")
+    torch.save(form(step), source / "global_step2_universal/zero/up.weight/step.pt")
+    found = step_findings(command, source, "--store", "none")
+    assert [f[:2] for f in found][:1] == [("universal_steps_differ", "problem")]
+    assert "up.weight/step.pt" in found[0][2]
+
+
+# -- shards of two saves in a distributed checkpoint --
+
+def test_a_shard_of_the_save_before(made, copied, command, mount):
+    source = copied(made("t2", "untied-f2-fp32") / "run", "run")
+    shard = "optimizer_0/__1_0.distcp"
+    shutil.copy2(source / "checkpoint-1" / shard, source / "checkpoint-2" / shard)
+    [(kind, severity, text)] = step_findings(command, source, "--store", "none")
+    assert (kind, severity) == ("optimizer_files_differ", "problem")
+    assert f"checkpoint-1/{shard} holds the same bytes" in text
+    assert lost_views(mount, source, "checkpoint-2", ("full", "dcp", "weights")) == ["full", "dcp"]
+
+
+def test_a_shard_of_a_save_that_is_gone(made, copied, command, mount):
+    """Nothing proves it then, unless the numbers do."""
+    source = copied(made("t2", "untied-f2-fp32") / "run", "run")
+    shard = "optimizer_0/__1_0.distcp"
+    shutil.move(source / "checkpoint-1" / shard, source / "checkpoint-2" / shard)
+    shutil.rmtree(source / "checkpoint-1")
+    [(kind, severity, _)] = step_findings(command, source, "--store", "none")
+    assert kind.startswith("optimizer_files") and (severity == "problem") == (kind == "optimizer_files_differ")
