@@ -174,6 +174,9 @@ struct unshard_checkpoint;
 struct unshard_finding;
 struct unshard_change;
 struct unshard_fact;
+struct unshard_tensor_diff;
+struct unshard_group_diff;
+struct unshard_value_diff;
 
 enum unshard_phase {
 	UNSHARD_SCANNING, /* directories and checkpoints count */
@@ -207,6 +210,10 @@ struct unshard_calls {
 	 * unshard_store_directory, and at last renames `directory` where it is: a program may give up all other
 	 * writing. */
 	int (*writes)(void *ctx, const char *directory);
+	/* unshard_diff's; in the thread of the call, as the five above it. */
+	int (*tensor_diff)(void *ctx, const struct unshard_tensor_diff *diff);
+	int (*group_diff)(void *ctx, const struct unshard_group_diff *diff);
+	int (*value_diff)(void *ctx, const struct unshard_value_diff *diff);
 };
 
 /* -- the tree -- */
@@ -686,6 +693,114 @@ UNSHARD_API int unshard_export(unshard *u, const char *path, const char *view, c
 			       const struct unshard_calls *calls, struct unshard_exported *exported,
 			       struct unshard_error *err);
 
+/* -- the differences between two checkpoints -- */
+
+/* How the elements of two tensors differ, or of all tensors of a group. Values are widened exactly before they are
+ * compared. An element has changed if its bits differ; between two dtypes: if the widened values differ, where two NaN
+ * are equal and 0 and -0 are not.
+ * Differences, means and norms are of finite elements: NaN and infinity are counted instead. Sums are made in binary64
+ * in one order, which depends on the shapes alone; their relative error is below 1e-13. A number that is too large for
+ * a double is infinity. */
+struct unshard_figures {
+	size_t size;
+	uint64_t n_elems; /* of one side */
+	uint64_t n_changed;
+	uint64_t n_beyond; /* of them: by more than the tolerance, or from or to NaN or infinity */
+	uint64_t n_not_finite_a, n_not_finite_b;
+	uint64_t n_not_finite_changed; /* of the changed: NaN or infinity on one side or both */
+	double max_abs, mean_abs; /* |A - B|; of complex elements the absolute value of the difference */
+	double norm_a, norm_b, norm_difference; /* Euclidean: the root of the sum of squares */
+};
+
+enum unshard_diff_kind {
+	UNSHARD_DIFF_EQUAL, /* "equal": dtype, shape and every bit */
+	UNSHARD_DIFF_WITHIN, /* "within": something changed, and nothing by more than the tolerance */
+	UNSHARD_DIFF_DTYPE, /* "dtype": equal values of another dtype */
+	UNSHARD_DIFF_VALUES, /* "values": the dtypes may differ too */
+	UNSHARD_DIFF_SHAPE, /* "shape": values are not compared */
+	UNSHARD_DIFF_ONLY_A, /* "only_a" */
+	UNSHARD_DIFF_ONLY_B, /* "only_b" */
+	/* "tied": only one side lists it, and there config.json ties it to another tensor, which has the same bytes.
+	 * save_pretrained leaves such a tensor out: no difference */
+	UNSHARD_DIFF_TIED,
+};
+
+struct unshard_tensor_diff {
+	size_t size;
+	const char *name;
+	const char *state; /* of the optimizer: "exp_avg"; NULL = a tensor of the model */
+	enum unshard_diff_kind kind;
+	const struct unshard_tensor *a, *b; /* NULL on the side that lacks it */
+	const struct unshard_figures *figures; /* NULL if values are not compared */
+};
+
+enum unshard_group {
+	UNSHARD_GROUP_ALL, /* "all" */
+	UNSHARD_GROUP_LAYER, /* "layer": names that are equal up to their first number ("model.layers.3") */
+	UNSHARD_GROUP_EXPERT, /* "expert": up to the number behind "experts" ("model.layers.3.mlp.experts.7"); of a
+			       * tensor of all experts ("...experts.gate_up_proj"), the part of its first dimension */
+};
+
+/* Tensors of the model (states of the optimizer are in no group). */
+struct unshard_group_diff {
+	size_t size;
+	enum unshard_group group;
+	const char *name; /* "" = all */
+	size_t n_tensors; /* compared */
+	size_t n_different; /* of them: any element changed, or another dtype. Of a tensor of all experts: of its part
+			     */
+	const struct unshard_figures *figures;
+};
+
+/* A value that differs: "param_groups.0.lr", "config.rope_theta", "trainer.epoch", "step". */
+struct unshard_value_diff {
+	size_t size;
+	const char *name;
+	const char *json_a, *json_b; /* as JSON; NULL on the side that lacks it */
+	bool counts; /* false: how it was saved ("world_size"), or known of one side alone; it makes no difference */
+};
+
+/* Flags of unshard_diff. Others are refused (-EINVAL). */
+enum {
+	/* Also compare the states of the optimizers, under the names that the checkpoints themselves have. */
+	UNSHARD_DIFF_OPTIMIZER = 1,
+	/* Compare tensors alone. */
+	UNSHARD_DIFF_TENSORS = 2,
+};
+
+#define UNSHARD_DIFF_OPTIONS_INIT .size = sizeof(struct unshard_diff_options)
+
+/* Every zero means the documented default. */
+struct unshard_diff_options {
+	size_t size; /* UNSHARD_DIFF_OPTIONS_INIT */
+	const char *view; /* whose tensors are compared; NULL = "weights" */
+	/* |A - B| <= tolerance + relative_tolerance * |B| is no difference, and neither is another dtype then. 0 and 0:
+	 * everything is. */
+	double tolerance, relative_tolerance;
+	unsigned flags;
+};
+
+#define UNSHARD_DIFF_COUNTS_INIT .size = sizeof(struct unshard_diff_counts)
+
+struct unshard_diff_counts {
+	size_t size; /* UNSHARD_DIFF_COUNTS_INIT */
+	size_t kind[8]; /* tensors by enum unshard_diff_kind */
+	size_t n_values; /* that differ and count */
+	uint64_t read_bytes; /* of tensors, of both sides */
+};
+
+/* Compare the checkpoint at `path_a` of session `a` with that at `path_b` of session `b`, which may be the same
+ * session: of whatever formats, as the view shows their weights, so that names are those that models are published
+ * with. calls->tensor_diff for every tensor, in the order of A and then of what only B has; calls->group_diff for all,
+ * then layers, then experts; calls->value_diff; calls->progress (UNSHARD_READING). counts may be NULL.
+ * Reads every tensor that both have once, in parallel. Memory: names and shapes of both, a few hundred bytes per
+ * layer and expert, and 2 MiB per thread.
+ * Returns 1 if they differ, 0 if not. -EAGAIN: one of them may still be being saved. -ENODATA, -EBADMSG, -ENOTSUP: the
+ * view cannot show one of them, or a tensor could not be read. -ENOENT: there is no such checkpoint or view. */
+UNSHARD_API int unshard_diff(unshard *a, const char *path_a, unshard *b, const char *path_b,
+			     const struct unshard_diff_options *options, const struct unshard_calls *calls,
+			     struct unshard_diff_counts *counts, struct unshard_error *err);
+
 /* -- configs, before a training -- */
 
 /* What is known to fail in a training that these config files together describe
@@ -707,6 +822,8 @@ UNSHARD_API const char *unshard_role_name(enum unshard_role role);
 UNSHARD_API const char *unshard_state_name(enum unshard_state state);
 UNSHARD_API const char *unshard_scope_name(enum unshard_scope scope);
 UNSHARD_API const char *unshard_change_name(enum unshard_change_kind kind);
+UNSHARD_API const char *unshard_diff_name(enum unshard_diff_kind kind);
+UNSHARD_API const char *unshard_group_name(enum unshard_group group);
 
 #ifdef __cplusplus
 }

@@ -23,7 +23,8 @@ struct command {
 	int (*run)(const struct command *self, int argc, char **argv); /* argv[0] = the verb */
 };
 
-extern const struct command cmd_mount, cmd_umount, cmd_ls, cmd_show, cmd_check, cmd_export, cmd_warm, cmd_meta;
+extern const struct command cmd_mount, cmd_umount, cmd_ls, cmd_show, cmd_check, cmd_export, cmd_warm, cmd_meta,
+	cmd_diff;
 
 /* "unshard: " and the sentence on stderr; returns EXIT_COULD_NOT. */
 __attribute__((format(printf, 1, 2))) int command_fail(const char *fmt, ...);

@@ -1,6 +1,7 @@
 /* cJSON leaves out what it has no memory for, and reports that only by what its functions return: these check it. */
 #include "json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,17 @@ void json_add(cJSON *object, const char *key, const char *text)
 void json_add_number(cJSON *object, const char *key, double number)
 {
 	json_add_value(object, key, made(cJSON_CreateNumber(number)));
+}
+
+void json_add_exact(cJSON *object, const char *key, double number)
+{
+	char text[32];
+	int digits = 15;
+
+	do
+		snprintf(text, sizeof(text), "%.*g", digits, number);
+	while (digits++ < 17 && !(strtod(text, NULL) >= number && strtod(text, NULL) <= number));
+	json_add_value(object, key, made(isfinite(number) ? cJSON_CreateRaw(text) : cJSON_CreateNull()));
 }
 
 void json_add_null(cJSON *object, const char *key)

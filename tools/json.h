@@ -14,6 +14,8 @@ cJSON *json_string(const char *text);
 
 void json_add(cJSON *object, const char *key, const char *text);
 void json_add_number(cJSON *object, const char *key, double number);
+/* To the last bit; null for what JSON has no number for. */
+void json_add_exact(cJSON *object, const char *key, double number);
 void json_add_null(cJSON *object, const char *key);
 /* These own the value. */
 void json_add_value(cJSON *object, const char *key, cJSON *value);

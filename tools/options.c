@@ -35,7 +35,7 @@ enum { NOWHERE = -1 };
 
 /* Verbs that make the files of views, and so read what changes those files. */
 #define TREES (VERB_MOUNT | VERB_EXPORT | VERB_WARM)
-#define ALL   (TREES | VERB_LS | VERB_SHOW | VERB_CHECK)
+#define ALL   (TREES | VERB_LS | VERB_SHOW | VERB_CHECK | VERB_DIFF)
 
 struct row {
 	const char *name;
@@ -54,15 +54,15 @@ static const struct row rows[] = {
 	{ "weights_key", ALL, STRINGS, "KEY",
 	  "take weights from this key of the state dict instead of \"model\", \"state_dict\"; may be repeated",
 	  HERE(weight_root) },
-	{ "strip", TREES | VERB_SHOW, STRING, "PREFIX",
+	{ "strip", TREES | VERB_SHOW | VERB_DIFF, STRING, "PREFIX",
 	  "leave PREFIX out in front of the weights' names (\"model.\" of a LightningModule)", IN_LIBRARY(strip) },
-	{ "names", TREES | VERB_SHOW, CHOICE, "published|memory",
+	{ "names", TREES | VERB_SHOW | VERB_DIFF, CHOICE, "published|memory",
 	  "of weights: those that save_pretrained writes (published), or those that were saved (memory)",
 	  IN_LIBRARY(keep_names) },
 	{ "assume", ALL, WORD, "fsdp-units",
 	  "name FSDP1's flat units (veRL) by torch's order of traversal, where one fits the sizes",
 	  IN_LIBRARY(assume_fsdp_units) },
-	{ "model", TREES | VERB_SHOW | VERB_CHECK, MODELS, "[RUN=]DIR",
+	{ "model", TREES | VERB_SHOW | VERB_CHECK | VERB_DIFF, MODELS, "[RUN=]DIR",
 	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated", HERE(model) },
 	{ "follow", ALL, PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated", HERE(follow) },
 	{ "max_shard_size", TREES | VERB_SHOW, SIZE, "SIZE", "largest weights file made (50GB)",
@@ -435,9 +435,9 @@ static int unused(unsigned verbs, const char *name, struct unshard_error *err)
 	static const struct {
 		unsigned verb;
 		const char *name;
-	} all[] = { { VERB_MOUNT, "mount" }, { VERB_LS, "ls" },         { VERB_SHOW, "show" },
-		    { VERB_CHECK, "check" }, { VERB_EXPORT, "export" }, { VERB_WARM, "warm" } };
-	char list[64] = "";
+	} all[] = { { VERB_MOUNT, "mount" },   { VERB_LS, "ls" },     { VERB_SHOW, "show" }, { VERB_CHECK, "check" },
+		    { VERB_EXPORT, "export" }, { VERB_WARM, "warm" }, { VERB_DIFF, "diff" } };
+	char list[80] = "";
 	size_t i, at = 0;
 
 	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)

@@ -12,6 +12,7 @@ enum verb {
 	VERB_CHECK = 1 << 3,
 	VERB_EXPORT = 1 << 4,
 	VERB_WARM = 1 << 5,
+	VERB_DIFF = 1 << 6,
 };
 
 struct strings {

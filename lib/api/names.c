@@ -80,3 +80,25 @@ const char *unshard_version(void)
 {
 	return UNSHARD_VERSION;
 }
+
+const char *unshard_diff_name(enum unshard_diff_kind kind)
+{
+	static const char *const names[] = {
+		[UNSHARD_DIFF_EQUAL] = "equal",   [UNSHARD_DIFF_WITHIN] = "within", [UNSHARD_DIFF_DTYPE] = "dtype",
+		[UNSHARD_DIFF_VALUES] = "values", [UNSHARD_DIFF_SHAPE] = "shape",   [UNSHARD_DIFF_ONLY_A] = "only_a",
+		[UNSHARD_DIFF_ONLY_B] = "only_b", [UNSHARD_DIFF_TIED] = "tied",
+	};
+
+	return NAME_OF(names, kind);
+}
+
+const char *unshard_group_name(enum unshard_group group)
+{
+	static const char *const names[] = {
+		[UNSHARD_GROUP_ALL] = "all",
+		[UNSHARD_GROUP_LAYER] = "layer",
+		[UNSHARD_GROUP_EXPERT] = "expert",
+	};
+
+	return NAME_OF(names, group);
+}

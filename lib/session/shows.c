@@ -288,6 +288,14 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 	};
 }
 
+int show_training(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_training **out,
+		  struct uns_err *err)
+{
+	UNS_TRY(learn_training(u, record, snap, err));
+	*out = &snap->training.training;
+	return 0;
+}
+
 static int add_training(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct uns_view_input *in,
 			struct uns_err *err)
 {

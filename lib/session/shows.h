@@ -32,6 +32,9 @@ int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *sna
  * -EBADMSG. */
 int show_served(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
 		uint64_t parameter, const struct shown **out, struct uns_err *err);
+/* What is known about the training; belongs to the snapshot. Reads small files at the first call. */
+int show_training(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_training **out,
+		  struct uns_err *err);
 /* What views are made from, as far as it is known with the snapshot. */
 struct uns_view_input show_input(const struct unshard *u, const struct snapshot *snap);
 /* What a view has to say about a checkpoint that it can show, found out without making its tree: into

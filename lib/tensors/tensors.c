@@ -349,6 +349,21 @@ int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf,
 	return read_box(&s, &stretches, buf, err);
 }
 
+int tensor_check(const unshard_tensors *l, size_t i, struct uns_err *err)
+{
+	return tensor_prove(l, l->listed[i].named.tensor, err);
+}
+
+int tensor_stretch_read(const unshard_tensors *l, size_t i, uint64_t first, uint64_t n, void *buf, struct uns_err *err)
+{
+	const struct source s = { .from = { l->u, l->v[i].name, l->record, l->snap->backing, &l->layout,
+					    UNS_WAY_CACHE },
+				  .at_bytes = l->listed[i].at_bytes,
+				  .elem_bytes = unshard_dtype_size(l->v[i].dtype) };
+
+	return read_elems(&s, first, n, buf, err);
+}
+
 int unshard_tensor_read(const unshard_tensors *l, size_t i, const uint64_t *lo, const uint64_t *len,
 			enum unshard_dtype dtype, void *buf, size_t buf_bytes, struct unshard_error *error)
 {

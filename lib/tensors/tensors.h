@@ -2,6 +2,7 @@
 #ifndef UNS_TENSORS_TENSORS_H
 #define UNS_TENSORS_TENSORS_H
 
+#include "base/error.h"
 #include "model/box.h"
 #include "unshard.h"
 
@@ -21,5 +22,11 @@ int tensor_box_take(const unshard_tensors *list, size_t i, const uint64_t *lo, c
 
 /* Its size_bytes bytes, in C order without gaps. Any thread. */
 int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf, struct uns_err *err);
+
+/* Elements of one tensor that follow each other in C order, [first, first + n), in its own dtype, by way of the page
+ * cache. Fails as unshard_tensor_read, but for the proof that the tensor is complete, which tensor_check makes once. */
+int tensor_check(const unshard_tensors *list, size_t i, struct uns_err *err);
+int tensor_stretch_read(const unshard_tensors *list, size_t i, uint64_t first, uint64_t n, void *buf,
+			struct uns_err *err);
 
 #endif

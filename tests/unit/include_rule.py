@@ -36,6 +36,7 @@ BELOW["paths"] = set(BELOW)
 BELOW["out"] = {"base", "io"}  # what is written: for rooms above the paths, which alone write
 ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair", "export")  # each sees session and paths, none another
 BELOW.update({folder: set(BELOW) for folder in ABOVE})
+BELOW["diff"] = BELOW["tensors"] | {"tensors"}  # two lists of tensors
 BELOW["device"] = {"base", "api", "model", "tensors"}  # where a tensor's bytes come from is not its concern
 # What a room shows to others; the rest is for itself and for the rooms named here.
 SHOWS = {
@@ -44,7 +45,7 @@ SHOWS = {
     "store": ({"store.h", "store_link.h", "catalog_memo.h"}, set()),
 }
 PUBLIC = "unshard.h"
-PUBLISHES = ("api", "session", "paths", "device") + ABOVE
+PUBLISHES = ("api", "session", "paths", "device", "diff") + ABOVE
 ALONE = {"formats": "format.h", "views": "view.h"}  # one file, one thing: all they share is this
 VAGUE = re.compile(r"(^|_)(utils?|common|helpers?|misc)\.[ch]$")
 

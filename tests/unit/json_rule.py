@@ -14,6 +14,8 @@ COMMANDS = [["ls", GOLDEN], ["show", f"{GOLDEN}/run/checkpoint-2"], ["show", f"{
             ["check", f"{GOLDEN}/run", "--deep"],
             ["check", "--config", f"{GOLDEN}/check/sharded_save_only_model.bad.json"],
             ["check", f"{GOLDEN}/run", "--repair", f"{GOLDEN}/no-such-directory"],
+            ["diff", f"{GOLDEN}/ranks/orig", f"{GOLDEN}/ranks/fsdp2"],
+            ["diff", f"{GOLDEN}/run/checkpoint-2", f"{GOLDEN}/zero/z3_w2/global_step2", "--all"],
             ["export", f"{GOLDEN}/ranks/fsdp2", f"{GOLDEN}/no-such-directory", "--view", "dcp"]]
 
 

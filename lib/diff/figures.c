@@ -1,0 +1,325 @@
+#include "diff/figures.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "engine/cast.h"
+
+/* gcc at -O2 does not vectorise loops of unknown length, nor float arithmetic that might trap. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#pragma GCC optimize("O3", "no-trapping-math")
+#endif
+
+enum { CHUNK_ELEMS = 2048, LANES = 8 };
+
+_Static_assert(LDBL_MANT_DIG >= 64, "a long double holds every int64 and uint64");
+_Static_assert(DIFF_BLOCK_ELEMS % CHUNK_ELEMS == 0 && CHUNK_ELEMS % LANES == 0, "blocks are whole chunks");
+
+/* Elements of both sides, widened, and what differs. Behind the last element: zeros up to a multiple of LANES. */
+struct chunk {
+	double a[CHUNK_ELEMS], b[CHUNK_ELEMS]; /* of complex ones the absolute value */
+	double difference[CHUNK_ELEMS]; /* A - B; of complex ones its absolute value */
+	uint8_t changed[CHUNK_ELEMS];
+};
+
+/* -- widening -- */
+
+#define WIDEN_EACH(type)                                     \
+	for (i = 0; i < n; i++) {                            \
+		type x;                                      \
+                                                             \
+		memcpy(&x, p + i * sizeof(type), sizeof(x)); \
+		out[i] = (double)x;                          \
+	}                                                    \
+	break
+
+/* Exactly, but for the 64-bit integers, which wide_at has. Not for complex numbers. */
+static void widen(enum uns_dtype dtype, const uint8_t *p, size_t n, double *out)
+{
+	size_t i;
+
+	switch (dtype) {
+	case UNS_BOOL:
+	case UNS_U8:
+		WIDEN_EACH(uint8_t);
+	case UNS_I8:
+		WIDEN_EACH(int8_t);
+	case UNS_I16:
+		WIDEN_EACH(int16_t);
+	case UNS_U16:
+		WIDEN_EACH(uint16_t);
+	case UNS_I32:
+		WIDEN_EACH(int32_t);
+	case UNS_U32:
+		WIDEN_EACH(uint32_t);
+	case UNS_F32:
+		WIDEN_EACH(float);
+	case UNS_I64:
+		WIDEN_EACH(int64_t);
+	case UNS_U64:
+		WIDEN_EACH(uint64_t);
+	default:
+		uns_cast(dtype, p, UNS_F64, out, n);
+	}
+}
+
+static bool is_complex(enum uns_dtype dtype)
+{
+	return dtype == UNS_C64 || dtype == UNS_C128;
+}
+
+/* Types whose elements do not all fit into one double. */
+static bool is_wide(enum uns_dtype dtype)
+{
+	return dtype == UNS_I64 || dtype == UNS_U64 || is_complex(dtype);
+}
+
+struct wide {
+	long double re, im;
+};
+
+static struct wide wide_at(enum uns_dtype dtype, const uint8_t *p)
+{
+	struct wide out = { 0 };
+	double d[2] = { 0 };
+	float f[2];
+	int64_t i;
+	uint64_t u;
+
+	switch (dtype) {
+	case UNS_I64:
+		memcpy(&i, p, sizeof(i));
+		out.re = (long double)i;
+		return out;
+	case UNS_U64:
+		memcpy(&u, p, sizeof(u));
+		out.re = (long double)u;
+		return out;
+	case UNS_C64:
+		memcpy(f, p, sizeof(f));
+		d[0] = (double)f[0];
+		d[1] = (double)f[1];
+		break;
+	case UNS_C128:
+		memcpy(d, p, sizeof(d));
+		break;
+	default:
+		widen(dtype, p, 1, d);
+	}
+	out.re = (long double)d[0];
+	out.im = (long double)d[1];
+	return out;
+}
+
+static bool is_same(long double x, long double y)
+{
+	return (isnan(x) && isnan(y)) || (x == y && !signbit(x) == !signbit(y));
+}
+
+static void chunk_of_wide(struct chunk *c, enum uns_dtype of_a, const uint8_t *a, enum uns_dtype of_b, const uint8_t *b,
+			  size_t n)
+{
+	const bool complex = is_complex(of_a) || is_complex(of_b);
+	struct wide x, y;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		x = wide_at(of_a, a + i * uns_dtype_size(of_a));
+		y = wide_at(of_b, b + i * uns_dtype_size(of_b));
+		c->changed[i] = !is_same(x.re, y.re) || !is_same(x.im, y.im);
+		c->a[i] = complex ? hypot((double)x.re, (double)x.im) : (double)x.re;
+		c->b[i] = complex ? hypot((double)y.re, (double)y.im) : (double)y.re;
+		c->difference[i] =
+			complex ? hypot((double)(x.re - y.re), (double)(x.im - y.im)) : (double)(x.re - y.re);
+	}
+}
+
+/* Of values that were widened from different dtypes. */
+static void mark_changed_values(struct chunk *c, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		c->changed[i] = !is_same((long double)c->a[i], (long double)c->b[i]);
+}
+
+#define MARK_EACH(type)                                      \
+	for (i = 0; i < n; i++) {                            \
+		type x, y;                                   \
+                                                             \
+		memcpy(&x, a + i * sizeof(type), sizeof(x)); \
+		memcpy(&y, b + i * sizeof(type), sizeof(y)); \
+		c->changed[i] = x != y;                      \
+	}                                                    \
+	break
+
+static void mark_changed_bits(struct chunk *c, const uint8_t *a, const uint8_t *b, size_t n, size_t size)
+{
+	size_t i;
+
+	switch (size) {
+	case 1:
+		MARK_EACH(uint8_t);
+	case 2:
+		MARK_EACH(uint16_t);
+	case 4:
+		MARK_EACH(uint32_t);
+	case 8:
+		MARK_EACH(uint64_t);
+	default:
+		for (i = 0; i < n; i++)
+			c->changed[i] = memcmp(a + i * size, b + i * size, size) != 0;
+	}
+}
+
+static void chunk_fill(struct chunk *c, enum uns_dtype of_a, const uint8_t *a, enum uns_dtype of_b, const uint8_t *b,
+		       size_t n)
+{
+	size_t i;
+
+	if (is_wide(of_a) || is_wide(of_b)) {
+		chunk_of_wide(c, of_a, a, of_b, b, n);
+	} else {
+		widen(of_a, a, n, c->a);
+		widen(of_b, b, n, c->b);
+		for (i = 0; i < n; i++)
+			c->difference[i] = c->a[i] - c->b[i];
+		if (of_a != of_b)
+			mark_changed_values(c, n);
+	}
+	if (of_a == of_b)
+		mark_changed_bits(c, a, b, n, uns_dtype_size(of_a));
+	for (; n % LANES; n++) {
+		c->a[n] = c->b[n] = c->difference[n] = 0;
+		c->changed[n] = 0;
+	}
+}
+
+/* -- sums -- */
+
+static double lanes_sum(const double lane[LANES])
+{
+	return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+static inline uint64_t is_finite(double x)
+{
+	return fabs(x) <= DBL_MAX;
+}
+
+/* Of elements that are the same on both sides. */
+static void chunk_add_equal(const struct chunk *c, size_t n, struct diff_tally *t)
+{
+	double square[LANES] = { 0 }, x;
+	uint64_t n_finite = 0, finite;
+	size_t i, k, padded = (n + LANES - 1) / LANES * LANES;
+
+	for (i = 0; i < padded; i += LANES)
+		for (k = 0; k < LANES; k++) {
+			finite = is_finite(c->a[i + k]);
+			x = finite ? c->a[i + k] : 0;
+			square[k] += x * x;
+			n_finite += finite;
+		}
+	n_finite -= padded - n;
+	t->n_finite += n_finite;
+	t->n_not_finite_a += n - n_finite;
+	t->n_not_finite_b += n - n_finite;
+	t->square_a.sum += lanes_sum(square);
+	t->square_b.sum += lanes_sum(square);
+}
+
+static void chunk_add(const struct chunk *c, size_t n, const struct diff_tolerance *tolerance, struct diff_tally *t)
+{
+	const bool tolerant = tolerance->absolute > 0 || tolerance->relative > 0;
+	double square_a[LANES] = { 0 }, square_b[LANES] = { 0 }, square[LANES] = { 0 }, sum[LANES] = { 0 };
+	double max[LANES] = { 0 }, x, y, d;
+	uint64_t n_a = 0, n_b = 0, n_both = 0, n_changed = 0, n_beyond = 0, n_odd = 0, is_a, is_b, both, changed;
+	size_t i, k, padded = (n + LANES - 1) / LANES * LANES;
+
+	for (i = 0; i < padded; i += LANES)
+		for (k = 0; k < LANES; k++) {
+			is_a = is_finite(c->a[i + k]);
+			is_b = is_finite(c->b[i + k]);
+			both = is_a & is_b;
+			changed = c->changed[i + k];
+			x = is_a ? c->a[i + k] : 0;
+			y = is_b ? c->b[i + k] : 0;
+			d = both ? fabs(c->difference[i + k]) : 0;
+			square_a[k] += x * x;
+			square_b[k] += y * y;
+			square[k] += d * d;
+			sum[k] += d;
+			max[k] = d > max[k] ? d : max[k];
+			n_a += is_a;
+			n_b += is_b;
+			n_both += both;
+			n_changed += changed;
+			n_odd += changed & !both;
+			n_beyond += changed &
+				    (!tolerant | !both | (d > tolerance->absolute + tolerance->relative * fabs(y)));
+		}
+	t->n_not_finite_a += padded - n_a;
+	t->n_not_finite_b += padded - n_b;
+	t->n_finite += n_both - (padded - n);
+	t->n_changed += n_changed;
+	t->n_beyond += n_beyond;
+	t->n_not_finite_changed += n_odd;
+	t->square_a.sum += lanes_sum(square_a);
+	t->square_b.sum += lanes_sum(square_b);
+	t->square.sum += lanes_sum(square);
+	t->abs.sum += lanes_sum(sum);
+	for (k = 0; k < LANES; k++)
+		t->max_abs = max[k] > t->max_abs ? max[k] : t->max_abs;
+}
+
+void diff_tally_block(enum uns_dtype of_a, const void *a, enum uns_dtype of_b, const void *b, size_t n,
+		      const struct diff_tolerance *tolerance, struct diff_tally *out)
+{
+	const uint8_t *from_a = a, *from_b = b;
+	const size_t size_a = uns_dtype_size(of_a), size_b = uns_dtype_size(of_b);
+	const bool equal = of_a == of_b && memcmp(a, b, n * size_a) == 0;
+	struct chunk c;
+	size_t m;
+
+	*out = (struct diff_tally){ .n_elems = n };
+	for (; n; n -= m, from_a += m * size_a, from_b += m * size_b) {
+		m = n < CHUNK_ELEMS ? n : CHUNK_ELEMS;
+		chunk_fill(&c, of_a, from_a, of_b, from_b, m);
+		if (equal)
+			chunk_add_equal(&c, m, out);
+		else
+			chunk_add(&c, m, tolerance, out);
+	}
+}
+
+static void sum_add(struct diff_sum *to, const struct diff_sum *s)
+{
+	double sum = to->sum + s->sum;
+
+	to->lost += (fabs(to->sum) >= fabs(s->sum) ? (to->sum - sum) + s->sum : (s->sum - sum) + to->sum) + s->lost;
+	to->sum = sum;
+}
+
+void diff_tally_add(struct diff_tally *to, const struct diff_tally *t)
+{
+	to->n_elems += t->n_elems;
+	to->n_changed += t->n_changed;
+	to->n_beyond += t->n_beyond;
+	to->n_not_finite_a += t->n_not_finite_a;
+	to->n_not_finite_b += t->n_not_finite_b;
+	to->n_not_finite_changed += t->n_not_finite_changed;
+	to->n_finite += t->n_finite;
+	to->max_abs = t->max_abs > to->max_abs ? t->max_abs : to->max_abs;
+	sum_add(&to->abs, &t->abs);
+	sum_add(&to->square, &t->square);
+	sum_add(&to->square_a, &t->square_a);
+	sum_add(&to->square_b, &t->square_b);
+}
+
+/* What overflowed has no remainder. */
+double diff_sum_value(const struct diff_sum *s)
+{
+	return is_finite(s->sum) ? s->sum + s->lost : s->sum;
+}
