@@ -778,13 +778,14 @@ struct unshard_diff_options {
 	 * everything is. */
 	double tolerance, relative_tolerance;
 	unsigned flags;
+	unsigned reserved; /* zero */
 };
 
 #define UNSHARD_DIFF_COUNTS_INIT .size = sizeof(struct unshard_diff_counts)
 
 struct unshard_diff_counts {
 	size_t size; /* UNSHARD_DIFF_COUNTS_INIT */
-	size_t kind[8]; /* tensors by enum unshard_diff_kind */
+	size_t kind[16]; /* tensors by enum unshard_diff_kind; the rest is for kinds to come */
 	size_t n_values; /* that differ and count */
 	uint64_t read_bytes; /* of tensors, of both sides */
 };

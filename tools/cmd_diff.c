@@ -368,7 +368,7 @@ static void print_summary(const struct diff *d, bool different)
 	bool any = false;
 	char bytes[32];
 
-	for (i = 0; i < sizeof(d->counts.kind) / sizeof(d->counts.kind[0]); i++)
+	for (i = 0; i <= UNSHARD_DIFF_TIED; i++)
 		n_tensors += n[i];
 	text_bytes(d->counts.read_bytes, bytes);
 	printf("%s: %zu %s", different ? "different" : "equal", n_tensors, plural(n_tensors, "tensor", "tensors"));
@@ -419,7 +419,7 @@ static void print_json(struct diff *d, bool different)
 	json_add(o, "view", d->o.view ? d->o.view : "weights");
 	json_add(o, "note", d->shared);
 	json_add_number(o, "read_bytes", (double)d->counts.read_bytes);
-	for (i = 0; i < sizeof(d->counts.kind) / sizeof(d->counts.kind[0]); i++)
+	for (i = 0; i <= UNSHARD_DIFF_TIED; i++)
 		json_add_number(counts, unshard_diff_name((enum unshard_diff_kind)i), (double)d->counts.kind[i]);
 	json_add_value(o, "counts", counts);
 	json_add_value(o, "total", d->total);

@@ -109,7 +109,13 @@ _Static_assert(offsetof(struct unshard_options, reserved) + sizeof(((struct unsh
 _Static_assert(offsetof(struct unshard_stat, reserved) + sizeof(((struct unshard_stat *)0)->reserved) ==
 		       sizeof(struct unshard_stat),
 	       "stat");
-_Static_assert(offsetof(struct unshard_calls, writes) + sizeof(void *) == sizeof(struct unshard_calls), "calls");
+_Static_assert(offsetof(struct unshard_calls, value_diff) + sizeof(void *) == sizeof(struct unshard_calls), "calls");
+_Static_assert(offsetof(struct unshard_diff_options, reserved) + sizeof(unsigned) ==
+		       sizeof(struct unshard_diff_options),
+	       "diff_options");
+_Static_assert(offsetof(struct unshard_diff_counts, read_bytes) + sizeof(uint64_t) ==
+		       sizeof(struct unshard_diff_counts),
+	       "diff_counts");
 _Static_assert(offsetof(struct unshard_check_counts, saving) + sizeof(size_t) == sizeof(struct unshard_check_counts),
 	       "counts");
 
