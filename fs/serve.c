@@ -66,11 +66,12 @@ static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES], s
  * buffers. */
 static char *mount_options(const struct fs_options *o)
 {
-	char *opts = NULL, *fsname = NULL;
+	char *opts = NULL, *fsname = NULL, max_read[32];
 	int failed = asprintf(&fsname, "fsname=%s", o->source) < 0;
 
+	snprintf(max_read, sizeof(max_read), "max_read=%d", FS_BUFFER_BYTES);
 	failed = failed || fuse_opt_add_opt(&opts, "ro,nosuid,nodev,subtype=unshard") ||
-		 fuse_opt_add_opt(&opts, "max_read=1048576") || fuse_opt_add_opt_escaped(&opts, fsname) ||
+		 fuse_opt_add_opt(&opts, max_read) || fuse_opt_add_opt_escaped(&opts, fsname) ||
 		 (o->allow_other && fuse_opt_add_opt(&opts, "allow_other,default_permissions")) ||
 		 (o->fuse_options && fuse_opt_add_opt(&opts, o->fuse_options));
 	free(fsname);
@@ -244,15 +245,16 @@ static int serve(unshard *u, const struct fs_options *o, const char *path, struc
 {
 	struct fs fs = { .u = u, .log = o->log, .log_ctx = o->ctx };
 	struct unshard_stat stat = { UNSHARD_STAT_INIT };
+	struct unshard_error why = { .text = "out of memory" };
 	unshard_node *root;
-	int code = unshard_root(u, &root, err);
+	int code = unshard_root(u, &root, &why);
 
-	if (!code && (code = unshard_node_stat(root, &stat, err)) < 0)
+	if (!code && (code = unshard_node_stat(root, &stat, &why)) < 0)
 		unshard_node_unref(root);
 	if (!code)
 		code = fs_nodes_init(&fs.nodes, root, &stat);
 	if (code < 0)
-		return fs_fail(err, code, "the root of %s cannot be shown: %s", o->source, strerror(-code));
+		return fs_fail(err, code, "the root of %s cannot be shown: %s", o->source, why.text);
 	fs_handles_init(&fs.handles);
 	fs_buffers_init(&fs.buffers);
 	fs_pages_init(&fs.pages, o->cache);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statfs.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
@@ -93,4 +94,27 @@ int uns_mounts_below(const char *real, const char *type, struct uns_arena *arena
 		fclose(table);
 	*out = v;
 	return code;
+}
+
+bool uns_is_local(const char *path)
+{
+	static const unsigned long magic[] = {
+		0xEF53,     /* ext2, 3, 4 */
+		0x58465342, /* XFS */
+		0x9123683E, /* btrfs */
+		0x01021994, /* tmpfs */
+		0x794c7630, /* overlayfs */
+		0x2fc12fc1, /* ZFS */
+		0xF2F52010, /* F2FS */
+		0xca451a4e, /* bcachefs */
+	};
+	struct statfs fs;
+	size_t i;
+
+	if (statfs(path, &fs) < 0)
+		return false;
+	for (i = 0; i < sizeof(magic) / sizeof(*magic); i++)
+		if ((unsigned long)fs.f_type == magic[i])
+			return true;
+	return false;
 }

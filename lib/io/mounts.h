@@ -1,4 +1,4 @@
-/* Mounted file systems, from /proc/self/mountinfo. */
+/* Mounted file systems. Types and mount points come from /proc/self/mountinfo. */
 #ifndef UNS_IO_MOUNTS_H
 #define UNS_IO_MOUNTS_H
 
@@ -16,5 +16,9 @@ bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t s
  * itself): paths below it, in the arena. None if the table cannot be read. -ENOMEM. */
 int uns_mounts_below(const char *real, const char *type, struct uns_arena *arena, const char *const **out, size_t *n,
 		     struct uns_err *err);
+
+/* Shared memory and locks are known to work there, and no other host has it. false: NFS, Lustre, FUSE, SMB, 9p and
+ * what will be invented. */
+bool uns_is_local(const char *path);
 
 #endif

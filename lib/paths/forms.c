@@ -68,12 +68,16 @@ static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
 	const char *path = own ? uns_path_join(arena, l->dir, own) : NULL;
 	struct form_names names;
 	struct dir_record *record;
+	struct uns_err why = { 0 };
 	struct uns_stat st;
-	int code = 0;
+	int code = path ? uns_root_stat(l->u->root, path, false, &st, &why) : 0;
 
-	if (!path || uns_root_stat(l->u->root, path, false, &st, NULL) < 0 ||
-	    !session_walks_into(l->u, path, st.kind) || record_get(l->u, path, &record, NULL) < 0)
+	if (!path || (code == 0 && !session_walks_into(l->u, path, st.kind)))
 		return 0;
+	if (code == 0)
+		code = record_get(l->u, path, &record, &why);
+	if (code < 0)
+		return code == -EACCES || code == -ESTALE ? 0 : uns_fail_if_passing(err, code, &why);
 	if (forms_has_file(l->view, record))
 		code = forms_names(l->u, l->view, record, arena, &names, err);
 	if (code < 0 || !forms_has_file(l->view, record) ||
@@ -101,13 +105,17 @@ int forms_find(struct unshard *u, const struct uns_view *view, const char *dir, 
 {
 	struct lookup l = { u, view, dir, name, arena, out };
 	const char *path = uns_path_join(arena, dir, name), *plain;
+	struct uns_err why = { 0 };
 	struct uns_stat st;
 	int found;
 
 	if (!view->form || !path)
 		return 0;
-	if (uns_root_stat(u->root, path, false, &st, NULL) == 0)
+	found = uns_root_stat(u->root, path, false, &st, &why);
+	if (found == 0)
 		return try_directory(&l, name, err);
+	if (found != -EACCES)
+		UNS_TRY(uns_fail_if_passing(err, found, &why));
 	found = try_made(&l, name, err);
 	plain = without(arena, name, TAKEN_SUFFIX);
 	if (found || !plain)

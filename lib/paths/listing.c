@@ -164,11 +164,14 @@ static int add_forms(struct unshard_listing *l, const struct spot_key *dir, cons
 				.inside = "" };
 	struct form_names names;
 	struct dir_record *record;
-	int code = 0;
+	struct uns_err why = { 0 };
+	int code;
 
-	if (!dir->view->form || !key.path || !session_walks_into(l->u, key.path, entry->kind) ||
-	    record_get(l->u, key.path, &record, NULL) < 0)
+	if (!dir->view->form || !key.path || !session_walks_into(l->u, key.path, entry->kind))
 		return 0;
+	code = record_get(l->u, key.path, &record, &why);
+	if (code < 0)
+		return code == -EACCES || code == -ESTALE ? 0 : uns_fail_if_passing(err, code, &why);
 	if (forms_has_file(dir->view, record)) {
 		code = forms_names(l->u, dir->view, record, &l->arena, &names, err);
 		key.as_file = true;

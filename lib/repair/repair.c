@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "io/mounts.h"
 #include "out/disk.h"
 #include "out/target.h"
 
@@ -217,13 +218,14 @@ static bool is_abandoned(int dir)
 	       uns_wall_ns() / 1000000000 - st.st_ctime > ABANDONED_S && flock(dir, LOCK_EX | LOCK_NB) == 0;
 }
 
-/* What a killed repair left of this very OUT. What cannot be removed is left for later. */
+/* What a killed repair left of this very OUT. What cannot be removed is left for later, and so is all where a lock may
+ * be of one host alone: there another host's repair looks abandoned. */
 static void remove_abandoned(const struct uns_target *t)
 {
 	const char *prefix = uns_path_name(t->partial);
 	const size_t n = strlen(prefix) - strlen("XXXXXX");
 	UNS_CLEANUP(uns_free_p) char *path = NULL;
-	DIR *parent = opendir(t->parent);
+	DIR *parent = uns_is_local(t->parent) ? opendir(t->parent) : NULL;
 	struct dirent *d;
 	int dir;
 

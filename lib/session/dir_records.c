@@ -120,10 +120,12 @@ static bool same_as_known(const struct record_table *t, const struct dir_record 
 /* What may differ from one look to the next; all of it where the record is new. Leaves in *f and *capture what is
  * to be freed. */
 static void record_update(const struct record_table *t, struct dir_record *record, struct examined *f,
-			  struct uns_capture **capture)
+			  struct uns_capture **capture, int64_t changed_ns)
 {
 	struct uns_inputs *was = record->is.inputs;
 
+	if (!record->known)
+		record->changed_ns = changed_ns;
 	__atomic_store_n(&record->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
 	if (!record->known) {
 		record->young = f->format && records_changed_lately(t, f->newest_ns);
@@ -246,7 +248,7 @@ static int conclude(struct record_table *t, struct dir_record *record, int code,
 		code = now ? 0 : uns_oom(err);
 	}
 	if (now)
-		record_update(t, now, f, &capture);
+		record_update(t, now, f, &capture, now == record ? 0 : uns_now_ns());
 	else if (!old) /* it has gone, or cannot be looked at */
 		old = table_remove(t, record);
 	pthread_cond_broadcast(t->changed);
@@ -467,7 +469,12 @@ int records_opened(struct dir_record *record, struct uns_inputs **inputs, struct
 
 bool records_unsettled(const struct record_table *t, const struct dir_record *record)
 {
-	return records_changed_lately(t, __atomic_load_n(&record->newest_ns, __ATOMIC_RELAXED));
+	const int64_t newest_ns = __atomic_load_n(&record->newest_ns, __ATOMIC_RELAXED);
+
+	if (records_changed_lately(t, newest_ns))
+		return true;
+	/* The times of a file server whose clock is ahead mean nothing: what was seen to change does. */
+	return newest_ns > uns_wall_ns() && record->changed_ns && uns_now_ns() - record->changed_ns < t->settle_ns;
 }
 
 bool records_in_the_making(const struct record_table *t, const struct dir_record *record)

@@ -32,6 +32,7 @@ struct dir_record {
 	struct examined is;
 	bool opened;
 	bool young; /* a checkpoint that was unsettled when it became known */
+	int64_t changed_ns; /* monotonic: when it took the place of another record; 0 = it is the first of its path */
 
 	int64_t newest_ns; /* atomic: is.newest_ns of the last examination */
 

@@ -63,13 +63,11 @@ void memo_init(struct memo *memo, struct store_link *store, const struct uns_roo
 	struct build build = { .hash = uns_hash_str(UNS_HASH_INIT, UNSHARD_VERSION) };
 
 	dl_iterate_phdr(hash_build_id, &build);
-	if (!build.found)
-		build.hash = uns_hash_str(build.hash, __DATE__ __TIME__);
 	build.hash = uns_hash_u64(build.hash, UNS_CATALOG_PACK_VERSION);
 	build.hash = hash_strings(build.hash, o->weight_roots, o->n_weight_roots);
 	build.hash = hash_strings(build.hash, o->follow, o->n_follow);
 	build.hash = uns_hash_u64(build.hash, o->assume_units);
-	*memo = (struct memo){ .store = store, .root = root, .crc_salt = build.hash };
+	*memo = (struct memo){ .store = store, .root = root, .off = !build.found, .crc_salt = build.hash };
 	memo->salt = uns_hash_str(build.hash, source);
 }
 
@@ -106,7 +104,7 @@ bool memo_lasts(int64_t newest_ns)
 
 static int load(const struct memo *memo, const char *kind, uint64_t key, struct uns_arena *arena, struct uns_span *out)
 {
-	struct uns_store *store = store_hold(memo->store, NULL);
+	struct uns_store *store = memo->off ? NULL : store_hold(memo->store, NULL);
 	int code;
 
 	if (!store)
@@ -118,7 +116,7 @@ static int load(const struct memo *memo, const char *kind, uint64_t key, struct 
 
 static void save(const struct memo *memo, const char *kind, uint64_t key, const struct uns_text *bytes)
 {
-	struct uns_store *store = bytes->failed ? NULL : store_hold(memo->store, NULL);
+	struct uns_store *store = bytes->failed || memo->off ? NULL : store_hold(memo->store, NULL);
 
 	if (!store)
 		return;

@@ -10,6 +10,7 @@
 struct memo {
 	struct store_link *store;
 	const struct uns_root *root;
+	bool off; /* nothing is kept: the linker gave this program no identity, and another build may read otherwise */
 	uint64_t salt, crc_salt;
 	uint64_t n_opened, n_remembered; /* atomics: catalogs from metadata files, and from memos */
 };
@@ -30,7 +31,7 @@ void memo_init(struct memo *memo, struct store_link *store, const struct uns_roo
 struct memo_subject {
 	const char *path, *format;
 	uint64_t own_generation; /* of the files in its directory */
-	uint64_t facts;          /* of facts that its catalog is made of; 0 = of none */
+	uint64_t facts; /* of facts that its catalog is made of; 0 = of none */
 };
 
 /* The checkpoint's files are old enough for their times to show any change from now on. Ask before

@@ -6,36 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/text.h"
-
-/* Where shared memory and POSIX locks are known to work; anything else (NFS, Lustre, FUSE, SMB, 9p
- * and what will be invented) gets a rollback journal. */
-static bool is_local(const char *path)
-{
-	static const unsigned long magic[] = {
-		0xEF53,     /* ext2, 3, 4 */
-		0x58465342, /* XFS */
-		0x9123683E, /* btrfs */
-		0x01021994, /* tmpfs */
-		0x794c7630, /* overlayfs */
-		0x2fc12fc1, /* ZFS */
-		0xF2F52010, /* F2FS */
-		0xca451a4e, /* bcachefs */
-	};
-	struct statfs fs;
-	size_t i;
-
-	if (statfs(path, &fs) < 0)
-		return false;
-	for (i = 0; i < sizeof(magic) / sizeof(*magic); i++)
-		if ((unsigned long)fs.f_type == magic[i])
-			return true;
-	return false;
-}
+#include "io/mounts.h"
 
 /* A new file is for its owner alone; SQLite gives the same mode to the files beside it. A file that
  * exists is not opened here: closing it would drop this process's locks on it. */
@@ -100,7 +75,7 @@ static int choose_journal(struct uns_store *store, struct uns_err *err)
 	if (store->read_only)
 		return 0;
 	UNS_TRY(database_exec(store, "PRAGMA auto_vacuum=INCREMENTAL;PRAGMA journal_size_limit=16777216", err));
-	UNS_TRY(pragma_ask(store, is_local(store->path) ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE",
+	UNS_TRY(pragma_ask(store, uns_is_local(store->path) ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE",
 			   mode, sizeof(mode), err));
 	store->has_wal = strcmp(mode, "wal") == 0;
 	return database_exec(store, "PRAGMA synchronous=FULL", err);

@@ -115,13 +115,23 @@ static int check_path(const struct store_link *s, struct uns_err *err)
 
 /* -- holding it -- */
 
-/* A store that could only be opened for reading is opened again, too: that may have been a fault of the moment. */
+static bool same_time(struct timespec a, struct timespec b)
+{
+	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* A store that could only be opened for reading is opened again, too: that may have been a fault of the moment. It may
+ * be read without locks, so a process outside this container could write it meanwhile: then it is opened at once. */
 static bool wants_opening(const struct store_link *s)
 {
 	struct stat st;
 
-	if (s->handle && (stat(s->path, &st) < 0 || st.st_dev != s->dev || st.st_ino != s->ino))
+	if (s->handle && (stat(s->path, &st) < 0 || st.st_dev != s->was.st_dev || st.st_ino != s->was.st_ino))
 		return true; /* another file has its name now */
+	if (s->handle && uns_store_read_only(s->handle) &&
+	    (st.st_size != s->was.st_size || !same_time(st.st_mtim, s->was.st_mtim) ||
+	     !same_time(st.st_ctim, s->was.st_ctim)))
+		return true;
 	return (!s->handle || uns_store_read_only(s->handle)) && uns_now_ns() >= s->retry_ns;
 }
 
@@ -139,21 +149,20 @@ static void store_reopen(struct store_link *s)
 	UNS_CLEANUP(uns_free_p) char *note = NULL;
 	struct uns_err err = { 0 };
 	const int64_t began_ns = uns_now_ns();
-	struct stat st;
 	int64_t now_ns;
 
 	uns_store_close(s->handle);
 	s->handle = NULL;
+	if (stat(s->path, &s->was) < 0) /* it is made */
+		memset(&s->was, 0, sizeof(s->was));
 	if (check_path(s, &err) == 0)
 		uns_store_open(s->path, s->log, &s->handle, &note, &err);
 	problem_log(s, s->handle ? "" : err.text);
 	s->problem_code = err.code;
 	if (note)
 		problem_log(s, note);
-	if (stat(s->path, &st) == 0) {
-		s->dev = st.st_dev;
-		s->ino = st.st_ino;
-	}
+	if (!s->handle || !uns_store_read_only(s->handle) || !s->was.st_ino)
+		stat(s->path, &s->was);
 	s->n_failed = s->handle && !uns_store_read_only(s->handle) ? 0 : s->n_failed + 1;
 	/* What failed once may have been a fault of that moment. What fails again, or took long (it waited for
 	 * another's lock), is left alone for a while: a mount has others to serve. */

@@ -6,6 +6,7 @@
 #define UNS_STORE_STORE_LINK_H
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -22,8 +23,7 @@ struct store_link {
 	const char *directory; /* below which it is made; NULL = none is used, or there is no place for it */
 	const char *source; /* SOURCE's absolute name without links: what facts are kept under */
 	struct uns_store *handle; /* NULL = not opened yet, or it could not be */
-	dev_t dev;
-	ino_t ino;
+	struct stat was; /* the file when it was opened */
 	unsigned n_failed; /* attempts to open it for writing, one after another */
 	int64_t retry_ns;  /* monotonic; while there is no handle, or one that only reads */
 	int problem_code; /* negative while there is no handle */

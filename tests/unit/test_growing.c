@@ -191,11 +191,34 @@ static void other_directories_are_not_hidden(void **state)
 	fixture_fini(&f);
 }
 
+/* Times of a file server whose clock is an hour ahead: a save that was seen to go on is hidden all the same, and listed
+ * with its problem when nothing has changed for `settle`. */
+static void where_the_servers_clock_is_ahead(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	fixture_init(&f, 60);
+	fake_ahead_s = -3600;
+	shell(f.dir,
+	      "mkdir -p global_step2 && cp " GOLDEN "/zero/z2_w3/global_step2/bf16_zero_pp_rank_1* global_step2");
+	exists(&f, "weights/global_step2"); /* seen for the first time */
+	wait_recheck();
+	shell(f.dir, "cp " GOLDEN "/zero/z2_w3/global_step2/bf16_zero_pp_rank_2* global_step2");
+	expect_shown(&f, "global_step2", false);
+	fake_now_ms += 61 * 1000;
+	expect_shown(&f, "global_step2", true);
+	assert_false(exists(&f, "weights/global_step2/model.safetensors"));
+	fake_ahead_s = 0;
+	fixture_fini(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(shards_arrive_later),
 		cmocka_unit_test(what_has_settled_is_plain),
+		cmocka_unit_test(where_the_servers_clock_is_ahead),
 		cmocka_unit_test(other_directories_are_not_hidden),
 	};
 

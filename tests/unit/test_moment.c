@@ -278,6 +278,69 @@ static int try_once(const struct fixture *f, const char *checkpoint, const char 
 	return struck ? code : 1;
 }
 
+/* The names in a directory of a view, one a line; or the code that asking for them ends with. */
+static int list_names(const struct fixture *f, const char *path, char **names)
+{
+	unshard *u = open_session(f);
+	unshard_listing *list;
+	size_t len, i;
+	FILE *out = open_memstream(names, &len);
+	int code;
+
+	fault.opened = 0;
+	code = unshard_list(u, path, &list, NULL);
+	for (i = 0; code == 0 && i < unshard_listing_count(list); i++)
+		fprintf(out, "%s\n", unshard_listing_at(list, i)->name);
+	if (code == 0)
+		unshard_listing_free(list);
+	unshard_close(u);
+	fclose(out);
+	return code;
+}
+
+/* Where checkpoints are shown as one file, too: the whole listing, or none; the file, or none that is said to be
+ * absent. */
+static void test_names(void **state)
+{
+	static const char *const views[] = { "weights", "full" };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	char path[PATH_MAX], *right, *names;
+	unsigned n_files = 0;
+	unshard *u;
+	size_t i;
+	int code;
+
+	for (i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/dcp/torch2.2.2_lightning", views[i]);
+		no_fault();
+		assert_int_equal(list_names(*state, path, &right), 0);
+		n_files += strstr(right, ".ckpt\n") != NULL;
+		for (fault.nth = 1;; fault.nth++) {
+			fault.struck = false;
+			code = list_names(*state, path, &names);
+			if (code == 0 && strcmp(names, right) != 0)
+				fail_msg("%s: open number %ld failed: other names:\n%s", path, fault.nth, names);
+			free(names);
+			if (!fault.struck)
+				break;
+			assert_true(code == 0 || code == -EMFILE);
+		}
+		free(right);
+	}
+	assert_true(n_files > 0);
+	for (fault.nth = 1, fault.struck = true; fault.struck; fault.nth++) {
+		fault.struck = false;
+		assert_int_equal(unshard_open(UNSHARD_GOLDEN, &options, &u, NULL), 0);
+		fault.opened = 0;
+		code = unshard_stat(u, "full/dcp/torch2.2.2_lightning/ckpt.ckpt", &st, NULL);
+		if (code != 0 && code != -EMFILE)
+			fail_msg("open number %ld failed: %d", fault.nth, code);
+		unshard_close(u);
+	}
+	no_fault();
+}
+
 /* Not all that is said of a checkpoint needs it. */
 static bool can_be_without(const char *path)
 {
@@ -348,6 +411,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_only_what_there_is, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reads, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_opens, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_names, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,11 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/error.h"
+#include "fake_clock.h"
 #include "unshard.h"
 
 /* Source and copy lie on two file systems: the kernel does not copy between them by itself. */
@@ -175,6 +178,37 @@ static void a_tracker_only_where_one_belongs(void **state)
 	}
 }
 
+static bool on_network;
+int __real_statfs64(const char *path, struct statfs64 *out);
+int __wrap_statfs64(const char *path, struct statfs64 *out);
+int __wrap_statfs64(const char *path, struct statfs64 *out)
+{
+	int code = __real_statfs64(path, out);
+
+	if (on_network)
+		out->f_type = 0x6969; /* NFS */
+	return code;
+}
+
+/* On NFS a lock may be one host's alone: what looks abandoned may be another host's repair. */
+static void what_looks_abandoned_on_a_network(void **state)
+{
+	struct fixture *f = *state;
+	char path[128];
+
+	fake_ahead_s = 120; /* the directory is old */
+	for (on_network = true;; on_network = false) {
+		make(f, RANKS("step") " && " STALE);
+		snprintf(path, sizeof(path), "%s.partial-Others", f->out);
+		assert_int_equal(mkdir(path, 0755), 0);
+		assert_int_equal(repair(f), 0);
+		assert_int_equal(access(path, F_OK), on_network ? 0 : -1);
+		if (!on_network)
+			break;
+	}
+	fake_ahead_s = 0;
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -182,6 +216,7 @@ int main(void)
 		TEST(a_write_that_comes_short),
 		TEST(an_errno_that_nobody_set),
 		TEST(a_tracker_only_where_one_belongs),
+		TEST(what_looks_abandoned_on_a_network),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,7 @@
 #include "shell.h"
 #include "store/database.h"
 #include "store/store.h"
+#include "store/store_link.h"
 
 struct fixture {
 	char dir[32], path[64];
@@ -546,6 +547,41 @@ static void a_read_only_file_is_read(void **state)
 	in_small_filesystem(*state, "1m", read_only_work);
 }
 
+/* One directory of two mounts: a container has the one that can only be read. */
+static void written_from_outside_work(struct fixture *f)
+{
+	char outside[64], inside[80];
+	struct store_link link;
+	struct uns_store *store;
+	int value;
+
+	shell(f->dir, "mkdir ro && mount --bind small ro && mount -o remount,bind,ro ro");
+	strcpy(outside, f->path);
+	snprintf(inside, sizeof(inside), "%s/ro/store.db", f->dir);
+	store = open_store(f);
+	set(store, "/r", "a", "1");
+	uns_store_close(store);
+	store_link_init(&link, NULL);
+	assert_int_equal(store_link_choose(&link, false, inside, "/source", &f->arena, &f->err), 0);
+	for (value = 1; value <= 4; value++) {
+		store = store_hold(&link, &f->err);
+		assert_non_null(store);
+		assert_true(uns_store_read_only(store));
+		expect(f, store, "/r", (const char *[]){ "", "/r a=1", "/r a=2", "/r a=3", "/r a=4" }[value]);
+		store_release(&link);
+		store = open_at(f, outside);
+		set(store, "/r", "a", (const char *[]){ "", "2", "3", "4", "5" }[value]);
+		uns_store_close(store);
+	}
+	store_link_fini(&link);
+	shell(f->dir, "umount ro && rmdir ro");
+}
+
+static void a_read_only_file_that_is_written_from_outside(void **state)
+{
+	in_small_filesystem(*state, "1m", written_from_outside_work);
+}
+
 static void read_only_and_absent_work(struct fixture *f)
 {
 	shell(f->dir, "mount -o remount,ro small");
@@ -783,6 +819,7 @@ int main(void)
 		TEST(a_locked_file_has_its_sentence),
 		TEST(wholly_locked),
 		TEST(a_read_only_file_is_read),
+		TEST(a_read_only_file_that_is_written_from_outside),
 		TEST(a_store_that_cannot_be_made),
 		TEST(a_full_disk_loses_nothing),
 		TEST(without_memory_facts_are_not_read_as_less),
