@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorPr
 from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
 from torch.futures import Future
 
-from .loading import DTYPES, THREADS, open_above
+from .loading import DTYPES, THREADS, ended_all, open_tensors
 
 
 class Reader(StorageReader):
@@ -24,8 +24,7 @@ class Reader(StorageReader):
     dict is {"model": model.state_dict()}. Every rank makes its own; further arguments are unshard.open()'s."""
 
     def __init__(self, checkpoint: str | os.PathLike, view: str = "weights", *, prefix: str = "", **options: Any):
-        self.session, name = open_above(checkpoint, **options)
-        self.tensors = self.session.tensors(name, view)
+        self.session, self.tensors = open_tensors(checkpoint, view, **options)
         self.prefix = prefix
 
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
@@ -63,8 +62,7 @@ class Reader(StorageReader):
             if item.type == LoadItemType.BYTE_IO:
                 raise KeyError(f"{item.storage_index.fqn}: a view's weights are tensors only")
         with ThreadPoolExecutor(THREADS) as pool:
-            for job in [pool.submit(self.read_box, item, planner) for item in plan.items]:
-                job.result()
+            ended_all([pool.submit(self.read_box, item, planner) for item in plan.items])
         done: Future[None] = Future()
         done.set_result(None)
         return done

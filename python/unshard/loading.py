@@ -8,14 +8,16 @@ from __future__ import annotations
 import errno
 import math
 import os
-from concurrent.futures import ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import MutableMapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
 
 from . import session as sessions
 from .device import WAY_CACHE, WAY_SUITED, Device
-from .errors import Error
+from .errors import Error, NotFound
 from .process import Process
 from .session import Session, Tensor, Tensors, log
 
@@ -28,15 +30,40 @@ SAFETENSORS = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uin
                "uint64": "U64", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3", "complex64": "C64"}
 
 
-def open_above(checkpoint: str | os.PathLike, **options: Any) -> tuple[Session, str]:
-    """A session in which the files beside a checkpoint are seen, as the command opens it, and the checkpoint's
-    path in it."""
-    path = os.path.realpath(checkpoint)
-    above, name = os.path.split(path)
-    if not name or not os.access(above, os.R_OK | os.X_OK):
-        above, name = path, ""
+NEWEST = "latest"  # the name that each view has for a run's newest checkpoint
+NAMED = 5  # checkpoints below a directory that is none
+
+
+def open_tensors(checkpoint: str | os.PathLike, view: str, **options: Any) -> tuple[Session, Tensors]:
+    """A session of its own for a checkpoint, which is the source as if it were mounted itself, and the tensors of the
+    view's weights. RUN/latest is the newest checkpoint of RUN that the view shows."""
     options.setdefault("settle_seconds", 0)
-    return sessions.open(above, **options), name
+    path, name = newest_of(os.path.abspath(checkpoint), view, options), ""
+    if os.path.isfile(path):
+        path, name = os.path.split(path)
+    session = sessions.open(path, **options)
+    try:
+        return session, session.tensors(name, view)
+    except NotFound as e:
+        below = [c.path for c in session.checkpoints()] if not name else []
+        session.close()
+        if not below:
+            raise
+        more = f", and {len(below) - NAMED} more" if len(below) > NAMED else ""
+        raise NotFound(e.errno, f"{path} is not a checkpoint: load one of those below it ("
+                                f"{', '.join(below[:NAMED])}{more})") from None
+    except BaseException:
+        session.close()
+        raise
+
+
+def newest_of(path: str, view: str, options: dict[str, Any]) -> str:
+    """What RUN/latest leads to; any other path, and a file or directory of that name, as it is."""
+    run, name = os.path.split(path)
+    if name != NEWEST or os.path.lexists(path) or not os.path.isdir(run):
+        return path
+    with sessions.open(run, **options) as session:
+        return os.path.join(run, session.readlink(f"{view}/{NEWEST}"))
 
 
 class Box(NamedTuple):
@@ -87,13 +114,28 @@ class Host:
                 for box, o in zip(boxes, out) if o.numel() for at, part in parts(box)]
 
         def end() -> list[torch.Tensor]:
-            for job in jobs:
-                job.result()
+            ended_all(jobs)
             return [o.to(self._device) for o in out]
         return end
 
     def close(self) -> None:
-        self._pool.shutdown()
+        self._pool.shutdown(cancel_futures=True)
+
+    def abandon(self) -> None:
+        """Does not wait for the reads that are under way. They hold their memory and the session, which the last of
+        them closes."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def ended_all(jobs: list[Future]) -> None:
+    """Waits for all jobs. If one fails, or this is interrupted, those that have not begun never will."""
+    try:
+        for job in wait(jobs, return_when=FIRST_EXCEPTION).done:
+            job.result()
+    except BaseException:
+        for job in jobs:
+            job.cancel()
+        raise
 
 
 class Gpu:
@@ -117,6 +159,8 @@ class Gpu:
 
     def close(self) -> None:
         self._reader.close()
+
+    abandon = close
 
 
 def way() -> int:
@@ -147,26 +191,57 @@ def reader_on(device: str | int | torch.device, tensors: Tensors, threads: int |
     return Host(device, threads)
 
 
-class Lazy(dict):
-    """name -> tensor, each read when it is first asked for."""
+class Lazy(dict[str, Any]):
+    """name -> tensor, each read when it is first asked for, and kept.
+
+    A dict, because programs ask for one. Every way out of it reads: what is copied, pickled, merged or unpacked has
+    tensors. Those that were not read are held as descriptions, which only C code that does not look at the type would
+    see."""
 
     def __init__(self, tensors: Tensors, reader: Host | Gpu):
-        super().__init__(dict.fromkeys(tensors))
-        self._tensors, self._reader = tensors, reader
+        super().__init__(tensors)
+        self._reader = reader
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        if super().__getitem__(name) is None:
-            self[name], = self._reader.begin([whole(self._tensors[name])])()
-        return super().__getitem__(name)
+        value = super().__getitem__(name)
+        if isinstance(value, Tensor):
+            value, = self._reader.begin([whole(value)])()
+            self[name] = value
+        return value
 
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
+    # A dict's own methods would return what is held. That __iter__ is not a dict's makes dict(), ** and update() ask
+    # for each item by name.
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()
 
-    def items(self):
-        return ((name, self[name]) for name in self)
+    get, items, values = MutableMapping.get, MutableMapping.items, MutableMapping.values  # type: ignore[assignment]
+    pop, popitem = MutableMapping.pop, MutableMapping.popitem  # type: ignore[assignment]
+    setdefault = MutableMapping.setdefault  # type: ignore[assignment]
 
-    def values(self):
-        return (self[name] for name in self)
+    def __eq__(self, other: object) -> bool:
+        return self is other  # tensors do not say whether they are equal
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def copy(self) -> dict[str, torch.Tensor]:
+        """An ordinary dict of all tensors."""
+        return dict(self)
+
+    __copy__ = copy
+
+    def __or__(self, other):
+        return self.copy() | other
+
+    def __ror__(self, other):
+        return other | self.copy()
+
+    def __reduce_ex__(self, _):
+        return OrderedDict, (), None, None, iter(self.items())  # which torch.load(weights_only=True) allows
+
+    def __repr__(self) -> str:
+        unread = sum(isinstance(value, Tensor) for value in super().values())
+        return f"<{len(self)} tensors by name, {unread} of them not read yet: dict(...) of this reads all>"
 
 
 def load_file(checkpoint: str | os.PathLike, view: str = "weights", *, device: str | torch.device = "cpu",
@@ -181,24 +256,25 @@ def load_file(checkpoint: str | os.PathLike, view: str = "weights", *, device: s
     >>> tensors["model.norm.weight"].dtype
     torch.float32
     """
-    session, name = open_above(checkpoint, **options)
-    tensors = session.tensors(name, view)
+    session, tensors = open_tensors(checkpoint, view, **options)
     reader = reader_on(device, tensors, threads)
     if lazy:
         return Lazy(tensors, reader)
     try:
-        return dict(zip(tensors, reader.begin([whole(t) for t in tensors.values()])()))
-    finally:
-        reader.close()
-        session.close()
+        found = dict(zip(tensors, reader.begin([whole(t) for t in tensors.values()])()))
+    except BaseException:
+        reader.abandon()
+        raise
+    reader.close()
+    session.close()
+    return found
 
 
 def iterate(checkpoint: str | os.PathLike, view: str = "weights", *, device: str | torch.device = "cpu",
             threads: int | None = None, **options: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """(name, tensor) of each that load_file loads, in the order of the files. The next ones are read meanwhile:
     AHEAD_BYTES, or one tensor that has more."""
-    session, name = open_above(checkpoint, **options)
-    tensors = session.tensors(name, view)
+    session, tensors = open_tensors(checkpoint, view, **options)
     reader = reader_on(device, tensors, threads)
     try:
         begun = None
@@ -206,9 +282,11 @@ def iterate(checkpoint: str | os.PathLike, view: str = "weights", *, device: str
             before, begun = begun, (group, reader.begin([whole(t) for t in group]))
             yield from ended(before)
         yield from ended(begun)
-    finally:
-        reader.close()
-        session.close()
+    except BaseException:
+        reader.abandon()
+        raise
+    reader.close()
+    session.close()
 
 
 def groups(tensors: Tensors) -> Iterator[list[Tensor]]:
@@ -294,8 +372,7 @@ class safe_open:  # pylint: disable=invalid-name
                  view: str = "weights", **options: Any):
         if framework not in ("pt", "torch", "pytorch"):
             raise ValueError(f"framework {framework!r}: only 'pt' is known")
-        self._session, name = open_above(checkpoint, **options)
-        self._tensors = self._session.tensors(name, view)
+        self._session, self._tensors = open_tensors(checkpoint, view, **options)
         self._reader = reader_on(device, self._tensors)
 
     def __enter__(self) -> safe_open:

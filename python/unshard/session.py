@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import time
 from typing import Any, Callable, Iterable, Iterator, Mapping, overload
 
 from . import _library as native
@@ -588,3 +589,24 @@ def open(source: str | os.PathLike, *, view: str | None = None, model: str | Ite
     ['config.json', 'generation_config.json', 'model.safetensors']
     """
     return Session(source, options_of(view, model, follow, facts, weights_key, store, settle_seconds, other))
+
+
+def check(path: str | os.PathLike, *, deep: bool = False, wait: float | None = 0,
+          progress: Callable[[Progress], None] | None = None, **options: Any) -> list[Finding]:
+    """As `unshard check`: what is wrong with a checkpoint, or with every one below a directory. Paths of findings are below
+    `path`. A checkpoint that is still being saved, or that cannot be read at this moment, is "not judged": an empty
+    list is the only answer that says that all is sound.
+
+    deep: read all data. wait: for saves to end, at most so many seconds; None: as long as it takes. Further arguments are
+    those of open().
+
+    >>> check("tests/golden/run", settle_seconds=0)
+    []
+    """
+    with open(path, **options) as session:
+        end = None if wait is None else time.monotonic() + wait
+        while wait != 0 and any(f.id == "still_saving" for f in session.check()):
+            if end is not None and time.monotonic() >= end:
+                break
+            time.sleep(0.5)
+        return session.check(deep=deep, progress=progress)

@@ -140,9 +140,9 @@ def test_tensors_go_on_by_dlpack(gpus):
 
 def test_a_transfer_that_has_ended_frees_no_later_one(gpus):
     """Later transfers get the memory, and so the handle, of those that have ended."""
-    session, name = loading.open_above(GOLDEN / "run/checkpoint-2")
+    session, tensors = loading.open_tensors(GOLDEN / "run/checkpoint-2", "weights")
     device = loading.Device(0)
-    t = next(iter(session.tensors(name, "weights").values()))
+    t = next(iter(tensors.values()))
     room = torch.empty(t.size_bytes, dtype=torch.uint8)
     box = (t, [0] * len(t.shape), list(t.shape), room.data_ptr(), t.size_bytes)
     first = device.begin([box], 0, room)

@@ -1,12 +1,16 @@
 """The Python package: as it is installed, and against the frameworks' own loading."""
 
+import collections
+import copy
 import ctypes
 import doctest
 import errno
 import gc
 import importlib.util
 import os
+import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +21,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import trees
@@ -294,6 +298,129 @@ def test_tensors_that_are_read_when_asked_for_belong_to_the_process():
                     use()
 
         in_a_child(refused)
+
+
+# -- tensors that are read when they are asked for --
+
+COPIES = {"dict": dict, "unpacked": lambda lazy: {**lazy}, "arguments": lambda lazy: (lambda **names: names)(**lazy),
+          "copy": copy.copy, "its copy": lambda lazy: lazy.copy(), "deepcopy": copy.deepcopy,
+          "pickle": lambda lazy: pickle.loads(pickle.dumps(lazy)), "merged": lambda lazy: lazy | {},
+          "merged into": lambda lazy: {} | lazy, "items": lambda lazy: dict(lazy.items()),
+          "values": lambda lazy: dict(zip(lazy.keys(), lazy.values())), "update": lambda lazy: updated({}, lazy),
+          "get": lambda lazy: {name: lazy.get(name) for name in lazy},
+          "pop": lambda lazy: {name: lazy.pop(name) for name in list(lazy)},
+          "popitem": lambda lazy: dict(lazy.popitem() for _ in range(len(lazy))),
+          "setdefault": lambda lazy: {name: lazy.setdefault(name) for name in lazy},
+          "ordered": collections.OrderedDict, "comprehension": lambda lazy: {**{k: v for k, v in lazy.items()}}}
+
+
+def updated(target, source):
+    target.update(source)
+    return target
+
+
+def saved(lazy, tmp_path):
+    torch.save(lazy, tmp_path / "saved.pt")
+    return torch.load(tmp_path / "saved.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("way", [*COPIES, "torch.save", "safetensors"])
+def test_every_way_out_of_a_lazy_mapping_gives_tensors(tmp_path, way):
+    checkpoint = GOLDEN / "run/checkpoint-2"
+    want = unshard.load_file(checkpoint)
+    lazy = unshard.load_file(checkpoint, lazy=True)
+    assert isinstance(lazy, dict) and len(lazy) == len(want) and "model.norm.weight" in lazy and "x" not in lazy
+    if way == "torch.save":
+        got = saved(lazy, tmp_path)
+    elif way == "safetensors":
+        save_file(lazy, tmp_path / "saved.safetensors")
+        got = load_file(tmp_path / "saved.safetensors")
+    else:
+        got = COPIES[way](lazy)
+    assert type(got) in (dict, collections.OrderedDict)
+    trees.assert_same(dict(got), want)
+
+
+def test_a_lazy_mapping_says_what_it_is():
+    lazy = unshard.load_file(GOLDEN / "run/checkpoint-2", lazy=True)
+    n = len(lazy)
+    assert repr(lazy) == str(lazy) == f"<{n} tensors by name, {n} of them not read yet: dict(...) of this reads all>"
+    assert lazy["model.norm.weight"] is lazy["model.norm.weight"]
+    assert f"{n - 1} of them" in repr(lazy) and lazy == lazy and lazy != dict(lazy)
+    with pytest.raises(KeyError):
+        lazy["x"]  # pylint: disable=pointless-statement
+    lazy |= {"x": lazy["model.norm.weight"]}
+    assert list(lazy)[-1] == "x" and lazy["x"] is lazy["model.norm.weight"]
+
+
+# -- what is loaded, and what ends it --
+
+def test_a_run_is_no_checkpoint_and_its_newest_is(tmp_path):
+    run = shutil.copytree(GOLDEN / "run", tmp_path / "runs/run")
+    with pytest.raises(unshard.NotFound, match=r"runs is not a checkpoint: load one of those below it "
+                                               r"\(run/checkpoint-2\)"):
+        unshard.load_file(tmp_path / "runs")
+    for step in range(4, 18, 2):
+        shutil.copytree(run / "checkpoint-2", run / f"checkpoint-{step}")
+    with pytest.raises(unshard.NotFound, match=r"\(checkpoint-2, checkpoint-4, .*, checkpoint-10, and 3 more\)"):
+        unshard.load_file(run)
+    weight = "model.norm.weight"
+    os.truncate(run / "checkpoint-16/pytorch_model_fsdp_0/__1_0.distcp", 10)
+    want = unshard.load_file(run / "checkpoint-14")
+    trees.assert_same(unshard.load_file(run / "latest"), want)
+    with unshard.safe_open(run / "latest") as f:
+        assert torch.equal(f.get_tensor(weight), want[weight])
+    assert dict(unshard.iterate(run / "latest")).keys() == want.keys()
+    with pytest.raises(FileNotFoundError):
+        unshard.load_file(tmp_path / "runs/latest")
+    (run / "latest").symlink_to("checkpoint-16")
+    with pytest.raises(unshard.Damaged):
+        unshard.load_file(run / "latest")
+
+
+@pytest.mark.parametrize("raised", [OSError, KeyboardInterrupt])
+def test_a_read_that_fails_is_the_last_that_begins(monkeypatch, raised):
+    """Reads that were queued are not waited for: of a large model they take seconds."""
+    from unshard import loading
+    begun, go = [], threading.Event()
+
+    def read(out, at, part):
+        begun.append(part)
+        if len(begun) == 1:
+            raise raised("the storage failed")
+        go.wait()
+
+    monkeypatch.setattr(loading, "read_into", read)
+    monkeypatch.setattr(loading, "PART_BYTES", 64)
+    with pytest.raises(raised, match="the storage failed"):
+        unshard.load_file(GOLDEN / "run/checkpoint-2", threads=4)
+    go.set()
+    assert len(begun) < 20  # of 2,000
+
+
+def test_ctrl_c_ends_a_load(tmp_path):
+    """While threads wait for storage. Ends by the signal, not by what was queued: 1,000 reads of a second each."""
+    program = (f"import unshard, unshard.loading as l; l.PART_BYTES = 64; print(flush=True)\n"
+               f"try: unshard.load_file({str(GOLDEN / 'run/checkpoint-2')!r}, threads=4, delay_read_us=1000000)\n"
+               f"except KeyboardInterrupt: print('ended', flush=True)")
+    with subprocess.Popen([sys.executable, "-c", program], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as p:
+        p.stdout.readline()
+        time.sleep(4)  # in the middle: all of it takes minutes
+        p.send_signal(signal.SIGINT)
+        assert p.communicate(timeout=LONGEST_S)[0] == "ended\n"
+
+
+def test_check_of_the_package(tmp_path):
+    run = shutil.copytree(GOLDEN / "run", tmp_path / "run")
+    assert unshard.check(run) == []
+    (run / "checkpoint-2/scheduler.pt").unlink()
+    [finding] = unshard.check(run, settle_seconds=0)
+    assert (finding.path, finding.id, finding.severity) == ("checkpoint-2", "scheduler_missing", "problem")
+    (run / "checkpoint-2/trainer_state.json").unlink()
+    for wait in (0, 0.1):
+        [finding] = unshard.check(run, settle_seconds=3600, wait=wait)
+        assert (finding.id, finding.severity) == ("still_saving", "not judged")
+    assert "trainer_state_missing" in [f.id for f in unshard.check(run, settle_seconds=1, wait=None)]
 
 
 def test_numbers_and_names_that_c_would_cut(run, tmp_path):
