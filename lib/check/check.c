@@ -293,6 +293,8 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 	code = check_opened(c, &s, before);
 	if (code == 0)
 		code = check_holes(c, snap);
+	if (code == 0)
+		code = check_whole(c, record, snap, err);
 	return code == 0 && c->deep ? check_deep(c, snap, err) : code;
 }
 

@@ -28,6 +28,11 @@ const char *checking_name(const struct checking *c);
 /* Files of the checkpoint whose ends were never written. */
 int check_holes(struct checking *c, struct snapshot *snap);
 
+/* -- check_whole.c -- */
+
+/* Reports what the weights lack, and what is unlike its siblings. Reads no tensor data. */
+int check_whole(struct checking *c, struct dir_record *record, struct snapshot *snap, struct uns_err *err);
+
 /* -- check_deep.c -- */
 
 /* Reports all that reading the checkpoint's bytes finds. */

@@ -627,6 +627,23 @@ KIND(NO_WEIGHTS_LEFT_OF_LIGHTNING, no_weights_left_of_lightning, INCOMPLETE,
 KIND(NOTHING_LEFT_OF_LIGHTNING, nothing_left_of_lightning, INCOMPLETE,
      "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_WEIGHTS_ONLY, .check = "empty")
 
+/* -- is the model whole? (whole/) -- */
+KIND(LAYERS_MISSING, layers_missing, INCOMPLETE,
+     "{stack} of {checkpoint} has {found} of {expected} layers: all tensors of layers {layers} are missing",
+     .advice = GO_BEFORE, .check = "whole")
+KIND(LAYER_LACKS_TENSORS, layer_lacks_tensors, INCOMPLETE,
+     "{n} {n|tensor is|tensors are} missing from {checkpoint} that other layers of {stack} have, in layers {layers}: {names}[ and {more} more]",
+     .advice = "copy or save the model again: a program that loads it would fill in random values", .check = "whole")
+KIND(MODEL_PART_MISSING, model_part_missing, INCOMPLETE,
+     "{checkpoint} has no {tensor}, which models of type {found} have",
+     .advice = "copy or save the model again: a program that loads it would fill in random values", .check = "whole")
+KIND(SHAPE_UNLIKE_SIBLINGS, shape_unlike_siblings, DAMAGED,
+     "{tensor}[ and {more} more {more|tensor|tensors} have| has] another shape than in other layers: it is {found}, and {sibling} is {expected}",
+     .advice = "copy or save the model again", .check = "whole")
+KIND(DTYPE_UNLIKE_SIBLINGS, dtype_unlike_siblings, NOTE,
+     "{tensor}[ and {more} more {more|tensor|tensors} have| has] another dtype than in other layers: it is {found}, and {sibling} is {expected}",
+     .check = "whole")
+
 KIND(FILE_ENDS_IN_HOLE, file_ends_in_hole, NOTE,
      "{file.name}: the last {bytes} of its {total} bytes were never written, and are read as zeros (a hole): a copy that was interrupted leaves such a file",
      .advice = "compare it with the one on the training machine, for example with sha256sum", .check = "hole")

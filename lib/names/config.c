@@ -67,8 +67,9 @@ static void sizes_read(const cJSON *text, struct uns_config_info *out)
 	out->num_hidden_layers = first_int(text, layers);
 	out->extra_layers = (uns_json_int(text, "num_nextn_predict_layers", &n) && n > 0) ||
 			    (uns_json_int(text, "mtp_num_hidden_layers", &n) && n > 0);
-	/* mllama's embedding holds 8 rows more than its vocabulary. */
-	out->padded_vocab = out->model_type && uns_str_starts(out->model_type, "mllama");
+	/* mllama's embedding holds 8 rows more than its vocabulary, Moshi's one. */
+	out->padded_vocab =
+		out->model_type && (uns_str_starts(out->model_type, "mllama") || strcmp(out->model_type, "moshi") == 0);
 }
 
 /* "modeling_x.XModel" -> modeling_x.py. "repo--modeling_x.XModel" names a repository of the Hub: no file. */
@@ -173,17 +174,17 @@ struct layer_stack {
  * layer (experts, sub-blocks). */
 static bool layer_of(const char *name, struct layer_stack *stack, uint64_t *index)
 {
-	static const char *const keys[] = { ".layers.", ".h.", ".blocks.", ".block." };
+	static const char *const keys[] = { ".layers.", ".h.", ".blocks.", ".block.", ".layer." };
 	const char *at = NULL, *hit, *digits = NULL;
 	char *end;
 	size_t i;
 
 	for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		hit = strstr(name, keys[i]);
+		hit = uns_str_starts(name, keys[i] + 1) ? name : strstr(name, keys[i]);
 		if (!hit || (at && hit > at))
 			continue;
 		at = hit;
-		digits = hit + strlen(keys[i]);
+		digits = hit + strlen(keys[i]) - (hit == name && *name != '.');
 	}
 	if (!at || *digits < '0' || *digits > '9')
 		return false;

@@ -20,6 +20,7 @@ BELOW = {
 NOUNS = {"base", "io", "wire", "model"}
 BELOW.update({folder: NOUNS for folder in ("engine", "store", "names")})
 BELOW["verify"] = NOUNS | {"engine"}
+BELOW["whole"] = NOUNS | {"names"}
 BELOW["files"] = NOUNS | {"names"}
 FAMILIES = {"dcp", "zero", "ranks"}  # one folder, one framework's shards; they never see each other
 BELOW.update({folder: NOUNS | {"names", "files"} for folder in FAMILIES})
