@@ -17,7 +17,7 @@ void fs_handles_fini(struct fs_handles *handles)
 	pthread_mutex_destroy(&handles->lock);
 }
 
-struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node, unshard_file *file)
+struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node, unshard_file *file, bool young)
 {
 	struct fs_handle *handle = calloc(1, sizeof(*handle));
 
@@ -25,6 +25,7 @@ struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *no
 		return NULL;
 	handle->node = node;
 	handle->file = file;
+	handle->young = young;
 	if (file)
 		atomic_fetch_add(&node->n_open, 1);
 	pthread_mutex_lock(&handles->lock);

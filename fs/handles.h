@@ -14,6 +14,7 @@ struct fs_handle {
 	struct fs_node *node;
 	unshard_file *file;              /* files */
 	unshard_listing *listing;        /* directories, from the first readdir on */
+	bool young;        /* opened before its checkpoint had settled; under the list's lock */
 };
 
 struct fs_handles {
@@ -26,7 +27,7 @@ void fs_handles_init(struct fs_handles *handles);
 void fs_handles_fini(struct fs_handles *handles);
 
 /* Owns `file` (NULL for a directory) from success on. NULL = out of memory. */
-struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node, unshard_file *file);
+struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node, unshard_file *file, bool young);
 void fs_handles_close(struct fs_handles *handles, struct fs_handle *handle);
 
 #endif

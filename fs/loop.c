@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "settled.h"
+
 struct worker {
 	struct loop *loop;
 	struct worker *next;
@@ -143,6 +145,7 @@ static void end_workers(struct loop *loop)
 
 static int run(struct loop *loop)
 {
+	struct fs_settled settled;
 	sigset_t ends, before;
 	int code;
 
@@ -151,11 +154,13 @@ static int run(struct loop *loop)
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &ends, &before);
+	fs_settled_start(&settled, loop->fs);
 	code = start_worker(loop);
 	if (!code)
 		wait_until_ended(loop, &before);
 	fs_connection_unmount(loop->fs); /* first: a request can take as long as storage does not answer */
 	end_workers(loop);
+	fs_settled_stop(&settled);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return code ? code : atomic_load(&loop->error);
 }

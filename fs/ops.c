@@ -251,7 +251,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	int code = stat_node(fs, node, &st);
 
-	handle = code < 0 ? NULL : fs_handles_open(&fs->handles, node, NULL);
+	handle = code < 0 ? NULL : fs_handles_open(&fs->handles, node, NULL, false);
 	if (!handle) {
 		reply_failure(req, code < 0 ? code : -ENOMEM);
 		return;
@@ -440,7 +440,7 @@ static int open_node(fuse_req_t req, struct fs_node *node, struct unshard_stat *
 		complain(fs, "open", unshard_node_path(node->node), &err);
 		return code;
 	}
-	*out = fs_pages_open(&fs->pages, &fs->handles, node, file);
+	*out = fs_pages_open(&fs->pages, &fs->handles, node, file, st->young);
 	if (*out)
 		return 0;
 	unshard_file_close(file);

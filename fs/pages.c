@@ -19,12 +19,12 @@ void fs_pages_fini(struct fs_pages *pages)
 }
 
 struct fs_handle *fs_pages_open(struct fs_pages *pages, struct fs_handles *handles, struct fs_node *node,
-				unshard_file *file)
+				unshard_file *file, bool young)
 {
 	struct fs_handle *handle;
 
 	pthread_rwlock_rdlock(&pages->opening);
-	handle = fs_handles_open(handles, node, file);
+	handle = fs_handles_open(handles, node, file, young);
 	pthread_rwlock_unlock(&pages->opening);
 	return handle;
 }

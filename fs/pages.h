@@ -19,7 +19,7 @@ void fs_pages_fini(struct fs_pages *pages);
 
 /* fs_handles_open for a file; never while the node's pages go. */
 struct fs_handle *fs_pages_open(struct fs_pages *pages, struct fs_handles *handles, struct fs_node *node,
-				unshard_file *file);
+				unshard_file *file, bool young);
 /* These bytes were read, and are the next answer to the kernel. Not after it: a file may be closed as soon as the
  * kernel has what it asked for. */
 void fs_pages_read(const struct fs_pages *pages, const struct fs_handle *handle, const struct fuse_file_info *fi,

@@ -231,12 +231,13 @@ struct unshard_stat {
 	uint64_t size_bytes; /* exact, before any byte is read */
 	int64_t mtime_ns; /* newest of the sources */
 	uint64_t ino; /* hash of view, path and generation: equal across remounts and hosts while sources
-		       * stay, new when they change */
+		       * stay, new when they change, and new when a checkpoint that was young has settled */
 	/* True below a checkpoint: the answer holds for as long as the directory's own ino does, so it
 	 * may be cached for long. Otherwise it may change within seconds. */
 	bool stable;
 	bool live; /* written again at each open (.unshard/stats.json): neither cached nor of fixed size */
-	bool reserved[6];
+	bool young; /* of a checkpoint that has not settled: the same files have another ino once it has */
+	bool reserved[5];
 };
 
 UNSHARD_API int unshard_stat(unshard *u, const char *path, struct unshard_stat *out, struct unshard_error *err);

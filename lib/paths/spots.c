@@ -40,9 +40,13 @@ static uint64_t generation_of(const struct uns_stat *st)
 	return uns_hash_u64(uns_hash_u64(h, st->id.size), (uint64_t)st->id.ctime_ns);
 }
 
+/* While a checkpoint is young a write may be going on that changes no time any more: what the kernel keeps of it then
+ * belongs to an inode of its own, and not to the one that the same files have once they have settled. */
 uint64_t spot_ino_inside(struct unshard *u, const struct spot *spot, const char *inside)
 {
-	return ino_of(&spot->key, snapshots_generation(&u->snapshots, spot->record), inside);
+	const uint64_t generation = snapshots_generation(&u->snapshots, spot->record);
+
+	return ino_of(&spot->key, spot->record->young ? ~generation : generation, inside);
 }
 
 /* -- small helpers -- */
@@ -563,7 +567,8 @@ static void stat_shown(struct unshard *u, const struct spot *spot, struct unshar
 	/* A checkpoint's own directory is looked at again like any run-level one: its inode is what
 	 * tells that the checkpoint changed. So is all of one that is unsettled: its times may say less
 	 * than its bytes. */
-	out->stable = *spot->key.inside && !record_unsettled(u, spot->record);
+	out->young = spot->record->young || record_unsettled(u, spot->record);
+	out->stable = *spot->key.inside && !out->young;
 	if (!spot->file)
 		return;
 	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n : spot->file - shown->tree.v];

@@ -75,7 +75,8 @@ class Calls(Sized):
 class Stat(Sized):
     _fields_ = [("size", c.c_size_t), ("kind", c.c_int), ("mode", c.c_uint32), ("uid", c.c_uint32),
                 ("gid", c.c_uint32), ("nlink", c.c_uint32), ("size_bytes", c.c_uint64), ("mtime_ns", c.c_int64),
-                ("ino", c.c_uint64), ("stable", c.c_bool), ("live", c.c_bool), ("reserved", c.c_bool * 6)]
+                ("ino", c.c_uint64), ("stable", c.c_bool), ("live", c.c_bool), ("young", c.c_bool),
+                ("reserved", c.c_bool * 5)]
 
 
 class Dirent(c.Structure):

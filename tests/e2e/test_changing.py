@@ -14,8 +14,10 @@ import random
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -434,3 +436,43 @@ def test_whatever_pages_are_kept(tmp_path, mount, faults, eventually, caches):
 @pytest.mark.long
 def test_a_hundred_thousand_steps(tmp_path, mount, faults, eventually):
     go(tmp_path, mount, faults, eventually, 100_000)
+
+
+# -- a first look that falls into a write --
+
+@pytest.fixture
+def in_memory():
+    """A directory on tmpfs, where a store into a page that was written through the mapping before changes no time of the
+    file: as for the rest of a large write(2), whose times are those of its beginning."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+def test_what_was_read_during_a_write_does_not_stay(in_memory, mount, eventually):
+    words = 1 << 20
+    shard = in_memory / "run" / "model.safetensors"
+    shard.parent.mkdir()
+    save_file({"w": torch.zeros(words, dtype=torch.int32)}, shard)
+    (shard.parent / "config.json").write_text("{}")
+    half = 2 * words
+    mnt = mount(in_memory, "settle=4", changing=True)
+    shown = mnt / "weights" / "run" / "model.safetensors"
+    data = shard.stat().st_size - 4 * words
+    new = b"\1" * (2 * half)
+    with open(shard, "r+b") as f, mmap.mmap(f.fileno(), 0) as source:
+        source[data + half:] = bytes(half)  # from now on stores there cause no fault
+        os.pwrite(f.fileno(), new[:half], data)  # the write begins, and sets the times
+        began = shard.stat()
+        seen = shown.read_bytes()
+        assert len(seen) >= 2 * half and seen[-1] == 0 and seen[-half - 1] == 1
+        early = os.open(shown, os.O_RDONLY)
+        mapped = mmap.mmap(early, 0, prot=mmap.PROT_READ)
+        assert mapped[-1] == 0 and os.pread(early, 1, len(seen) - 1) == b"\0"
+        source[data + half:] = new[half:]  # and ends
+    assert (shard.stat().st_mtime_ns, shard.stat().st_ctime_ns) == (began.st_mtime_ns, began.st_ctime_ns)
+    time.sleep(4 + LATER_S)
+    assert shown.read_bytes()[-2 * half:] == new
+    eventually(lambda: mapped[-2 * half:] == new)
+    assert os.pread(early, 2 * half, len(seen) - 2 * half) == new
+    mapped.close()
+    os.close(early)

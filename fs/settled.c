@@ -1,0 +1,115 @@
+/* Looks once a second at the files that were opened young: whether each is still what a lookup finds. The kernel waits
+ * for pages that are being read before it drops them, and so does this thread, which answers no request. */
+#include "settled.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "ops.h"
+
+enum { MOST_AT_ONCE = 256 };
+
+struct opened {
+	fuse_ino_t id;
+	uint64_t ino;
+	unshard_node *node;
+};
+
+/* Those that a reader has open. Returns how many there are, with a reference on each node. */
+static size_t collect(struct fs *fs, struct opened *v)
+{
+	const struct fs_handle *handle;
+	size_t n = 0;
+
+	pthread_mutex_lock(&fs->handles.lock);
+	for (handle = fs->handles.head; handle && n < MOST_AT_ONCE; handle = handle->next)
+		if (handle->young)
+			v[n++] = (struct opened){ fs_nodes_id(&fs->nodes, handle->node), handle->node->stat.ino,
+						  unshard_node_ref(handle->node->node) };
+	pthread_mutex_unlock(&fs->handles.lock);
+	return n;
+}
+
+/* All handles on the inode: what is read through them from now on is kept. */
+static void forget(struct fs *fs, uint64_t ino)
+{
+	struct fs_handle *handle;
+
+	pthread_mutex_lock(&fs->handles.lock);
+	for (handle = fs->handles.head; handle; handle = handle->next)
+		if (handle->node->stat.ino == ino)
+			handle->young = false;
+	pthread_mutex_unlock(&fs->handles.lock);
+}
+
+/* The node's path leads to another inode, or to nothing: the checkpoint has settled, or changed. */
+static bool is_over(const struct opened *one)
+{
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	int code = unshard_node_stat(one->node, &st, NULL);
+
+	return code == -ESTALE || code == -ENOENT || (code == 0 && (!st.young || st.ino != one->ino));
+}
+
+static void look(struct fs *fs, struct opened *v)
+{
+	size_t i, n = collect(fs, v);
+
+	for (i = 0; i < n; i++) {
+		if (!fuse_session_exited(fs->se) && is_over(&v[i])) {
+			forget(fs, v[i].ino);
+			fuse_lowlevel_notify_inval_inode(fs->se, v[i].id, 0, 0);
+		}
+		unshard_node_unref(v[i].node);
+	}
+}
+
+/* A second, or less if the mount ends. Returns false then. */
+static bool wait_a_second(struct fs_settled *settled)
+{
+	struct timespec until;
+	int code = 0;
+	bool ended;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec++;
+	pthread_mutex_lock(&settled->lock);
+	while (!settled->ended && code != ETIMEDOUT)
+		code = pthread_cond_clockwait(&settled->changed, &settled->lock, CLOCK_MONOTONIC, &until);
+	ended = settled->ended;
+	pthread_mutex_unlock(&settled->lock);
+	return !ended;
+}
+
+static void *run(void *ctx)
+{
+	struct fs_settled *settled = ctx;
+	struct opened *v = calloc(MOST_AT_ONCE, sizeof(*v));
+
+	while (v && wait_a_second(settled))
+		look(settled->fs, v);
+	free(v);
+	return NULL;
+}
+
+void fs_settled_start(struct fs_settled *settled, struct fs *fs)
+{
+	*settled = (struct fs_settled){ .fs = fs };
+	pthread_mutex_init(&settled->lock, NULL);
+	pthread_cond_init(&settled->changed, NULL);
+	settled->running = pthread_create(&settled->thread, NULL, run, settled) == 0;
+}
+
+void fs_settled_stop(struct fs_settled *settled)
+{
+	pthread_mutex_lock(&settled->lock);
+	settled->ended = true;
+	pthread_cond_signal(&settled->changed);
+	pthread_mutex_unlock(&settled->lock);
+	if (settled->running)
+		pthread_join(settled->thread, NULL);
+	pthread_cond_destroy(&settled->changed);
+	pthread_mutex_destroy(&settled->lock);
+}
