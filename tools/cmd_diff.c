@@ -465,12 +465,48 @@ static int compare(struct diff *d)
 
 /* -- two checkpoints -- */
 
-static int side_open(struct side *side)
+/* RUN/latest, if there is no such name in RUN: what it leads to in the view. NULL = it is no such path; or *status is
+ * set. */
+static char *newest_path(struct side *side, const char *view, int *status)
 {
+	static const char name[] = "latest";
+	const char *slash = strrchr(side->a.argument, '/'), *last = slash ? slash + 1 : side->a.argument;
+	char *run, *link, *target = NULL, *path = NULL;
+	struct unshard_error err = { 0 };
+	unshard *u = NULL;
+
+	if (strcmp(last, name) != 0)
+		return NULL;
+	run = slash ? strndup(side->a.argument, (size_t)(slash - side->a.argument) + 1) : strdup(".");
+	if (!run || asprintf(&link, "%s/%s", view, name) < 0)
+		link = NULL;
+	if (!link)
+		*status = command_fail("out of memory");
+	else
+		*status = arguments_open(&side->a, run, &u);
+	if (*status < 0 && unshard_readlink(u, link, &target, &err) < 0)
+		*status = command_fail("%s: %s", side->a.argument, err.text);
+	if (*status < 0 && asprintf(&path, "%s/%s", run, target) < 0)
+		*status = command_fail("out of memory");
+	if (*status < 0)
+		side->path = realpath(path, NULL);
+	unshard_free(target);
+	unshard_close(u);
+	free(path);
+	free(link);
+	free(run);
+	return side->path;
+}
+
+static int side_open(struct side *side, const char *view)
+{
+	int why, status = -1;
+
 	if (!side->path)
 		side->path = realpath(side->a.argument, NULL);
-	if (!side->path)
-		return command_fail("%s: %s", side->a.argument, strerror(errno));
+	why = errno;
+	if (!side->path && !newest_path(side, view, &status))
+		return status < 0 ? command_fail("%s: %s", side->a.argument, strerror(why)) : status;
 	side->opened = strdup(side->path);
 	return side->opened ? arguments_open_above(&side->a, side->opened, &side->u, &side->inside)
 			    : command_fail("out of memory");
@@ -551,8 +587,9 @@ static int config_share(struct diff *d, const struct command *self)
 	d->shared = has_a ? "B has no config.json: A's is used for the names of its tensors"
 			  : "A has no config.json: B's is used for the names of its tensors";
 	side_close(to);
-	status = options_parse(&to->a.options, self->options, option, &err) < 0 ? command_fail("%s", err.text)
-										: side_open(to);
+	status = options_parse(&to->a.options, self->options, option, &err) < 0
+			 ? command_fail("%s", err.text)
+			 : side_open(to, d->o.view ? d->o.view : "weights");
 	free(option);
 	return status;
 }
@@ -651,9 +688,9 @@ static int diff_run(const struct command *self, int argc, char **argv)
 	for (i = 0; i < 4 && status < 0; i++)
 		table_add(&d.values, head[i]);
 	if (status < 0)
-		status = side_open(&d.a);
+		status = side_open(&d.a, d.o.view ? d.o.view : "weights");
 	if (status < 0)
-		status = side_open(&d.b);
+		status = side_open(&d.b, d.o.view ? d.o.view : "weights");
 	if (status < 0)
 		status = config_share(&d, self);
 	if (status < 0)

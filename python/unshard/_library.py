@@ -64,12 +64,35 @@ class Fact(c.Structure):
                 ("origin", c.c_char_p), ("time_s", c.c_int64)]
 
 
+class Figures(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("n_elems", c.c_uint64), ("n_changed", c.c_uint64), ("n_beyond", c.c_uint64),
+                ("n_not_finite_a", c.c_uint64), ("n_not_finite_b", c.c_uint64), ("n_not_finite_changed", c.c_uint64),
+                ("max_abs", c.c_double), ("mean_abs", c.c_double), ("norm_a", c.c_double), ("norm_b", c.c_double),
+                ("norm_difference", c.c_double)]
+
+
+class TensorDiff(c.Structure):
+    pass  # its fields are below, behind Tensor
+
+
+class GroupDiff(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("group", c.c_int), ("name", c.c_char_p), ("n_tensors", c.c_size_t),
+                ("n_different", c.c_size_t), ("figures", c.POINTER(Figures))]
+
+
+class ValueDiff(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("json_a", c.c_char_p), ("json_b", c.c_char_p),
+                ("counts", c.c_bool)]
+
+
 TOLD = {"progress": Progress, "checkpoint": Checkpoint, "finding": Finding, "change": Change, "fact": Fact}
-CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, struct in TOLD.items()}
+DIFFS = {"tensor_diff": TensorDiff, "group_diff": GroupDiff, "value_diff": ValueDiff}
+CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, struct in (TOLD | DIFFS).items()}
 
 
 class Calls(Sized):
-    _fields_ = [("size", c.c_size_t), ("ctx", c.c_void_p), *CALLBACK.items(), ("writes", c.c_void_p)]
+    _fields_ = [("size", c.c_size_t), ("ctx", c.c_void_p), *((name, CALLBACK[name]) for name in TOLD), ("writes", c.c_void_p),
+                *((name, CALLBACK[name]) for name in DIFFS)]
 
 
 class Stat(Sized):
@@ -87,6 +110,19 @@ class Tensor(c.Structure):
     _fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("key", c.c_char_p), ("root", c.c_char_p),
                 ("state", c.c_char_p), ("role", c.c_int), ("dtype", c.c_int), ("n_dims", c.c_uint32),
                 ("shape", c.c_uint64 * MAX_DIMS), ("size_bytes", c.c_uint64)]
+
+
+TensorDiff._fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("state", c.c_char_p), ("kind", c.c_int),
+                       ("a", c.POINTER(Tensor)), ("b", c.POINTER(Tensor)), ("figures", c.POINTER(Figures))]
+
+
+class DiffOptions(Sized):
+    _fields_ = [("size", c.c_size_t), ("view", c.c_char_p), ("tolerance", c.c_double),
+                ("relative_tolerance", c.c_double), ("flags", c.c_uint), ("reserved", c.c_uint)]
+
+
+class DiffCounts(Sized):
+    _fields_ = [("size", c.c_size_t), ("kind", c.c_size_t * 16), ("n_values", c.c_size_t), ("read_bytes", c.c_uint64)]
 
 
 class DeviceOptions(Sized):
@@ -152,6 +188,8 @@ def declare(lib):
         "meta_list": (c.c_int, p, text, calls, err), "meta_set": (c.c_int, p, text, text, text, text, err),
         "meta_unset": (c.c_int, p, text, text, err),
         "export": (c.c_int, p, text, text, text, c.c_uint, calls, c.POINTER(Exported), err),
+        "diff": (c.c_int, p, text, p, text, c.POINTER(DiffOptions), calls, c.POINTER(DiffCounts), err),
+        "diff_name": (text, c.c_int), "group_name": (text, c.c_int),
         "tensors_open": (c.c_int, p, text, text, out, err), "tensors_close": (None, p), "tensors_count": (size, p),
         "tensors_at": (c.POINTER(Tensor), p, size),
         "tensor_read": (c.c_int, p, size, sizes, sizes, c.c_int, p, size, err),

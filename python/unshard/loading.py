@@ -30,7 +30,6 @@ SAFETENSORS = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uin
                "uint64": "U64", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3", "complex64": "C64"}
 
 
-NEWEST = "latest"  # the name that each view has for a run's newest checkpoint
 NAMED = 5  # checkpoints below a directory that is none
 
 
@@ -38,7 +37,7 @@ def open_tensors(checkpoint: str | os.PathLike, view: str, **options: Any) -> tu
     """A session of its own for a checkpoint, which is the source as if it were mounted itself, and the tensors of the
     view's weights. RUN/latest is the newest checkpoint of RUN that the view shows."""
     options.setdefault("settle_seconds", 0)
-    path, name = newest_of(os.path.abspath(checkpoint), view, options), ""
+    path, name = sessions.newest_of(os.path.abspath(checkpoint), view, options), ""
     if os.path.isfile(path):
         path, name = os.path.split(path)
     session = sessions.open(path, **options)
@@ -55,15 +54,6 @@ def open_tensors(checkpoint: str | os.PathLike, view: str, **options: Any) -> tu
     except BaseException:
         session.close()
         raise
-
-
-def newest_of(path: str, view: str, options: dict[str, Any]) -> str:
-    """What RUN/latest leads to; any other path, and a file or directory of that name, as it is."""
-    run, name = os.path.split(path)
-    if name != NEWEST or os.path.lexists(path) or not os.path.isdir(run):
-        return path
-    with sessions.open(run, **options) as session:
-        return os.path.join(run, session.readlink(f"{view}/{NEWEST}"))
 
 
 class Box(NamedTuple):

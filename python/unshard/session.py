@@ -610,3 +610,15 @@ def check(path: str | os.PathLike, *, deep: bool = False, wait: float | None = 0
                 break
             time.sleep(0.5)
         return session.check(deep=deep, progress=progress)
+
+
+NEWEST = "latest"  # the name that each view has for a run's newest checkpoint
+
+
+def newest_of(path: str, view: str, options: dict[str, Any]) -> str:
+    """What RUN/latest leads to; any other path, and a file or directory of that name, as it is."""
+    run, name = os.path.split(path)
+    if name != NEWEST or os.path.lexists(path) or not os.path.isdir(run):
+        return path
+    with open(run, **options) as session:
+        return os.path.join(run, session.readlink(f"{view}/{NEWEST}"))

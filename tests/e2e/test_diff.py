@@ -8,6 +8,7 @@ import json
 import math
 import random
 import resource
+import shutil
 import struct
 import subprocess
 import sys
@@ -311,6 +312,70 @@ def test_hyper_parameters_and_config(tmp_path, command):
     out = diff(source, tmp_path / "a", status=0)
     assert {v["name"] for v in out["values"]} == {"hyper-parameters", "format"}
     assert not any(v["counts"] for v in out["values"])
+
+
+@pytest.fixture(name="package")
+def _package(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "python"))
+    monkeypatch.setenv("UNSHARD_LIBRARY", str(UNSHARD.parent.parent / "lib/libunshard.so.0"))
+    import unshard
+    return unshard
+
+
+def test_python_returns_what_the_command_prints(tmp_path, package, command):
+    torch.manual_seed(4)
+    a = {f"model.layers.{i}.mlp.experts.{e}.w": torch.randn(5, 3) for i in range(2) for e in range(2)}
+    b = {name: t.to(torch.bfloat16) if "0.mlp" in name else t + 1 for name, t in a.items()} | {"new": torch.ones(3)}
+    a["nan"], b["nan"] = torch.tensor([1, math.nan]), torch.tensor([math.inf, math.nan])
+    sides = save(tmp_path / "a", a), save(tmp_path / "b", b)
+    (tmp_path / "a/config.json").write_text('{"x": [1, null]}')
+    (tmp_path / "b/config.json").write_text('{"x": [2], "y": "\u00e9"}')
+    printed = diff(*sides, "--all", "--tolerance", "0.1,0.01")
+    found = package.diff(*sides, tolerance=0.1, relative_tolerance=0.01)
+    assert not found.equal and found.read_bytes == printed["read_bytes"] and found.note == printed["note"]
+
+    def same(x, figures, **fields):
+        want = {name: value for name, value in x.items() if name not in fields}
+        assert {name: x[name] for name in fields} == fields
+        assert want == ({} if figures is None else vars(figures))
+
+    for x, t in zip(printed["tensors"], found.tensors, strict=True):
+        same(x, t.figures, name=t.name, state=t.state, kind=t.kind, dtype_a=t.dtype_a, dtype_b=t.dtype_b,
+             shape_a=t.shape_a and list(t.shape_a), shape_b=t.shape_b and list(t.shape_b))
+    for section in ("layers", "experts"):
+        for x, g in zip(printed[section], getattr(found, section), strict=True):
+            same(x, g.figures, name=g.name, tensors=g.tensors, different=g.different)
+    same(printed["total"], found.total.figures, tensors=found.total.tensors, different=found.total.different)
+    assert printed["values"] == [vars(v) for v in found.values] and len(found.values) == 3
+    assert package.diff(*sides, config=False).values == []
+    assert package.diff(sides[0], sides[0]).equal
+    with pytest.raises(FileNotFoundError):
+        package.diff(sides[0], tmp_path / "absent")
+    with pytest.raises(ZeroDivisionError):
+        package.diff(*sides, progress=lambda p: 1 / 0)
+
+
+def test_newest_of_a_run(tmp_path, package, command):
+    run = tmp_path / "run"
+    run.mkdir()
+    command("export", GOLDEN / "run/checkpoint-2", run / "checkpoint-1", "-o", "store=none")
+    (run / "checkpoint-1/trainer_state.json").write_text('{"global_step": 1}')
+    shutil.copytree(run / "checkpoint-1", run / "checkpoint-20")
+    (run / "checkpoint-20/config.json").write_text("{}")
+    out = diff(run / "latest", run / "checkpoint-20", status=0)
+    assert out["counts"]["equal"] > 0
+    assert diff(run / "checkpoint-1", run / "latest")["values"]
+    assert package.diff(run / "latest", run / "checkpoint-20").equal
+    (tmp_path / "none").mkdir()
+    assert command("diff", tmp_path / "none/latest", run, check=False).returncode == 2
+
+
+def test_a_path_of_a_mount(tmp_path, mount):
+    """Any view, as the directories that it shows."""
+    mnt = mount(GOLDEN / "run")
+    for view in ("weights", "full", "dcp"):
+        out = diff(GOLDEN / "run/checkpoint-2", mnt / view / "checkpoint-2", "--no-config", status=0)
+        assert out["counts"]["equal"] == 11, view
 
 
 # -- the command --

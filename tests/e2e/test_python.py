@@ -52,7 +52,9 @@ STRUCTS = {"error": native.ErrorStruct, "options": native.Options, "progress": n
            "checkpoint": native.Checkpoint, "finding": native.Finding, "change": native.Change, "fact": native.Fact,
            "calls": native.Calls, "stat": native.Stat, "dirent": native.Dirent, "tensor": native.Tensor,
            "check_counts": native.CheckCounts, "exported": native.Exported, "device_options": native.DeviceOptions,
-           "device_box": native.DeviceBox}
+           "device_box": native.DeviceBox, "figures": native.Figures, "tensor_diff": native.TensorDiff,
+           "group_diff": native.GroupDiff, "value_diff": native.ValueDiff, "diff_options": native.DiffOptions,
+           "diff_counts": native.DiffCounts}
 
 
 def test_structs_are_those_of_the_header(tmp_path):
@@ -69,7 +71,7 @@ def test_structs_are_those_of_the_header(tmp_path):
     assert told.split("\n")[:-1] == ours
 
 
-@pytest.mark.parametrize("name", ["", ".session", ".errors", ".loading", ".filesystem"])
+@pytest.mark.parametrize("name", ["", ".session", ".errors", ".differences", ".loading", ".filesystem"])
 def test_what_the_documentation_shows(monkeypatch, name):
     import fsspec
     module = importlib.import_module(f"unshard{name}")
