@@ -147,6 +147,9 @@ struct unshard_options {
 	bool trim_memory;
 	bool keep_names; /* weights keep the names that were saved, also if transformers publishes others */
 	bool reserved[4]; /* zero */
+	/* Where seals are kept (unshard_seal): a directory, or the file NAME.sha256 of one; NULL = in the metadata
+	 * store. An absolute path. */
+	const char *seals;
 };
 
 /* Opens SOURCE and the two directories above it, and reads nothing: O(1). If SOURCE is a checkpoint itself, the session
@@ -167,6 +170,8 @@ UNSHARD_API void unshard_close(unshard *u);
  * NULL = it has no metadata store. The default store's is that above its own, which may be made anew. */
 UNSHARD_API const char *unshard_store_directory(const unshard *u);
 UNSHARD_API const char *unshard_cache_directory(const unshard *u);
+/* The same for seals in files (options.seals): NULL = they are in the metadata store. */
+UNSHARD_API const char *unshard_seals_directory(const unshard *u);
 
 /* -- callbacks -- */
 
@@ -177,6 +182,7 @@ struct unshard_fact;
 struct unshard_tensor_diff;
 struct unshard_group_diff;
 struct unshard_value_diff;
+struct unshard_seal;
 
 enum unshard_phase {
 	UNSHARD_SCANNING, /* directories and checkpoints count */
@@ -214,6 +220,7 @@ struct unshard_calls {
 	int (*tensor_diff)(void *ctx, const struct unshard_tensor_diff *diff);
 	int (*group_diff)(void *ctx, const struct unshard_group_diff *diff);
 	int (*value_diff)(void *ctx, const struct unshard_value_diff *diff);
+	int (*sealed)(void *ctx, const struct unshard_seal *seal); /* as `checkpoint` */
 };
 
 /* -- the tree -- */
@@ -803,6 +810,55 @@ UNSHARD_API int unshard_diff(unshard *a, const char *path_a, unshard *b, const c
 			     const struct unshard_diff_options *options, const struct unshard_calls *calls,
 			     struct unshard_diff_counts *counts, struct unshard_error *err);
 
+/* -- seals: what a checkpoint held when it was known to be sound -- */
+
+enum unshard_seal_state {
+	UNSHARD_SEALED, /* now */
+	UNSHARD_SEALED_BEFORE, /* and a quick look finds no difference: nothing was read or written */
+	UNSHARD_SEAL_DIFFERS, /* sealed before, and its files are not those any more: the seal stays as it was */
+	UNSHARD_SEAL_SAVING, /* the save may still be going on: not sealed */
+	UNSHARD_SEAL_REFUSED, /* damaged, or it could not be read: not sealed */
+};
+
+/* What became of one checkpoint. */
+struct unshard_seal {
+	size_t size;
+	const char *path; /* below SOURCE */
+	enum unshard_seal_state state;
+	const char *text; /* why, in one sentence; NULL for SEALED and SEALED_BEFORE */
+	const char *where; /* the seal's file, or the metadata store */
+	size_t files, pieces; /* in the seal */
+	uint64_t size_bytes; /* of the files */
+};
+
+#define UNSHARD_SEAL_COUNTS_INIT .size = sizeof(struct unshard_seal_counts)
+
+struct unshard_seal_counts {
+	size_t size; /* UNSHARD_SEAL_COUNTS_INIT */
+	size_t checkpoints, sealed, sealed_before, differs, saving, refused;
+	uint64_t read_bytes;
+};
+
+/* Flags of unshard_seal. Others are refused (-EINVAL). */
+enum {
+	/* Make every seal again, also one that the files or damage to the seal contradict. */
+	UNSHARD_SEAL_AGAIN = 1,
+	/* Read one file at a time, in the thread of the call: for work in the background. A checkpoint that was saved
+	 * again as a whole since it was sealed is sealed again. */
+	UNSHARD_SEAL_GENTLY = 2,
+};
+
+/* Seal the checkpoint at `path` below SOURCE, or every checkpoint below it: read all of its files once, and keep name,
+ * size, time and SHA-256 of each file, and a CRC-32 of each piece of a tensor. From then on unshard_problems,
+ * unshard_check and everything that shows the checkpoint compare with the seal (what is compared when: docs/seal.md). A
+ * checkpoint that is damaged, or whose save may still be going on, is not sealed. Nothing is written to SOURCE: -EINVAL
+ * if options.seals is inside what is to be sealed. calls->sealed receives each checkpoint; calls->progress:
+ * UNSHARD_SCANNING, and UNSHARD_READING for each checkpoint. counts may be NULL. -ENOENT: there is no metadata store,
+ * and options.seals is not set, or nothing is at `path`. A session that showed the checkpoint before compares with the
+ * new seal when it opens the checkpoint again. */
+UNSHARD_API int unshard_seal(unshard *u, const char *path, unsigned flags, const struct unshard_calls *calls,
+			     struct unshard_seal_counts *counts, struct unshard_error *err);
+
 /* -- configs, before a training -- */
 
 /* What is known to fail in a training that these config files together describe
@@ -826,6 +882,7 @@ UNSHARD_API const char *unshard_scope_name(enum unshard_scope scope);
 UNSHARD_API const char *unshard_change_name(enum unshard_change_kind kind);
 UNSHARD_API const char *unshard_diff_name(enum unshard_diff_kind kind);
 UNSHARD_API const char *unshard_group_name(enum unshard_group group);
+UNSHARD_API const char *unshard_seal_state_name(enum unshard_seal_state state);
 
 #ifdef __cplusplus
 }

@@ -475,15 +475,13 @@ static bool parse_wait(struct check *c, const char *text)
 
 static int parse(struct check *c, const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
-					       { "json", no_argument, NULL, 'j' },
-					       { "deep", no_argument, NULL, 'd' },
-					       { "repair", required_argument, NULL, 'r' },
-					       { "config", required_argument, NULL, 'c' },
-					       { "versions", required_argument, NULL, 'v' },
-					       { "store", required_argument, NULL, 'S' },
-					       { "wait", optional_argument, NULL, 'w' },
-					       { 0 } };
+	static const struct option longs[] = {
+		{ "help", no_argument, NULL, 'h' },         { "json", no_argument, NULL, 'j' },
+		{ "deep", no_argument, NULL, 'd' },         { "repair", required_argument, NULL, 'r' },
+		{ "config", required_argument, NULL, 'c' }, { "versions", required_argument, NULL, 'v' },
+		{ "store", required_argument, NULL, 'S' },  { "wait", optional_argument, NULL, 'w' },
+		{ "seals", required_argument, NULL, 's' },  { 0 }
+	};
 	struct unshard_error err = { 0 };
 	int opt;
 
@@ -506,6 +504,8 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 		if (opt == 'c')
 			c->config[c->n_configs++] = optarg;
 		if (opt == 'o' && options_parse(&c->a.options, self->options, optarg, &err) < 0)
+			return command_fail("%s", err.text);
+		if (opt == 's' && options_seals(&c->a.options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 		if (opt == 'S' && options_store(&c->a.options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
@@ -534,7 +534,7 @@ static int check_run(const struct command *self, int argc, char **argv)
 const struct command cmd_check = {
 	.name = "check",
 	.arguments =
-		"CHECKPOINT-or-RUN... [--deep] [--wait[=SECONDS]] [--repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
+		"CHECKPOINT-or-RUN... [--deep] [--wait[=SECONDS]] [--seals DIR|FILE] [--repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
 		"--config FILE [--versions PACKAGE=VERSION,...] [--json]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
 	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer that\n"
@@ -545,8 +545,10 @@ const struct command cmd_check = {
 		"found, but not everything was judged: a checkpoint is still being saved, or something\n"
 		"cannot be read.\n\n"
 		"  --deep                     read everything: CRCs of torch files and DCP items, NaN and\n"
-		"                             infinity, weights against the optimizer's fp32 copies\n"
+		"                             infinity, weights against the optimizer's fp32 copies,\n"
+		"                             and all bytes of a sealed checkpoint against its seal\n"
 		"  --wait[=SECONDS]           wait until no checkpoint is being saved, at most SECONDS\n"
+		"  --seals DIR|FILE           where the seals are; as -o seals=\n"
 		"  --repair OUT               write a repaired copy where one can be made (one dtype\n"
 		"                             for all ranks, no files of another number of ranks, a\n"
 		"                             tracker); lists every difference from the source\n"

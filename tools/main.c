@@ -13,8 +13,8 @@
 #include "command.h"
 #include "fs.h"
 
-static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls,   &cmd_show, &cmd_check,
-						  &cmd_diff,  &cmd_export, &cmd_meta, &cmd_warm };
+static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls,     &cmd_show, &cmd_check,
+						  &cmd_diff,  &cmd_seal,   &cmd_export, &cmd_meta, &cmd_warm };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static int help(FILE *to)

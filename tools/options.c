@@ -35,7 +35,7 @@ enum { NOWHERE = -1 };
 
 /* Verbs that make the files of views, and so read what changes those files. */
 #define TREES (VERB_MOUNT | VERB_EXPORT | VERB_WARM)
-#define ALL   (TREES | VERB_LS | VERB_SHOW | VERB_CHECK | VERB_DIFF)
+#define ALL   (TREES | VERB_LS | VERB_SHOW | VERB_CHECK | VERB_DIFF | VERB_SEAL)
 
 struct row {
 	const char *name;
@@ -68,15 +68,18 @@ static const struct row rows[] = {
 	{ "max_shard_size", TREES | VERB_SHOW, SIZE, "SIZE", "largest weights file made (50GB)",
 	  IN_LIBRARY(max_shard_size_bytes) },
 	{ "mem", ALL, SIZE, "SIZE", "memory for metadata and decoded data (128MiB)", IN_LIBRARY(mem_bytes) },
-	{ "cache_dir", ALL & ~VERB_LS, PATH, "DIR", "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)",
-	  IN_LIBRARY(cache_dir) },
-	{ "cache_size", ALL & ~VERB_LS, SIZE, "SIZE", "at most this much spilled (16GiB)",
+	{ "cache_dir", ALL & ~(VERB_LS | VERB_SEAL), PATH, "DIR",
+	  "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)", IN_LIBRARY(cache_dir) },
+	{ "cache_size", ALL & ~(VERB_LS | VERB_SEAL), SIZE, "SIZE", "at most this much spilled (16GiB)",
 	  IN_LIBRARY(cache_size_bytes) },
 	{ "settle", ALL, SECONDS, "SECONDS",
 	  "a checkpoint that may still be written counts as being saved until it was unchanged for this many seconds (60)",
 	  offsetof(struct options, library.settle_seconds), offsetof(struct options, library.no_settling) },
 	{ "store", ALL, STORE, "FILE|none", "metadata store ($XDG_STATE_HOME or ~/.local/state, unshard/store.db)",
 	  IN_LIBRARY(store) },
+	{ "seals", ALL, PATH, "DIR|FILE",
+	  "seals are files: DIR/CHECKPOINT.sha256, or FILE.sha256 for one checkpoint (in the metadata store)",
+	  IN_LIBRARY(seals) },
 	{ "fact", TREES | VERB_SHOW, STRINGS, "KEY=VALUE",
 	  "a value for trainer_state.json where it is missing: train_batch_size=4; may be repeated", HERE(fact) },
 	{ "rng", TREES, CHOICE, "keep|hide", "files of random states: show them (keep), or in no view",
@@ -251,6 +254,12 @@ int options_store(struct options *o, const char *value, struct unshard_error *er
 	o->library.no_store = !strcmp(value, "none");
 	o->library.store = o->library.no_store ? NULL : absolute(o, value);
 	return o->library.no_store || o->library.store ? 0 : out_of_memory(err);
+}
+
+int options_seals(struct options *o, const char *value, struct unshard_error *err)
+{
+	o->library.seals = absolute(o, value);
+	return o->library.seals ? 0 : out_of_memory(err);
 }
 
 /* -- what a row sets -- */
@@ -436,8 +445,8 @@ static int unused(unsigned verbs, const char *name, struct unshard_error *err)
 		unsigned verb;
 		const char *name;
 	} all[] = { { VERB_MOUNT, "mount" },   { VERB_LS, "ls" },     { VERB_SHOW, "show" }, { VERB_CHECK, "check" },
-		    { VERB_EXPORT, "export" }, { VERB_WARM, "warm" }, { VERB_DIFF, "diff" } };
-	char list[80] = "";
+		    { VERB_EXPORT, "export" }, { VERB_WARM, "warm" }, { VERB_DIFF, "diff" }, { VERB_SEAL, "seal" } };
+	char list[96] = "";
 	size_t i, at = 0;
 
 	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)

@@ -13,6 +13,7 @@ enum verb {
 	VERB_EXPORT = 1 << 4,
 	VERB_WARM = 1 << 5,
 	VERB_DIFF = 1 << 6,
+	VERB_SEAL = 1 << 7,
 };
 
 struct strings {
@@ -46,6 +47,8 @@ struct options {
 int options_parse(struct options *o, unsigned verb, const char *text, struct unshard_error *err);
 /* The metadata store's file, or "none" for none: --store, and -o store=. */
 int options_store(struct options *o, const char *value, struct unshard_error *err);
+/* Where seals are kept: --seals, and -o seals=. */
+int options_seals(struct options *o, const char *value, struct unshard_error *err);
 void options_fini(struct options *o);
 
 /* Print the options that `verb` uses. */

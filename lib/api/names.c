@@ -76,6 +76,17 @@ const char *unshard_change_name(enum unshard_change_kind kind)
 	return NAME_OF(names, kind);
 }
 
+const char *unshard_seal_state_name(enum unshard_seal_state state)
+{
+	static const char *const names[] = {
+		[UNSHARD_SEALED] = "sealed",        [UNSHARD_SEALED_BEFORE] = "sealed before",
+		[UNSHARD_SEAL_DIFFERS] = "differs", [UNSHARD_SEAL_SAVING] = "saving",
+		[UNSHARD_SEAL_REFUSED] = "refused",
+	};
+
+	return NAME_OF(names, state);
+}
+
 const char *unshard_version(void)
 {
 	return UNSHARD_VERSION;

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "facts/training_facts.h"
+#include "seal/place.h"
 
 enum {
 	DEFAULT_SETTLE_S = 60,
@@ -152,6 +153,27 @@ static void take_numbers(struct session_options *out, const struct unshard_optio
 	out->n_fact = o->n_fact;
 }
 
+static int take_seals(struct session_options *out, const struct unshard_options *o, struct uns_arena *arena,
+		      struct uns_err *err)
+{
+	size_t len = o->seals ? strlen(o->seals) : 0;
+
+	if (!o->seals)
+		return 0;
+	if (*o->seals != '/')
+		return uns_fail(err, -EINVAL, "seals=%s: expected an absolute path", o->seals);
+	for (; len > 1 && o->seals[len - 1] == '/'; len--)
+		;
+	UNS_TRY_ALLOC(out->seals = uns_arena_strn(arena, o->seals, len), err);
+	out->seals_directory = out->seals;
+	if (!uns_seal_is_file(out->seals))
+		return 0;
+	for (; len > 1 && o->seals[len - 1] != '/'; len--)
+		;
+	out->seals_directory = uns_arena_strn(arena, o->seals, len > 1 ? len - 1 : 1);
+	return out->seals_directory ? 0 : uns_oom(err);
+}
+
 int session_options_take(struct session_options *out, const struct unshard_options *o, const struct uns_root *root,
 			 struct uns_arena *arena, struct uns_err *err)
 {
@@ -177,6 +199,7 @@ int session_options_take(struct session_options *out, const struct unshard_optio
 	UNS_TRY(find_mountpoint(out, o->mountpoint, root, arena, err));
 	UNS_TRY(copy_strings(arena, o->weight_root, o->n_weight_root, &out->format.weight_roots, err));
 	UNS_TRY(copy_string(arena, o->strip, &out->strip, err));
+	UNS_TRY(take_seals(out, o, arena, err));
 	return copy_string(arena, o->cache_dir, &out->cache_dir, err);
 }
 

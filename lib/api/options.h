@@ -18,6 +18,8 @@ struct session_options {
 	const char *mounted_at; /* absolute; NULL = not mounted */
 	const char *hidden;     /* the mountpoint below SOURCE; NULL = elsewhere */
 	const char *strip, *cache_dir;
+	const char *seals; /* -o seals=; NULL = in the store */
+	const char *seals_directory; /* that, or the directory of that file */
 	uint64_t max_shard_size_bytes, mem_bytes, cache_size_bytes;
 	int64_t settle_ns, recheck_ns;
 	bool hide_rng, keep_rng, keep_names, crc_exact;

@@ -285,7 +285,11 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 
 	UNS_TRY(reasons_find(c->u, record, &reasons, err));
 	for (i = 0; i < reasons.n && code == 0; i++)
-		code = checking_hand_over(c, &reasons.v[i], reasons.v[i].finding->severity, !reasons.v[i].view);
+		/* --deep compares the content of files that have another time. */
+		if (!c->deep || reasons.v[i].finding->id != UNS_FOUND_SEALED_AT_OTHER_TIMES)
+			code = checking_hand_over(c, &reasons.v[i], reasons.v[i].finding->severity, !reasons.v[i].view);
+	if (code == 0 && !snap && !reasons.saving)
+		code = c->deep ? check_seal_deep(c, NULL, err) : check_seal_unopened(c, err);
 	if (code || !snap || reasons.saving)
 		return code;
 	if (record->is.stat.kind == UNS_KIND_DIR && uns_root_list(c->u->root, record->path, &arena, &s.list, &why) < 0)
@@ -295,6 +299,8 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 		code = check_holes(c, snap);
 	if (code == 0)
 		code = check_whole(c, record, snap, err);
+	if (code == 0 && c->deep)
+		code = check_seal_deep(c, snap->cat, err);
 	return code == 0 && c->deep ? check_deep(c, snap, err) : code;
 }
 

@@ -33,6 +33,14 @@ int check_holes(struct checking *c, struct snapshot *snap);
 /* Reports what the weights lack, and what is unlike its siblings. Reads no tensor data. */
 int check_whole(struct checking *c, struct dir_record *record, struct snapshot *snap, struct uns_err *err);
 
+/* -- check_seal.c -- */
+
+/* What the seal disproves of a checkpoint that cannot be opened: snapshots that can were compared when they were made.
+ */
+int check_seal_unopened(struct checking *c, struct uns_err *err);
+/* Compares all bytes with the seal, if there is one. cat: of the snapshot; NULL = it cannot be opened. */
+int check_seal_deep(struct checking *c, const struct uns_catalog *cat, struct uns_err *err);
+
 /* -- check_deep.c -- */
 
 /* Reports all that reading the checkpoint's bytes finds. */

@@ -64,6 +64,11 @@ void uns_engine_free(struct uns_engine *e)
 	free(e);
 }
 
+struct uns_pool *uns_engine_pool(const struct uns_engine *engine)
+{
+	return engine->pool;
+}
+
 const char *uns_engine_cache_dir(const struct uns_engine *e)
 {
 	return uns_cache_dir(e->cache);

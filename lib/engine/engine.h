@@ -45,6 +45,8 @@ struct uns_engine_stats {
 
 int uns_engine_new(const struct uns_engine_options *options, struct uns_engine **out, struct uns_err *err);
 void uns_engine_free(struct uns_engine *engine);
+/* Its threads, for other work that waits on storage. */
+struct uns_pool *uns_engine_pool(const struct uns_engine *engine);
 const char *uns_engine_cache_dir(const struct uns_engine *engine); /* the default one, too */
 void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *out);
 

@@ -672,3 +672,33 @@ KIND(MORE_FP32_COPIES_DIFFER, more_fp32_copies_differ, DAMAGED,
 KIND(NO_CRCS, no_crcs, NOTE,
      "{n} {n|file|files} of {checkpoint} recorded no CRCs of data (set_crc32_options(False)), the first is {file.name}: damage in them cannot be found",
      .check = "no_crc")
+
+/* -- what a seal disproves (unshard seal) -- */
+KIND(SEALED_FILE_MISSING, sealed_file_missing, INCOMPLETE,
+     "{file} is missing: it was there when the checkpoint was sealed[, with[ rank {rank}'s] {tensor}[ and {more} more {more|piece|pieces}]]",
+     .advice = COPY_BACK, .check = "seal")
+KIND(SEALED_FILE_RESIZED, sealed_file_resized, DAMAGED,
+     "{file}[ (rank {rank})] has {found} bytes, and had {expected} when the checkpoint was sealed[: expected {tensor}[ and {more} more {more|piece|pieces}] in it]",
+     .advice = COPY_AGAIN OR_BEFORE, .check = "seal")
+KIND(SEALED_FILES_EXCHANGED, sealed_files_exchanged, DAMAGED,
+     "{file}[ (rank {rank})] holds what {other_file}[ (rank {other_rank})] held when the checkpoint was sealed: files were renamed or copied over each other[; expected {tensor}[ and {more} more {more|piece|pieces}] in it]",
+     .advice = "give each file back its own name, or " COPY_AGAIN, .check = "seal")
+KIND(SEALED_FILE_DIFFERS, sealed_file_differs, DAMAGED,
+     "{file}[ (rank {rank})] does not hold what it held when the checkpoint was sealed: damage, or a file of another save[; {tensor}[ and {more} more {more|piece|pieces}] {more|is|are} not the sealed bytes]",
+     .advice = COPY_AGAIN OR_BEFORE
+     "; if the file was changed on purpose, seal the checkpoint again: unshard seal --again",
+     .check = "seal")
+KIND(MORE_SEALED_FILES_DIFFER, more_sealed_files_differ, DAMAGED,
+     "{n} more {n|file|files} of {checkpoint} {n|does|do} not hold what {n|it|they} held when the checkpoint was sealed",
+     .advice = "", .check = "seal")
+KIND(SAVED_AFTER_SEAL, saved_after_seal, DAMAGED,
+     "{checkpoint} was saved again, or other files were copied over it, after it was sealed: every file is newer than the seal, and every shard holds something else",
+     .advice = "if that was a new save, seal it: unshard seal --again", .check = "seal")
+KIND(SEALED_AT_OTHER_TIMES, sealed_at_other_times, NOTE,
+     "{n} {n|file|files} of {checkpoint} {n|has|have} another time than when it was sealed, as after a restored backup; sizes and samples of the content are as they were",
+     .advice = "unshard check --deep compares all of the content", .check = "seal")
+KIND(FILES_AFTER_SEAL, files_after_seal, NOTE,
+     "{file}[ and {more} more {more|file|files}] came after the checkpoint was sealed: the seal says nothing about {more|it|them}",
+     .check = "seal")
+KIND(SEAL_UNUSABLE, seal_unusable, DAMAGED, "the seal cannot be used, and nothing is compared with it: {cause}",
+     .advice = "; if the checkpoint is known to be sound, seal it again: unshard seal --again", .check = "seal")

@@ -54,6 +54,7 @@ struct dir_record {
 	bool finished, overwritten, weights_overwritten; /* of the summary */
 	int64_t step, world_size;
 	bool told; /* that it is damaged, in the log */
+	bool sealed; /* it has a seal, which a quick look does not disprove (sealing/) */
 	bool assumed_told; /* what is assumed about its training, in the log */
 };
 

@@ -64,6 +64,8 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 		.models = &u->opt.models,
 		.strip = u->opt.strip,
 		.store = &u->store,
+		.seals = { &u->store, u->opt.seals },
+		.hidden = u->opt.hidden,
 		.memo = &u->memo,
 		.records = &u->records,
 		.budget_bytes = u->opt.mem_bytes / 2,
@@ -135,6 +137,11 @@ const char *unshard_store_directory(const unshard *u)
 const char *unshard_cache_directory(const unshard *u)
 {
 	return uns_engine_cache_dir(u->engine);
+}
+
+const char *unshard_seals_directory(const unshard *u)
+{
+	return u->opt.seals_directory;
 }
 
 void unshard_close(unshard *u)

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "facts/siblings.h"
 #include "facts/stored_units.h"
+#include "session/sealed.h"
 
 void shown_free(struct shown *shown)
 {
@@ -281,6 +282,18 @@ void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap)
 	memo_save_crcs(c->memo, snap->crc_key, &bytes);
 }
 
+/* What the seal disproves is a finding of the catalog's, added after the catalog was kept for others: it keeps views
+ * from being shown like any other. */
+static int compare_with_seal(const struct snapshot_cache *c, const struct dir_record *record,
+			     struct uns_capture *capture, struct uns_catalog *cat, struct uns_err *err)
+{
+	const struct uns_seal_look look = {
+		.root = c->root, .path = record->path, .hidden = c->hidden, .capture = capture
+	};
+
+	return sealed_compare_catalog(&c->seals, &look, cat, err);
+}
+
 static int fill(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
 		struct snapshot *snap, struct uns_err *err)
 {
@@ -295,6 +308,7 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 	UNS_TRY(companions_choose(&beside, snap->cat, &snap->beside, err));
 	if (snap->cat->summary.resumed_by & UNS_BY_TRAINER)
 		UNS_TRY(siblings_look(c->root, capture, record->path, err));
+	UNS_TRY(compare_with_seal(c, record, capture, snap->cat, err));
 	snap->cat->capture = NULL;
 	UNS_TRY(uns_backing_new(c->engine, snap->cat, &snap->backing, err));
 	load_crcs(c, snap);

@@ -3,6 +3,7 @@
 #ifndef UNS_SESSION_SNAPSHOTS_H
 #define UNS_SESSION_SNAPSHOTS_H
 
+#include "seal/place.h"
 #include "session/dir_records.h"
 #include "session/snapshot.h"
 #include "store/catalog_memo.h"
@@ -17,6 +18,8 @@ struct snapshot_cache {
 	const struct model_dirs *models;
 	const char *strip; /* -o strip=, or NULL */
 	struct store_link *store;
+	struct uns_seal_place seals;
+	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */
 	struct memo *memo;
 	struct record_table *records;
 	size_t budget_bytes;

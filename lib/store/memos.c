@@ -3,38 +3,15 @@
 
 #include <stdlib.h>
 #include <time.h>
-#include <zstd.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "store/database.h"
+#include "store/packed.h"
 
-enum {
-	LEVEL = 3,
-	USED_STEP_S = 24 * 3600, /* the last use is kept no more exactly, so that reading rarely writes */
-};
-#define MAX_MEMO_BYTES (UINT64_C(1) << 30)
+enum { USED_STEP_S = 24 * 3600 }; /* the last use is kept no more exactly, so that reading rarely writes */
 
 /* -- getting -- */
-
-static int memo_unpack(struct uns_store *store, struct uns_span packed, struct uns_arena *arena, struct uns_span *out,
-		       struct uns_err *err)
-{
-	unsigned long long size = ZSTD_getFrameContentSize(packed.p, uns_span_left(&packed));
-	size_t got;
-	char *bytes;
-
-	if (size > MAX_MEMO_BYTES) /* or one of zstd's error values, which are larger */
-		return uns_fail(err, -EBADMSG, "metadata store %s: an entry of the cached metadata is damaged",
-				store->path);
-	UNS_TRY_ALLOC(bytes = uns_arena_alloc(arena, (size_t)size + 1, 1), err);
-	got = ZSTD_decompress(bytes, (size_t)size, packed.p, uns_span_left(&packed));
-	if (ZSTD_isError(got) || got != size)
-		return uns_fail(err, -EBADMSG, "metadata store %s: an entry of the cached metadata is damaged",
-				store->path);
-	*out = uns_span_of(bytes, (size_t)size);
-	return 0;
-}
 
 static void memo_touch(struct uns_store *store, const char *kind, uint64_t key, int64_t now)
 {
@@ -66,7 +43,7 @@ static int memo_find(struct uns_store *store, const char *kind, uint64_t key, st
 		return uns_fail(err, -ENOENT, "there is no cached metadata");
 	*used_s = sqlite3_column_int64(s, 1);
 	UNS_TRY(statement_bytes(store, s, 0, &packed, err));
-	return memo_unpack(store, packed, arena, out, err);
+	return store_unpack(store, packed, "an entry of the cached metadata", arena, out, err);
 }
 
 int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key, struct uns_arena *arena,
@@ -154,23 +131,6 @@ static int memo_put(struct uns_store *store, const char *kind, uint64_t key, con
 	return code;
 }
 
-static int memo_pack(const void *bytes, size_t len, char **out, size_t *n, struct uns_err *err)
-{
-	size_t cap = ZSTD_compressBound(len);
-	ZSTD_CCtx *ctx = ZSTD_createCCtx();
-
-	*out = malloc(cap);
-	if (!ctx || !*out) {
-		ZSTD_freeCCtx(ctx);
-		return uns_oom(err);
-	}
-	ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel, LEVEL);
-	ZSTD_CCtx_setParameter(ctx, ZSTD_c_checksumFlag, 1);
-	*n = ZSTD_compress2(ctx, *out, cap, bytes, len);
-	ZSTD_freeCCtx(ctx);
-	return ZSTD_isError(*n) ? uns_fail(err, -ENOMEM, "zstd: %s", ZSTD_getErrorName(*n)) : 0;
-}
-
 int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes, size_t len,
 		       struct uns_err *err)
 {
@@ -182,9 +142,9 @@ int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, 
 
 	if (store->read_only)
 		return uns_fail(err, -EROFS, "metadata store %s is read-only", store->path);
-	if (len > MAX_MEMO_BYTES)
+	if (len > STORE_PACKED_MAX_BYTES)
 		return uns_fail(err, -EFBIG, "cached metadata of %zu bytes is not kept", len);
-	UNS_TRY(memo_pack(bytes, len, &packed, &n, err));
+	UNS_TRY(store_pack(bytes, len, &packed, &n, err));
 	pthread_mutex_lock(&store->lock);
 	code = memo_put(store, kind, key, packed, n, &why);
 	first = code < 0 && !store->memo_failed;

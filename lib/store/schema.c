@@ -20,6 +20,9 @@ static const char *const step[] = {
 	"  kind TEXT NOT NULL, key INTEGER NOT NULL, used_s INTEGER NOT NULL,"
 	"  size INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (kind, key));"
 	"CREATE INDEX memo_by_use ON memo (used_s, size)",
+
+	/* 3: seals. The subject is a checkpoint's absolute path; the bytes are compressed. */
+	"CREATE TABLE seal (subject TEXT NOT NULL PRIMARY KEY, time_s INTEGER NOT NULL, bytes BLOB NOT NULL)",
 };
 enum { CURRENT = sizeof(step) / sizeof(*step) };
 

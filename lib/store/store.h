@@ -1,6 +1,7 @@
-/* The metadata store: one SQLite file. It keeps two kinds of things:
+/* The metadata store: one SQLite file. It keeps three kinds of things:
  *
  *   facts  what the user (or an import) states about a run or checkpoint: never deleted by us
+ *   seals  what checkpoints held when they were sealed (lib/seal): kept until they are replaced
  *   memos  what can be found out again (parsed catalogs, CRCs), keyed by the identity of the source
  *          files: may be deleted at any time
  *
@@ -46,6 +47,15 @@ int uns_store_facts(struct uns_store *store, const char *subject, struct uns_are
 		    size_t *n, struct uns_err *err);
 /* A number that changes whenever a fact changes, here or in another process. Cheap. */
 int uns_store_revision(struct uns_store *store, uint64_t *out, struct uns_err *err);
+
+/* -- seals: a text for each checkpoint, by its absolute path -- */
+
+/* -ENOENT: it has none. The arena's bytes are followed by a NUL. */
+int uns_store_seal_get(struct uns_store *store, const char *subject, struct uns_arena *arena, struct uns_span *out,
+		       struct uns_err *err);
+/* Replaces an older one. Survives a power cut once 0 was returned. */
+int uns_store_seal_put(struct uns_store *store, const char *subject, const void *bytes, size_t len,
+		       struct uns_err *err);
 
 /* -- memos -- */
 

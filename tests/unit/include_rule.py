@@ -21,6 +21,7 @@ NOUNS = {"base", "io", "wire", "model"}
 BELOW.update({folder: NOUNS for folder in ("engine", "store", "names")})
 BELOW["verify"] = NOUNS | {"engine"}
 BELOW["whole"] = NOUNS | {"names"}
+BELOW["seal"] = NOUNS | {"store"}
 BELOW["files"] = NOUNS | {"names"}
 FAMILIES = {"dcp", "zero", "ranks"}  # one folder, one framework's shards; they never see each other
 BELOW.update({folder: NOUNS | {"names", "files"} for folder in FAMILIES})
@@ -35,7 +36,7 @@ BELOW["api"] = set(BELOW)
 BELOW["session"] = set(BELOW)
 BELOW["paths"] = set(BELOW)
 BELOW["out"] = {"base", "io"}  # what is written: for rooms above the paths, which alone write
-ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair", "export")  # each sees session and paths, none another
+ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair", "export", "sealing")  # each sees session and paths, none another
 BELOW.update({folder: set(BELOW) for folder in ABOVE})
 BELOW["diff"] = BELOW["tensors"] | {"tensors"}  # two lists of tensors
 BELOW["device"] = {"base", "api", "model", "tensors"}  # where a tensor's bytes come from is not its concern

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 ROOT, UNSHARD = sys.argv[1:3]
 GOLDEN = os.path.join(ROOT, "tests", "golden")
@@ -16,6 +17,7 @@ COMMANDS = [["ls", GOLDEN], ["show", f"{GOLDEN}/run/checkpoint-2"], ["show", f"{
             ["check", f"{GOLDEN}/run", "--repair", f"{GOLDEN}/no-such-directory"],
             ["diff", f"{GOLDEN}/ranks/orig", f"{GOLDEN}/ranks/fsdp2"],
             ["diff", f"{GOLDEN}/run/checkpoint-2", f"{GOLDEN}/zero/z3_w2/global_step2", "--all"],
+            ["seal", f"{GOLDEN}/run", "--seals", os.path.join(tempfile.mkdtemp(), "seals")],
             ["export", f"{GOLDEN}/ranks/fsdp2", f"{GOLDEN}/no-such-directory", "--view", "dcp"]]
 
 

@@ -104,12 +104,13 @@ static void a_short_struct_counts(void **state)
 
 /* No padding at the end: a field that is added later must not lie where older programs left anything. */
 _Static_assert(offsetof(struct unshard_options, reserved) + sizeof(((struct unshard_options *)0)->reserved) ==
-		       sizeof(struct unshard_options),
+		       offsetof(struct unshard_options, seals),
 	       "options");
+_Static_assert(offsetof(struct unshard_options, seals) + sizeof(void *) == sizeof(struct unshard_options), "options");
 _Static_assert(offsetof(struct unshard_stat, reserved) + sizeof(((struct unshard_stat *)0)->reserved) ==
 		       sizeof(struct unshard_stat),
 	       "stat");
-_Static_assert(offsetof(struct unshard_calls, value_diff) + sizeof(void *) == sizeof(struct unshard_calls), "calls");
+_Static_assert(offsetof(struct unshard_calls, sealed) + sizeof(void *) == sizeof(struct unshard_calls), "calls");
 _Static_assert(offsetof(struct unshard_diff_options, reserved) + sizeof(unsigned) ==
 		       sizeof(struct unshard_diff_options),
 	       "diff_options");
@@ -118,6 +119,9 @@ _Static_assert(offsetof(struct unshard_diff_counts, read_bytes) + sizeof(uint64_
 	       "diff_counts");
 _Static_assert(offsetof(struct unshard_check_counts, saving) + sizeof(size_t) == sizeof(struct unshard_check_counts),
 	       "counts");
+_Static_assert(offsetof(struct unshard_seal_counts, read_bytes) + sizeof(uint64_t) ==
+		       sizeof(struct unshard_seal_counts),
+	       "seal counts");
 
 /* -- stat, counts: what the library fills -- */
 

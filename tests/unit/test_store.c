@@ -320,6 +320,33 @@ static void a_damaged_memo_is_no_memo(void **state)
 	uns_store_close(store);
 }
 
+/* -- seals -- */
+
+static void a_seal_stays_until_it_is_replaced(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+	struct uns_span got;
+
+	assert_int_equal(uns_store_seal_get(store, "/a", &f->arena, &got, &f->err), -ENOENT);
+	assert_int_equal(uns_store_seal_put(store, "/a", "one", 3, NULL), 0);
+	assert_int_equal(uns_store_seal_put(store, "/a", "other", 5, NULL), 0);
+	assert_int_equal(uns_store_seal_put(store, "/b", "", 0, NULL), 0);
+	uns_store_close(store);
+	store = open_store(f);
+	assert_int_equal(uns_store_memo_clear(store, NULL), 0);
+	assert_int_equal(uns_store_seal_get(store, "/a", &f->arena, &got, NULL), 0);
+	assert_int_equal(uns_span_left(&got), 5);
+	assert_memory_equal(got.p, "other", 5);
+	assert_int_equal(uns_store_seal_get(store, "/b", &f->arena, &got, NULL), 0);
+	assert_int_equal(uns_span_left(&got), 0);
+	uns_store_close(store);
+	sql(f, "UPDATE seal SET bytes = x'28b52ffd0000'");
+	store = open_store(f);
+	assert_int_equal(uns_store_seal_get(store, "/a", &f->arena, &got, NULL), -EBADMSG);
+	uns_store_close(store);
+}
+
 /* -- schemas -- */
 
 /* What the first version of the schema left, byte for byte its SQL. */
@@ -373,8 +400,8 @@ static void a_newer_schema_is_refused_and_kept(void **state)
 	set(store, "/r", "a", "1");
 	uns_store_close(store);
 	sql(f, "PRAGMA user_version=9");
-	refused(f, -ENOTSUP, "newer unshard (schema 9, this one knows 2)");
-	sql(f, "PRAGMA user_version=2");
+	refused(f, -ENOTSUP, "newer unshard (schema 9, this one knows 3)");
+	sql(f, "PRAGMA user_version=3");
 	store = open_store(f);
 	expect(f, store, "/r", "/r a=1");
 	uns_store_close(store);
@@ -809,6 +836,7 @@ int main(void)
 		TEST(without_a_wal_a_memo_waits_for_the_disk),
 		TEST(the_oldest_memo_goes_first),
 		TEST(a_damaged_memo_is_no_memo),
+		TEST(a_seal_stays_until_it_is_replaced),
 		TEST(an_older_schema_is_upgraded),
 		TEST(an_upgrade_is_whole_or_not_at_all),
 		TEST(a_newer_schema_is_refused_and_kept),

@@ -207,5 +207,10 @@ put("torchfile/small", small.getvalue())
 put("zip/small", small.getvalue())
 put("zip/cut", small.getvalue()[:-30])
 put("zip/end", small.getvalue()[-98:])
+nothing = "0" * 64
+put("seal/small", ("# unshard-seal 1\n# checkpoint c\n# made 1\n"
+                   f"\\{nothing}  a\\nb\n#file 60 -5 0123456789abcdef weights\n#piece 0 0 24 deadbeef 0:2,4:3 a\n"
+                   "#piece - 24 36 00000007 17+9 b\\\\c\n#piece 3 24 0 00000000 . step\n").encode())
+put("seal/newer", b"# unshard-seal 2\n")
 for target, files in seeds.items():
     archive.add(target, files)
