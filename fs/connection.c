@@ -46,7 +46,7 @@ static int open_device(void)
 /* A read into one byte takes no request: the kernel refuses it with EINVAL where there is a connection, and with
  * EPERM where the device was opened but neither mounted nor cloned (fs/fuse/dev.c, fuse_dev_read and
  * fuse_dev_do_read). */
-static int check(int fd, const char *what, struct unshard_error *err)
+static int passed_check(int fd, const char *what, struct unshard_error *err)
 {
 	struct stat st;
 	char byte;
@@ -74,10 +74,10 @@ int fs_connection_passed(struct fs_connection *connection, const struct fs_optio
 		return o->n_clones ? fs_fail(err, -EINVAL, "clones= belongs to a mount point /dev/fd/N, and %s is none",
 					     o->mountpoint)
 				   : 0;
-	code = check(fd, o->mountpoint, err);
+	code = passed_check(fd, o->mountpoint, err);
 	connection->fd[connection->n++] = fd;
 	for (i = 0; !code && i < o->n_clones; i++) {
-		code = check(o->clones[i], "clones=", err);
+		code = passed_check(o->clones[i], "clones=", err);
 		connection->fd[connection->n++] = o->clones[i];
 	}
 	return code;

@@ -12,7 +12,7 @@
 
 enum { NOT_FOUND = 127 }; /* what a shell's exit status says */
 
-static void run(const char *const argv[])
+static void program_run(const char *const argv[])
 {
 	execvp(argv[0], (char *const *)argv);
 	_exit(NOT_FOUND);
@@ -69,7 +69,7 @@ int fs_fusermount_mount(const char *path, const char *opts)
 		snprintf(number, sizeof(number), "%d", pair[0]);
 		if (fcntl(pair[0], F_SETFD, 0) < 0 || setenv("_FUSE_COMMFD", number, 1) < 0)
 			_exit(NOT_FOUND);
-		run(argv);
+		program_run(argv);
 	}
 	close(pair[0]);
 	fd = child > 0 ? receive_fd(pair[1]) : -1;
@@ -86,7 +86,7 @@ int fs_fusermount_unmount(const char *path, bool lazy)
 	int status;
 
 	if (child == 0)
-		run(argv);
+		program_run(argv);
 	if (child < 0)
 		return -errno;
 	status = status_of(child);

@@ -64,7 +64,7 @@ static void unmount(const char *path, uint64_t dev, bool connected)
 }
 
 /* The signals that end a mount, to its process group too, are the serving process's. */
-static void keep(int told, const char *path, uint64_t dev)
+static void keeper_run(int told, const char *path, uint64_t dev)
 {
 	static const int ends[] = { SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGPIPE };
 	size_t i;
@@ -99,7 +99,7 @@ int fs_keeper_start(struct fs_keeper *keeper, const char *path, struct unshard_e
 	keeper->pid = fork();
 	code = -errno; /* of a fork that failed */
 	if (keeper->pid == 0)
-		keep(fd[0], path, mount.dev);
+		keeper_run(fd[0], path, mount.dev);
 	close(fd[0]);
 	keeper->fd = fd[1];
 	if (keeper->pid > 0)

@@ -143,7 +143,7 @@ static void end_workers(struct loop *loop)
 	}
 }
 
-static int run(struct loop *loop)
+static int loop_run(struct loop *loop)
 {
 	struct fs_settled settled;
 	sigset_t ends, before;
@@ -173,7 +173,7 @@ int fs_loop(struct fs *fs, unsigned most)
 	if (loop.ended < 0)
 		return code;
 	pthread_mutex_init(&loop.lock, NULL);
-	code = run(&loop);
+	code = loop_run(&loop);
 	pthread_mutex_destroy(&loop.lock);
 	close(loop.ended);
 	return code;

@@ -67,7 +67,7 @@ static struct fs_node **slot_of(struct fs_nodes *nodes, uint64_t ino)
 }
 
 /* Failing to grow costs speed only. */
-static void grow(struct fs_nodes *nodes)
+static void table_grow(struct fs_nodes *nodes)
 {
 	size_t i, n_old = nodes->n_buckets;
 	struct fs_node **old = nodes->bucket, **wide, **slot, *node, *next;
@@ -87,7 +87,7 @@ static void grow(struct fs_nodes *nodes)
 	free(old);
 }
 
-static struct fs_node *find(struct fs_nodes *nodes, const unshard_node *handle, const struct unshard_stat *stat)
+static struct fs_node *table_find(struct fs_nodes *nodes, const unshard_node *handle, const struct unshard_stat *stat)
 {
 	const char *path = unshard_node_path(handle);
 	struct fs_node *node;
@@ -99,12 +99,12 @@ static struct fs_node *find(struct fs_nodes *nodes, const unshard_node *handle, 
 	return NULL;
 }
 
-static void add(struct fs_nodes *nodes, struct fs_node *node)
+static void table_add(struct fs_nodes *nodes, struct fs_node *node)
 {
 	struct fs_node **slot;
 
 	if (nodes->n >= nodes->n_buckets)
-		grow(nodes);
+		table_grow(nodes);
 	slot = slot_of(nodes, node->stat.ino);
 	node->next = *slot;
 	*slot = node;
@@ -119,11 +119,11 @@ struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, 
 	if (!fresh)
 		return NULL;
 	pthread_mutex_lock(&nodes->lock);
-	node = find(nodes, handle, stat);
+	node = table_find(nodes, handle, stat);
 	if (!node) {
 		node = fresh;
 		fresh = NULL;
-		add(nodes, node);
+		table_add(nodes, node);
 	}
 	node->n_lookups++;
 	pthread_mutex_unlock(&nodes->lock);

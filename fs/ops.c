@@ -262,7 +262,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 
 /* The first read of a directory, and each one after rewinddir, sees it as it is then. The kernel
  * runs one readdir at a time on an open directory. */
-static int list(struct fs *fs, struct fs_handle *handle, off_t off)
+static int handle_list(struct fs *fs, struct fs_handle *handle, off_t off)
 {
 	struct unshard_error err = { 0 };
 	unshard_listing *fresh = NULL;
@@ -383,7 +383,7 @@ static int fill_reply(struct dir_reply *r, struct fs_handle *handle, off_t off)
 	r->given = r->plus ? calloc(r->size / ENTRY_BYTES + 1, sizeof(*r->given)) : NULL;
 	if (!r->buf || (r->plus && !r->given))
 		return -ENOMEM;
-	code = list(r->fs, handle, off);
+	code = handle_list(r->fs, handle, off);
 	r->listing = handle->listing;
 	return code < 0 ? code : add_entries(r, off);
 }

@@ -140,7 +140,7 @@ static void on_signal(int number)
 	interrupted = 1;
 }
 
-static int step(void *ctx, const struct unshard_progress *p)
+static int check_step(void *ctx, const struct unshard_progress *p)
 {
 	struct check *c = ctx;
 
@@ -258,7 +258,7 @@ static int64_t now_ms(void)
 /* Looks at names, sizes and metadata until no checkpoint below `path` is being saved, or the time is over. */
 static int wait_for_saves(struct check *c, unshard *u, const char *path, struct unshard_error *err)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = check_step };
 	const int64_t end = now_ms() + c->wait_seconds * INT64_C(1000);
 	const struct timespec pause = { .tv_nsec = WAIT_STEP_MS * 1000000 };
 	struct unshard_check_counts counts;
@@ -296,7 +296,7 @@ static int check_configs(struct check *c)
 static int check_below(struct check *c, unshard *u)
 {
 	struct unshard_check_counts counts = { UNSHARD_CHECK_COUNTS_INIT };
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step, .finding = visit };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = check_step, .finding = visit };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	int code;
@@ -390,8 +390,8 @@ static int repaired(struct check *c)
 
 static int repair_below(struct check *c, unshard *u, const char *path)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step, .change = visit_change,
-					     .writes = confine };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = check_step,
+					     .change = visit_change, .writes = confine };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	int code;
@@ -473,7 +473,7 @@ static bool parse_wait(struct check *c, const char *text)
 	return !errno && *text >= '0' && *text <= '9' && !*end && n > 0 && n <= INT_MAX;
 }
 
-static int parse(struct check *c, const struct command *self, int argc, char **argv)
+static int check_parse(struct check *c, const struct command *self, int argc, char **argv)
 {
 	static const struct option longs[] = {
 		{ "help", no_argument, NULL, 'h' },         { "json", no_argument, NULL, 'j' },
@@ -521,7 +521,7 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 static int check_run(const struct command *self, int argc, char **argv)
 {
 	struct check c = { .a = { .log = { .fd = -1 } }, .counts = { UNSHARD_CHECK_COUNTS_INIT } };
-	int status = parse(&c, self, argc, argv);
+	int status = check_parse(&c, self, argc, argv);
 
 	if (status < 0)
 		status = c.n_configs ? check_configs(&c) : c.repair ? repair_path(&c) : check_paths(&c);

@@ -30,7 +30,7 @@ static void on_signal(int number)
 	interrupted = 1;
 }
 
-static int step(void *ctx, const struct unshard_progress *p)
+static int export_step(void *ctx, const struct unshard_progress *p)
 {
 	struct export *e = ctx;
 
@@ -111,8 +111,8 @@ static int not_exported(struct export *e, const char *why)
 
 static int export_path(struct export *e, const char *path)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = e, .progress = step, .change = visit_change,
-					     .writes = confine };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = e, .progress = export_step,
+					     .change = visit_change, .writes = confine };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	int code;
@@ -144,7 +144,7 @@ static int open_and_export(struct export *e, char *path)
 	return status;
 }
 
-static int parse(struct export *e, const struct command *self, int argc, char **argv)
+static int export_parse(struct export *e, const struct command *self, int argc, char **argv)
 {
 	static const struct option longs[] = {
 		{ "help", no_argument, NULL, 'h' },        { "json", no_argument, NULL, 'j' },
@@ -183,7 +183,7 @@ static int parse(struct export *e, const struct command *self, int argc, char **
 static int export_run(const struct command *self, int argc, char **argv)
 {
 	struct export e = { .a = { .log = { .fd = -1 } }, .view = "weights", .made = { UNSHARD_EXPORTED_INIT } };
-	int status = parse(&e, self, argc, argv);
+	int status = export_parse(&e, self, argc, argv);
 	char *path = status < 0 ? realpath(e.a.argument, NULL) : NULL;
 
 	if (status < 0)

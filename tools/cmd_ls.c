@@ -87,7 +87,7 @@ static int visit(void *ctx, const struct unshard_checkpoint *c)
 	return 0;
 }
 
-static int step(void *ctx, const struct unshard_progress *p)
+static int ls_step(void *ctx, const struct unshard_progress *p)
 {
 	struct listing *l = ctx;
 
@@ -95,7 +95,7 @@ static int step(void *ctx, const struct unshard_progress *p)
 	return 0;
 }
 
-static void print(struct listing *l)
+static void listing_print(struct listing *l)
 {
 	if (l->json) {
 		json_print(l->json);
@@ -111,9 +111,9 @@ static void print(struct listing *l)
 	}
 }
 
-static int list(struct listing *l, unshard *u, const char *source)
+static int listing_fill(struct listing *l, unshard *u, const char *source)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = l, .progress = step, .checkpoint = visit };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = l, .progress = ls_step, .checkpoint = visit };
 	struct unshard_error err = { 0 };
 	int code;
 
@@ -139,14 +139,14 @@ static int list_all(struct arguments *a)
 		table_add(&l.table, head[i]);
 	for (i = 0; i < a->n_all; i++) {
 		u = NULL;
-		if (arguments_open(a, a->all[i], &u) >= 0 || list(&l, u, a->all[i]) != EXIT_DONE)
+		if (arguments_open(a, a->all[i], &u) >= 0 || listing_fill(&l, u, a->all[i]) != EXIT_DONE)
 			status = EXIT_COULD_NOT;
 		else
 			n_listed++;
 		unshard_close(u);
 	}
 	if (n_listed && !command_lacks_memory())
-		print(&l);
+		listing_print(&l);
 	table_fini(&l.table);
 	table_fini(&l.problems);
 	cJSON_Delete(l.json);

@@ -436,7 +436,7 @@ static int open_store(struct meta *m)
 	return unshard_open("/", library, &m->u, &err) < 0 ? command_fail("%s", err.text) : -1;
 }
 
-static int run(struct meta *m, const char *name)
+static int verb_run(struct meta *m, const char *name)
 {
 	const struct action *action = find_action(name, m->n);
 	int status;
@@ -475,7 +475,7 @@ static int meta_run(const struct command *self, int argc, char **argv)
 		return command_usage(self);
 	m.argument = argv + optind + 1;
 	m.n = argc - optind - 1;
-	status = run(&m, argv[optind]);
+	status = verb_run(&m, argv[optind]);
 	options_fini(&m.options);
 	return status;
 }

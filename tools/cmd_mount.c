@@ -107,7 +107,7 @@ struct looked {
 	bool found, gave_up;
 };
 
-static int look(void *ctx, const struct unshard_progress *p)
+static int scan_step(void *ctx, const struct unshard_progress *p)
 {
 	struct looked *l = ctx;
 
@@ -122,7 +122,7 @@ static void tell_empty(const struct mount *m)
 	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
 						 .mountpoint = m->is_passed ? NULL : m->mountpoint };
 	struct looked l = { 0 };
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = look };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = scan_step };
 	unshard *u = NULL;
 
 	if (unshard_open(m->source, &options, &u, NULL) == 0 && unshard_scan(u, &calls, NULL) == 0 && !l.found)
@@ -156,7 +156,7 @@ static int serve(struct mount *m, unshard *u)
 	return fs_serve(u, &o, &err) < 0 ? command_fail("%s", err.text) : EXIT_DONE;
 }
 
-static int run(struct mount *m)
+static int session_serve(struct mount *m)
 {
 	struct unshard_error err = { 0 };
 	struct unshard_options *library = &m->options.library;
@@ -194,7 +194,7 @@ static int run(struct mount *m)
 	return status;
 }
 
-static int parse(struct mount *m, int argc, char **argv)
+static int mount_parse(struct mount *m, int argc, char **argv)
 {
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
 					       { "foreground", no_argument, NULL, 'f' },
@@ -227,10 +227,10 @@ static int parse(struct mount *m, int argc, char **argv)
 static int mount_run(const struct command *self, int argc, char **argv)
 {
 	struct mount m = { .self = self };
-	int status = parse(&m, argc, argv);
+	int status = mount_parse(&m, argc, argv);
 
 	if (status < 0)
-		status = run(&m);
+		status = session_serve(&m);
 	options_fini(&m.options);
 	return status;
 }

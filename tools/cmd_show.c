@@ -432,7 +432,7 @@ static int print_text(const struct shown *s, const char *path)
 	return code;
 }
 
-static int show(unshard *u, const char *name, const char *path, const char *glob, bool json)
+static int checkpoint_show(unshard *u, const char *name, const char *path, const char *glob, bool json)
 {
 	struct unshard_error err = { 0 };
 	struct shown s = { .u = u, .name = name, .glob = glob };
@@ -463,7 +463,7 @@ static int show_path(struct arguments *a, char *path)
 	if (status < 0)
 		status = arguments_open(a, slash == path ? "/" : path, &u);
 	if (status < 0)
-		status = show(u, slash + 1, typed, a->tensors, a->json);
+		status = checkpoint_show(u, slash + 1, typed, a->tensors, a->json);
 	free(typed);
 	unshard_close(u);
 	return status;

@@ -70,7 +70,7 @@ cJSON *json_string(const char *text)
 }
 
 /* Was it taken? */
-static void check(bool added, cJSON *value)
+static void added_or_fail(bool added, cJSON *value)
 {
 	if (added)
 		return;
@@ -80,12 +80,12 @@ static void check(bool added, cJSON *value)
 
 void json_add_value(cJSON *object, const char *key, cJSON *value)
 {
-	check(cJSON_AddItemToObject(object, key, value), value);
+	added_or_fail(cJSON_AddItemToObject(object, key, value), value);
 }
 
 void json_append(cJSON *array, cJSON *value)
 {
-	check(cJSON_AddItemToArray(array, value), value);
+	added_or_fail(cJSON_AddItemToArray(array, value), value);
 }
 
 void json_add(cJSON *object, const char *key, const char *text)

@@ -122,7 +122,7 @@ static int printed(int status)
 }
 
 /* argv: from the command's name on. getopt begins its sentences with argv[0]. */
-static int run(const struct command *command, int argc, char **argv)
+static int command_run(const struct command *command, int argc, char **argv)
 {
 	char name[64];
 
@@ -147,6 +147,6 @@ int main(int argc, char **argv)
 		return printed(version());
 	for (i = 0; i < N_COMMANDS; i++)
 		if (!strcmp(argv[1], commands[i]->name))
-			return run(commands[i], argc - 1, argv + 1);
+			return command_run(commands[i], argc - 1, argv + 1);
 	return no_such_command(argv[1]);
 }

@@ -353,7 +353,7 @@ static int set_numbers(struct options *o, const struct row *row, const char *val
 	}
 }
 
-static int set(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
+static int option_set(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
 {
 	if (row->kind == FLAG ? value != NULL : !value || !*value)
 		return refuse(err, -EINVAL,
@@ -469,7 +469,7 @@ static int parse_one(struct options *o, unsigned verb, const char *whole, struct
 		strcpy(name, "weights_key");
 	for (i = 0; i < N_ROWS; i++)
 		if (!strcmp(rows[i].name, name))
-			return rows[i].verbs & verb ? set(o, &rows[i], equals ? equals + 1 : NULL, err)
+			return rows[i].verbs & verb ? option_set(o, &rows[i], equals ? equals + 1 : NULL, err)
 						    : unused(rows[i].verbs, name, err);
 	if (verb != VERB_MOUNT)
 		return unknown(verb, name, err);

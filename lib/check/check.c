@@ -56,8 +56,8 @@ static bool named_optimizer(const struct uns_catalog *cat)
 /* A file that cannot be read at this moment may be sound: the checkpoint could not be checked, no more. */
 static int file_unreadable(struct checking *c, const struct uns_err *why)
 {
-	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CHECKPOINT_UNREADABLE, .scope = UNS_SCOPE_OPTIMIZER,
-					     .code = why->code, .arg = { { "cause", uns_str(why->text) } }));
+	return CHECKING_FOUND(c, CHECKPOINT_UNREADABLE, .scope = UNS_SCOPE_OPTIMIZER, .code = why->code,
+			      .arg = { { "cause", uns_str(why->text) } });
 }
 
 /* Keys that other trainers and older versions of transformers do not write: no damage, but a Trainer acts on them. */
@@ -78,10 +78,9 @@ static int check_absent(struct checking *c, const char *path, struct uns_span te
 	if (names.failed)
 		return -ENOMEM;
 	if (batch)
-		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_BATCH_SIZE, .file = path));
+		code = CHECKING_FOUND(c, TRAINER_STATE_BATCH_SIZE, .file = path);
 	if (code == 0 && names.len)
-		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_CADENCES, .file = path,
-						     .found = uns_str(names.p)));
+		code = CHECKING_FOUND(c, TRAINER_STATE_CADENCES, .file = path, .found = uns_str(names.p));
 	return code;
 }
 
@@ -104,8 +103,8 @@ static int check_trainer_state(struct checking *c, const struct subject *s)
 		return check_absent(c, path, text);
 	if (!uns_code_is_finding(why.code))
 		return file_unreadable(c, &why);
-	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_UNUSABLE, .scope = UNS_SCOPE_OPTIMIZER,
-					     .file = path, .arg = { { "cause", uns_str(why.text) } }));
+	return CHECKING_FOUND(c, TRAINER_STATE_UNUSABLE, .scope = UNS_SCOPE_OPTIMIZER, .file = path,
+			      .arg = { { "cause", uns_str(why.text) } });
 }
 
 /* A Trainer's optimizer and scheduler are saved together; DeepSpeed keeps its optimizer in a directory of its own. */
@@ -129,7 +128,7 @@ static int check_weights_only(struct checking *c, const struct subject *s)
 {
 	if (!s->cat->summary.is_weights_only)
 		return 0;
-	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_SAVED_WEIGHTS_ONLY));
+	return CHECKING_FOUND(c, SAVED_WEIGHTS_ONLY);
 }
 
 /* -- random states: one file a rank -- */
@@ -162,10 +161,9 @@ static int first_missing(struct checking *c, const struct subject *s, const stru
 	for (i = 0; i < r->ranks; i++) {
 		snprintf(name, sizeof(name), "%s%" PRId64 "%s", r->prefix, i, r->suffix);
 		if (!uns_listing_find(&s->list, name))
-			return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_FILE_MISSING,
-							     .scope = UNS_SCOPE_OPTIMIZER, .file = name,
-							     .rank = uns_rank(i), .found = uns_num(r->n),
-							     .expected = uns_num((uint64_t)r->ranks)));
+			return CHECKING_FOUND(c, RNG_FILE_MISSING, .scope = UNS_SCOPE_OPTIMIZER, .file = name,
+					      .rank = uns_rank(i), .found = uns_num(r->n),
+					      .expected = uns_num((uint64_t)r->ranks));
 	}
 	return 0;
 }
@@ -180,20 +178,18 @@ static int check_rng(struct checking *c, const struct subject *s)
 		if (s->cat->pieces[i].rank >= writers)
 			writers = s->cat->pieces[i].rank + 1;
 	if (!r.ranks && s->trainer && s->optimizer)
-		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_MISSING));
+		return CHECKING_FOUND(c, RNG_MISSING);
 	if ((int64_t)r.n < r.ranks)
 		return first_missing(c, s, &r);
 	if (!r.ranks || !s->cat->summary.has_rng_of_ranks)
 		return 0;
 	if (writers > r.ranks)
-		return checking_found(
-			c, UNS_FINDING(.id = UNS_FOUND_RNG_OF_FEWER_RANKS, .scope = UNS_SCOPE_OPTIMIZER,
-				       .expected = uns_num((uint64_t)writers), .found = uns_num((uint64_t)r.ranks),
-				       .arg = { { "prefix", uns_str(r.prefix) }, { "suffix", uns_str(r.suffix) } }));
+		return CHECKING_FOUND(c, RNG_OF_FEWER_RANKS, .scope = UNS_SCOPE_OPTIMIZER,
+				      .expected = uns_num((uint64_t)writers), .found = uns_num((uint64_t)r.ranks),
+				      .arg = { { "prefix", uns_str(r.prefix) }, { "suffix", uns_str(r.suffix) } });
 	if (writers && writers < r.ranks)
-		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_OF_MORE_RANKS,
-						     .expected = uns_num((uint64_t)writers),
-						     .found = uns_num((uint64_t)r.ranks)));
+		return CHECKING_FOUND(c, RNG_OF_MORE_RANKS, .expected = uns_num((uint64_t)writers),
+				      .found = uns_num((uint64_t)r.ranks));
 	return 0;
 }
 
@@ -227,11 +223,10 @@ static int check_config(struct checking *c, const struct subject *s)
 	if (code)
 		return code;
 	if (s->snap->beside.config.p && uns_config_check(&s->snap->beside.config_info, s->cat, &why) < 0)
-		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_UNLIKE_WEIGHTS,
-						     .arg = { { "cause", uns_str(why.text) } }));
+		return CHECKING_FOUND(c, CONFIG_UNLIKE_WEIGHTS, .arg = { { "cause", uns_str(why.text) } });
 	if (s->snap->beside.config.p || n_rejected || !s->cat->summary.wants_config)
 		return 0;
-	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_MISSING));
+	return CHECKING_FOUND(c, CONFIG_MISSING);
 }
 
 /* -- names of weights -- */
@@ -247,9 +242,8 @@ static int check_names(struct checking *c, const struct subject *s)
 		return -ENOMEM;
 	if (!names.n)
 		return 0;
-	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RESUME_LEAVES_NEW, .tensor = names.first,
-					     .found = uns_str(config->model_type),
-					     .arg = { { "n", uns_num(names.n_renamed) } }));
+	return CHECKING_FOUND(c, RESUME_LEAVES_NEW, .tensor = names.first, .found = uns_str(config->model_type),
+			      .arg = { { "n", uns_num(names.n_renamed) } });
 }
 
 /* -- one checkpoint -- */
@@ -270,7 +264,7 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 		code = rules[i](c, s);
 	/* What a Trainer leaves out was found above; others do not mark the end of a save. */
 	if (code == 0 && !record_finished(c->u, s->record) && c->counts.problems == problems_before)
-		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_SAVE_END_UNKNOWN));
+		code = CHECKING_FOUND(c, SAVE_END_UNKNOWN);
 	return code;
 }
 
@@ -439,8 +433,7 @@ static int check_all(struct checking *c, const char *path, struct uns_err *err)
 	code = walk_checkpoints(&c->walk, path, err);
 	c->path = path;
 	if (code == 0 && reported(c) == 0)
-		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_NOTHING_FOUND,
-						     .file = *path ? path : uns_root_path(c->u->root)));
+		code = CHECKING_FOUND(c, NOTHING_FOUND, .file = *path ? path : uns_root_path(c->u->root));
 	return code;
 }
 

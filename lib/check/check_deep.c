@@ -180,11 +180,11 @@ static int report_rest(struct deep *d)
 							      { "infs", uns_more(d->n_inf) } }),
 					 d->severity);
 	if (code == 0 && d->n_unlike > NAMED_AT_MOST)
-		code = checking_found(d->c, UNS_FINDING(.id = UNS_FOUND_MORE_FP32_COPIES_DIFFER,
-							.arg = { { "n", uns_num(d->n_unlike - NAMED_AT_MOST) } }));
+		code = CHECKING_FOUND(d->c, MORE_FP32_COPIES_DIFFER,
+				      .arg = { { "n", uns_num(d->n_unlike - NAMED_AT_MOST) } });
 	if (code == 0 && d->n_without_crc)
-		code = checking_found(d->c, UNS_FINDING(.id = UNS_FOUND_NO_CRCS, .file = d->without_crc->path,
-							.arg = { { "n", uns_num(d->n_without_crc) } }));
+		code = CHECKING_FOUND(d->c, NO_CRCS, .file = d->without_crc->path,
+				      .arg = { { "n", uns_num(d->n_without_crc) } });
 	return code;
 }
 

@@ -19,6 +19,8 @@ int checking_hand_over(struct checking *c, const struct reason *reason, enum uns
 		       bool general_advice);
 /* The same for a finding about `path`. */
 int checking_found(struct checking *c, const struct uns_finding *f);
+/* CHECKING_FOUND(c, RNG_MISSING, .file = path): one that is written here. */
+#define CHECKING_FOUND(c, ...) checking_found((c), UNS_FINDING(.id = UNS_FOUND_##__VA_ARGS__))
 int checking_found_as(struct checking *c, const struct uns_finding *f, enum uns_severity severity);
 /* How the checkpoint is called in sentences: its own name, for what is around it is in `path`. */
 const char *checking_name(const struct checking *c);

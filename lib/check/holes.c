@@ -31,9 +31,9 @@ int check_holes(struct checking *c, struct snapshot *snap)
 		if (cat->files[i].missing || uns_backing_lend(snap->backing, (uint32_t)i, find_end, &end, NULL) < 0 ||
 		    end.hole_at >= end.size)
 			continue;
-		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_FILE_ENDS_IN_HOLE, .file = cat->files[i].path,
-						     .arg = { { "bytes", uns_num(end.size - end.hole_at) },
-							      { "total", uns_num(end.size) } }));
+		code = CHECKING_FOUND(
+			c, FILE_ENDS_IN_HOLE, .file = cat->files[i].path,
+			.arg = { { "bytes", uns_num(end.size - end.hole_at) }, { "total", uns_num(end.size) } });
 	}
 	return code;
 }

@@ -10,8 +10,7 @@ static int portion_add(struct uns_portions *p, const struct uns_portion *portion
 {
 	size_t at = (p->filled_bytes + UNS_PORTION_ALIGN - 1) / UNS_PORTION_ALIGN * UNS_PORTION_ALIGN;
 
-	if (!UNS_HEAP_ROOM(p->v, p->n, p->cap) || !UNS_HEAP_ROOM(p->begin, p->n_fills, p->cap_fills))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(UNS_HEAP_ROOM(p->v, p->n, p->cap) && UNS_HEAP_ROOM(p->begin, p->n_fills, p->cap_fills), err);
 	if (!p->n_fills || !uns_inside(at, portion->box.size_bytes, p->buffer_bytes)) {
 		p->begin[p->n_fills++] = p->n;
 		at = 0;

@@ -172,8 +172,7 @@ int uns_backing_crc(struct uns_backing *b, const struct uns_tensor *t, enum uns_
 	uint64_t served = memo ? atomic_load(&memo->served) : 0;
 	bool known;
 
-	if (!memo && is_catalogs(b, t))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(memo && is_catalogs(b, t), err);
 	if (!served) {
 		UNS_TRY(uns_crc_look_up(b, t, out, crc, &known, err));
 		if (!memo)

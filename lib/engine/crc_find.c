@@ -54,8 +54,7 @@ static int add_tensor(struct find *f, const struct uns_segment *s, struct uns_er
 	if (known)
 		return 0;
 	for (at = 0; at < size; at += CHUNK_BYTES) {
-		if (!UNS_HEAP_ROOM(f->chunk, f->n, f->cap))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(UNS_HEAP_ROOM(f->chunk, f->n, f->cap), err);
 		f->chunk[f->n++] = (struct chunk){ .of = s, .at = at, .len = uns_u64_min(CHUNK_BYTES, size - at) };
 	}
 	uns_count(&f->b->engine->count.crc_total_bytes, size);

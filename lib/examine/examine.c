@@ -47,9 +47,7 @@ static int add_directory(struct uns_capture *capture, struct uns_arena *arena, c
 
 	UNS_TRY(uns_capture_list(capture, path, &list, err));
 	for (i = 0; i < list->n; i++) {
-		child = uns_path_join(arena, path, list->v[i].name);
-		if (!child)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(child = uns_path_join(arena, path, list->v[i].name), err);
 		if (uns_capture_stat(capture, child, &st, NULL) < 0)
 			continue;
 		examined_add(f, list->v[i].name, &st);

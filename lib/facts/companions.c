@@ -77,16 +77,14 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 	struct uns_err why = { 0 };
 	int code;
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	code = uns_list_fitting(root, s->cat->capture, path, looked_for, &s->out->arena, &c.list, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
 		return root == s->in->root || root == s->run_root
 			       ? 0
 			       : note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE, uns_root_path(root), &why, err);
-	if (!UNS_ARENA_ROOM(&s->out->arena, s->candidate, s->n, s->cap))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(UNS_ARENA_ROOM(&s->out->arena, s->candidate, s->n, s->cap), err);
 	s->candidate[s->n++] = c;
 	return 0;
 }
@@ -145,8 +143,7 @@ static int add_run(struct search *s, struct uns_err *err)
 		return 0;
 	if (s->run_root != s->in->root)
 		what = uns_arena_printf(arena, "%s, the directory above SOURCE", uns_root_path(s->run_root));
-	if (!what)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(what, err);
 	UNS_TRY(add_candidate(s, s->run_root, run, what, false, err));
 	/* veRL puts Megatron's config and tokenizer into huggingface/, beside the directory of the shards. */
 	return s->cat->summary.is_megatron ? add_candidate(s, s->run_root, uns_path_join(arena, run, "huggingface"),
@@ -180,16 +177,14 @@ static int borrow(struct search *s, const struct candidate *c, const char *name,
 	uint32_t file;
 	size_t i;
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	for (i = 0; i < out->n; i++)
 		if (strcmp(out->v[i].name, name) == 0)
 			return 0;
 	UNS_TRY(uns_catalog_add_file(s->cat, c->root, path, &file, err));
 	if (s->cat->files[file].missing || s->cat->files[file].stat.kind != UNS_KIND_FILE)
 		return 0;
-	if (!UNS_ARENA_ROOM(&out->arena, out->v, out->n, out->cap))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(UNS_ARENA_ROOM(&out->arena, out->v, out->n, out->cap), err);
 	name = uns_arena_str(&out->arena, name);
 	out->v[out->n++] = (struct uns_companion){ .name = name, .file = file };
 	return name ? 0 : uns_oom(err);
@@ -260,8 +255,7 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 	const char *path = uns_path_join(&out->arena, c->path, "config.json");
 	int code;
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	code = uns_read_seen(c->root, s->cat->capture, path, CONFIG_LIMIT_BYTES, &out->arena, &json, &why);
 	if (code == 0)
 		code = uns_config_parse(json, &out->arena, &out->config_info, &why);

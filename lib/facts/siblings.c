@@ -50,9 +50,7 @@ int siblings_find(const struct uns_root *root, struct uns_capture *capture, stru
 	if (!s->numbered)
 		return 0;
 	UNS_TRY(uns_list_fitting(root, capture, s->run, checkpoints, arena, &list, err));
-	s->number = UNS_NEW_N(arena, unsigned long long, list.n);
-	if (!s->number)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(s->number = UNS_NEW_N(arena, unsigned long long, list.n), err);
 	for (i = 0; i < list.n; i++)
 		if (list.v[i].kind == UNS_KIND_DIR &&
 		    uns_str_number(list.v[i].name, "checkpoint-", "", &s->number[s->n]))

@@ -44,8 +44,7 @@ int uns_beside_add_shard(struct uns_catalog *cat, const struct uns_root *root, c
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
 	char *full = uns_path_join(&scratch, path, name), *shown = uns_path_join(&scratch, prefix, name);
 
-	if (!full || !shown)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(full && shown, err);
 	UNS_TRY(uns_catalog_add_file(cat, root, full, file, err));
 	return uns_catalog_add_companion(cat, shown, *file, true, err);
 }

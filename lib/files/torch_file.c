@@ -290,8 +290,7 @@ int uns_part_torch_file(const struct uns_torch_input *in, struct uns_arena *aren
 	size_t len, i;
 
 	UNS_TRY(emit_pickle(in, arena, &pickle, &len, err));
-	id = serialization_id(arena, (const uint8_t *)pickle, len);
-	UNS_TRY_ALLOC(id, err);
+	UNS_TRY_ALLOC(id = serialization_id(arena, (const uint8_t *)pickle, len), err);
 	literal_add(&w, "data.pkl", pickle, len);
 	literal_add(&w, ".format_version", "1", 1);
 	literal_add(&w, ".storage_alignment", "64", 2);

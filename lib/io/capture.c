@@ -112,8 +112,7 @@ int uns_capture_new_of(const struct uns_root *root, const char *path, const char
 	struct uns_err why = { 0 };
 	int code;
 
-	if (!c)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(c, err);
 	c->root = root;
 	c->lists = lists;
 	c->hidden = hidden && *hidden ? hidden : NULL;
@@ -177,8 +176,7 @@ static int leave_out_hidden(struct uns_capture *c, struct uns_listing *list, str
 	struct uns_entry *own = UNS_NEW_N(&c->arena, struct uns_entry, list->n);
 	size_t i, n = 0;
 
-	if (!own)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(own, err);
 	for (i = 0; i < list->n; i++)
 		if (strcmp(list->v[i].name, name) != 0)
 			own[n++] = list->v[i];
@@ -206,8 +204,7 @@ static int add_dir(struct uns_capture *c, const struct uns_root *root, const cha
 	c->dir[c->n_dirs++] = d; /* from here on, freeing the capture gives the list back */
 	if (root == c->root && has_hidden(c, path))
 		UNS_TRY(leave_out_hidden(c, &d->list, err));
-	if (!uns_map_put(&c->by_path, key, d, NULL))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(uns_map_put(&c->by_path, key, d, NULL), err);
 	*out = d;
 	return 0;
 }
@@ -276,8 +273,7 @@ static int fill_dir(struct uns_capture *c, struct dir *d, int fd, struct uns_err
 	struct seen *seen = UNS_NEW_N(&c->arena, struct seen, d->list.n);
 	size_t i;
 
-	if (!seen)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(seen, err);
 	for (i = 0; i < d->list.n; i++) {
 		look_at(c, c->root, fd, d->path, d->list.v[i].name, &seen[i]);
 		if (seen[i].code == 0)
@@ -322,9 +318,7 @@ static int fill_tree(struct uns_capture *c, const char *path, int depth, struct 
 	for (i = 0; i < d->list.n && depth > 0; i++) {
 		if (d->list.v[i].kind != UNS_KIND_DIR || d->seen[i].code < 0 || d->seen[i].stat.kind != UNS_KIND_DIR)
 			continue;
-		child = uns_path_join(&c->arena, path, d->list.v[i].name);
-		if (!child)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(child = uns_path_join(&c->arena, path, d->list.v[i].name), err);
 		UNS_TRY(fill_tree(c, child, depth - 1, err));
 	}
 	return 0;

@@ -90,8 +90,7 @@ static int list_new(const struct uns_root *root, const char *rel, int fd, const 
 	struct uns_kept_list *own = calloc(1, sizeof(*own));
 	int code;
 
-	if (!own)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(own, err);
 	*own = (struct uns_kept_list){ .refs = 1, .root = root, .id = now->id };
 	own->path = uns_arena_str(&own->arena, rel);
 	code = own->path ? uns_dir_list(root, rel, fd, &own->arena, &own->list, err) : uns_oom(err);

@@ -160,8 +160,7 @@ static int open_above(struct uns_root *root, unsigned levels, struct uns_err *er
 	to->given = to->real ? strdup(to->real) : NULL;
 	above->looks = calloc(1, sizeof(*above->looks));
 	above->has_openat2 = root->has_openat2;
-	if (!to->given || !above->looks)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(to->given && above->looks, err);
 	UNS_TRY(open_above(above, levels - 1, err));
 	root->above = UNS_TAKE(above);
 	return 0;
@@ -172,12 +171,10 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 	UNS_CLEANUP(root_close_p) struct uns_root *root = calloc(1, sizeof(*root));
 	size_t n_follow = options ? options->n_follow : 0, i;
 
-	if (!root)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(root, err);
 	root->base = calloc(n_follow + 1, sizeof(*root->base));
 	root->looks = calloc(1, sizeof(*root->looks));
-	if (!root->base || !root->looks)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(root->base && root->looks, err);
 	root->trusted = options && options->trusted;
 	for (i = 0; i <= n_follow; i++) {
 		root->base[i].fd = -1;
@@ -568,9 +565,7 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
 		uns_fail_about(err, rel);
 		return -ENOTSUP;
 	}
-	bytes = uns_arena_alloc(arena, (size_t)st.id.size + 1, 1);
-	if (!bytes)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(bytes = uns_arena_alloc(arena, (size_t)st.id.size + 1, 1), err);
 	rc = uns_fd_pread(fd, bytes, (size_t)st.id.size, 0, rel, err);
 	if (rc < 0) {
 		uns_fail_in(err, "%s", uns_root_path(root));

@@ -359,8 +359,7 @@ static int read_facts(struct uns_span text, const cJSON *json, struct uns_arena 
 	if (version > STORE_VERSION)
 		return uns_fail(err, -ENOTSUP, "exported by a newer unshard: import it with that version");
 	while (uns_json_text_next(&list, &key, &item)) {
-		if (!UNS_ARENA_ROOM(arena, facts, *n, cap))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(UNS_ARENA_ROOM(arena, facts, *n, cap), err);
 		facts[*n] = (struct uns_store_fact){ 0 };
 		if (read_fact(item, arena, &facts[*n], err) < 0)
 			return uns_fail_in(err, "fact %zu", *n + 1);

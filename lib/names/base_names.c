@@ -42,9 +42,7 @@ static int add_name(struct reading *r, const char *name, struct uns_err *err)
 {
 	const size_t i = r->out->n;
 
-	r->out->name[i] = uns_arena_str(r->arena, name);
-	if (!r->out->name[i])
-		return uns_oom(err);
+	UNS_TRY_ALLOC(r->out->name[i] = uns_arena_str(r->arena, name), err);
 	r->out->n++;
 	if (!uns_published_may_be_transposed(r->transposed, name))
 		return 0;
@@ -68,8 +66,7 @@ static int open_header(struct reading *r, const char *name, struct uns_st_header
 	struct uns_reader reader;
 	struct uns_stat st;
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	UNS_TRY(uns_open_seen(r->root, r->capture, path, &fd, &st, err));
 	open_file.fd = fd;
 	reader = uns_reader_of_file(&open_file, st.id.size);
@@ -87,8 +84,7 @@ static int take_shapes(struct reading *r, const struct uns_st_header *header, st
 		if (i == UNS_MAP_NO_INDEX)
 			continue;
 		r->out->shape[i] = shape = UNS_NEW(r->arena, struct uns_shape);
-		if (!shape)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(shape, err);
 		shape->n = (uint32_t)e->n_dims;
 		memcpy(shape->dim, e->dims, e->n_dims * sizeof(*e->dims));
 	}
@@ -123,8 +119,7 @@ static int read_shapes(struct reading *r, const cJSON *map, struct uns_err *err)
 		    uns_map_index(&r->to_read, entry->string) == UNS_MAP_NO_INDEX)
 			continue;
 		before = NULL;
-		if (!uns_map_put(&read, entry->valuestring, r, &before))
-			return uns_oom(err);
+		UNS_TRY_ALLOC(uns_map_put(&read, entry->valuestring, r, &before), err);
 		if (before)
 			continue;
 		UNS_TRY(there = is_there(r, entry->valuestring, err));
@@ -144,8 +139,7 @@ static int read_index(struct reading *r, struct uns_err *err)
 	const cJSON *map, *entry;
 	struct uns_span text;
 
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path, err);
 	UNS_TRY(uns_read_seen(r->root, r->capture, path, LIMIT_BYTES, &r->scratch, &text, err));
 	if (uns_json_parse(text, &json, err) < 0)
 		return uns_fail_in_file(err, path);

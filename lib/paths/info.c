@@ -261,12 +261,9 @@ static int copy_notes(const struct uns_vtree *from, struct uns_arena *arena, str
 	const char **v = UNS_NEW_N(arena, const char *, from->n_notes);
 	size_t i;
 
-	if (!v)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(v, err);
 	for (i = 0; i < from->n_notes; i++) {
-		v[i] = uns_arena_str(arena, from->note[i]);
-		if (!v[i])
-			return uns_oom(err);
+		UNS_TRY_ALLOC(v[i] = uns_arena_str(arena, from->note[i]), err);
 	}
 	row->note = v;
 	row->n_notes = from->n_notes;
@@ -303,8 +300,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 	int code;
 
 	row->view = uns_arena_printf(&out->arena, "%s%s%s", view->name, *parameter ? "-" : "", parameter);
-	if (!row->view)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(row->view, err);
 	code = show_state_told(a->u, a->record, a->snap, view, number, &state, &why);
 	if (code < 0)
 		return uns_fail_copy(err, &why);
@@ -326,9 +322,7 @@ static int all_verdicts(const struct asked *a, struct views *out, struct uns_err
 	uint64_t number;
 	size_t i, k;
 
-	out->v = UNS_NEW_N(&out->arena, struct uns_view_verdict, count_listed());
-	if (!out->v)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(out->v = UNS_NEW_N(&out->arena, struct uns_view_verdict, count_listed()), err);
 	if (a->u->opt.only)
 		return verdict_of(a, a->u->opt.only, a->u->opt.only_text, a->u->opt.only_parameter, out, err);
 	for (i = 0; uns_views[i]; i++) {

@@ -70,9 +70,7 @@ static int parts_are_whole(const struct search *s, const char *dir, int64_t *new
 	if (code < 0)
 		return left_out(code, &why, err);
 	for (i = 0; i < list.n; i++) {
-		path = uns_path_join(s->arena, dir, list.v[i].name);
-		if (!path)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(path = uns_path_join(s->arena, dir, list.v[i].name), err);
 		if (list.v[i].kind != UNS_KIND_DIR || session_hides(s->u, path))
 			continue;
 		code = record_get(s->u, path, &record, &why);
@@ -133,8 +131,7 @@ static int try_entry(struct search *s, const char *dir, const struct uns_entry *
 	struct dir_record *record;
 	int code;
 
-	if (!path || !series)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path && series, err);
 	if (uns_map_get(&s->series, series) || !session_walks_into(s->u, path, entry->kind) ||
 	    (entry->kind == UNS_KIND_FILE && !s->view->opens_files))
 		return 0;

@@ -97,9 +97,7 @@ static int find(const struct search *s, const char *name, struct uns_err *err)
 		UNS_TRY(code = read_mark(s, LATEST, &tag, err));
 	if (!code || !tag)
 		return 0;
-	path = uns_path_join(s->arena, s->dir, tag);
-	if (!path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(path = uns_path_join(s->arena, s->dir, tag), err);
 	if (session_hides(s->u, path))
 		return 0;
 	code = record_get(s->u, path, &record, &why);

@@ -150,9 +150,7 @@ static int go_to_info(struct unshard *u, struct spot *spot, struct uns_err *err)
 	const char *name = spot->key.inside, *inside;
 
 	spot->key.kind = SPOT_INFO;
-	inside = uns_path_join(&spot->arena, INFO_DIR, name);
-	if (!inside)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(inside = uns_path_join(&spot->arena, INFO_DIR, name), err);
 	spot->ino = spot_ino_inside(u, spot, inside);
 	if (!*name)
 		return 0;
@@ -234,9 +232,7 @@ static int check_still_plain(struct unshard *u, struct spot *spot, struct uns_er
 
 	if (spot->stat.kind != UNS_KIND_FILE)
 		return 0;
-	dir = uns_path_parent(&spot->arena, spot->key.path);
-	if (!dir)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(dir = uns_path_parent(&spot->arena, spot->key.path), err);
 	if (!records_outdated(&u->records, dir, spot->stat.id.ctime_ns))
 		return 0;
 	UNS_TRY(record_get(u, dir, &record, err));
@@ -325,9 +321,7 @@ static int enter_source(struct unshard *u, struct spot *spot, const char *name, 
 	if (!spot->key.directory)
 		return not_a_directory(dir, err);
 	let_go(u, spot);
-	spot->key.path = uns_path_join(&spot->arena, dir, name);
-	if (!spot->key.path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(spot->key.path = uns_path_join(&spot->arena, dir, name), err);
 	/* What was looked at a moment ago is not looked at again. */
 	spot->record = records_known(&u->records, spot->key.path);
 	if (spot->record && !forms_has_file(view, spot->record))
@@ -352,9 +346,7 @@ static int enter_newest(struct unshard *u, struct spot *spot, const char *name, 
 {
 	const char *target = spot->key.inside;
 
-	spot->key.path = uns_path_parent(&spot->arena, spot->key.path);
-	if (!spot->key.path)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(spot->key.path = uns_path_parent(&spot->arena, spot->key.path), err);
 	spot->key.kind = SPOT_SOURCE;
 	spot->key.directory = true;
 	UNS_TRY(enter_source(u, spot, target, err));
@@ -423,9 +415,7 @@ static int enter_info(struct unshard *u, struct spot *spot, const char *name, st
 {
 	if (*spot->key.inside)
 		return absent(err);
-	spot->key.inside = uns_arena_str(&spot->arena, name);
-	if (!spot->key.inside)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(spot->key.inside = uns_arena_str(&spot->arena, name), err);
 	return spot->key.kind == SPOT_INFO ? go_to_info(u, spot, err) : go_to_root_info(u, spot, err);
 }
 
@@ -474,9 +464,7 @@ static int walk(struct unshard *u, struct spot *spot, const char *path, struct u
 
 	for (path += strspn(path, "/"); *path; path += n, path += strspn(path, "/")) {
 		n = strcspn(path, "/");
-		name = uns_arena_strn(&spot->arena, path, n);
-		if (!name)
-			return uns_oom(err);
+		UNS_TRY_ALLOC(name = uns_arena_strn(&spot->arena, path, n), err);
 		UNS_TRY(spot_enter(u, spot, name, err));
 	}
 	return spot_check(u, spot, err);

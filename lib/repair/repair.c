@@ -31,8 +31,7 @@ static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err
 {
 	struct repair *r = ctx;
 
-	if (!UNS_ARENA_ROOM(&r->arena, r->checkpoint, r->n_checkpoints, r->cap_checkpoints))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(UNS_ARENA_ROOM(&r->arena, r->checkpoint, r->n_checkpoints, r->cap_checkpoints), err);
 	r->checkpoint[r->n_checkpoints++] = (struct repair_checkpoint){ .path = uns_arena_str(&r->arena, record->path),
 									.family = record->is.format->family };
 	return uns_arena_check(&r->arena, err);

@@ -301,8 +301,7 @@ static int find_record(struct record_table *t, const char *path, struct dir_reco
 	if (record && !fresh)
 		before = copy_known(record);
 	pthread_mutex_unlock(t->lock);
-	if (!record)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(record, err);
 	*out = record;
 	if (fresh)
 		return 0;

@@ -258,8 +258,7 @@ static int gather_notes(const struct snapshot *snap, struct uns_arena *arena, st
 	const struct uns_findings *first = &snap->beside.notes, *then = &snap->ties.notes;
 	struct uns_finding *note = UNS_NEW_N(arena, struct uns_finding, first->n + then->n);
 
-	if (!note)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(note, err);
 	if (first->n)
 		memcpy(note, first->v, first->n * sizeof(*note));
 	if (then->n)
@@ -360,9 +359,7 @@ static int shown_build(struct unshard *u, struct dir_record *record, struct snap
 	else
 		return uns_fail(err, -ENOENT, "%s", why.text);
 	uns_vtree_seal(&shown->tree);
-	shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr));
-	if (!shown->attr)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr)), err);
 	UNS_TRY(uns_attributes_base(snap->cat, &record->is.stat, &base, err));
 	for (i = 0; i < shown->tree.n; i++)
 		shown->attr[i] = uns_attributes_of(snap->cat, &shown->tree.v[i], &record->is.stat, &base);
@@ -470,8 +467,7 @@ int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *sna
 		mine = shown != NULL;
 	}
 	pthread_mutex_unlock(&u->lock);
-	if (!shown)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(shown, err);
 	code = mine ? shown_build(u, record, snap, shown, err) : 0;
 	if (mine)
 		shown_end(u, snap, shown, code);

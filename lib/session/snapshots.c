@@ -321,8 +321,7 @@ static int snapshot_build(const struct snapshot_cache *c, const struct dir_recor
 	struct snapshot *snap = calloc(1, sizeof(*snap));
 	int code;
 
-	if (!snap)
-		return uns_oom(err);
+	UNS_TRY_ALLOC(snap, err);
 	code = fill(c, record, capture, snap, err);
 	if (code < 0)
 		snapshot_free(snap);

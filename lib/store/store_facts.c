@@ -116,8 +116,7 @@ static int add_row(struct uns_store *store, struct found *f, sqlite3_stmt *s, st
 {
 	struct uns_store_fact *fact;
 
-	if (!UNS_ARENA_ROOM(f->arena, f->v, f->n, f->cap))
-		return uns_oom(err);
+	UNS_TRY_ALLOC(UNS_ARENA_ROOM(f->arena, f->v, f->n, f->cap), err);
 	fact = &f->v[f->n++];
 	fact->time_s = sqlite3_column_int64(s, 4);
 	UNS_TRY(copy_column(store, f->arena, s, 0, &fact->subject, err));

@@ -414,8 +414,7 @@ static int make_cuts(struct planning *p, struct uns_err *err)
 	size_t g, first = 0;
 
 	/* A sub-group has at least one parameter. */
-	plan->cut = UNS_NEW_N(p->arena, struct uns_zero_cut, plan->n_members + plan->n_groups);
-	UNS_TRY_ALLOC(plan->cut, err);
+	UNS_TRY_ALLOC(plan->cut = UNS_NEW_N(p->arena, struct uns_zero_cut, plan->n_members + plan->n_groups), err);
 	if (plan->sliced)
 		UNS_TRY(check_sliced(p, err));
 	for (g = 0; g < plan->n_groups; g++) {
