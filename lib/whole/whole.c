@@ -111,7 +111,7 @@ static uint32_t number_of(const cJSON *object, const char *key)
 {
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
 
-	return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble <= UNS_MAX_LAYERS
+	return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble <= (double)UNS_MAX_LAYERS
 		       ? (uint32_t)item->valuedouble
 		       : 0;
 }
