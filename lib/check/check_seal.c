@@ -1,4 +1,5 @@
 /* A checkpoint beside its seal: what a snapshot's own quick look cannot have found. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -65,7 +66,7 @@ static bool reported(void *ctx, const char *path)
 static int step(void *ctx, uint64_t n_bytes, struct uns_err *err)
 {
 	struct deep *d = ctx;
-	uint64_t done = d->done_bytes += n_bytes;
+	uint64_t done = atomic_fetch_add(&d->done_bytes, n_bytes) + n_bytes;
 
 	return caller_progress(&d->c->caller, UNSHARD_READING, done, d->total_bytes)
 		       ? uns_fail(err, -EINTR, "interrupted")

@@ -1,4 +1,5 @@
 /* unshard_seal: the checkpoints below a directory, each read once and sealed. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -87,7 +88,7 @@ static int find_reason(struct sealing *s, struct dir_record *record, bool *savin
 static int step(void *ctx, uint64_t n_bytes, struct uns_err *err)
 {
 	struct sealing *s = ctx;
-	uint64_t done = s->done_bytes += n_bytes;
+	uint64_t done = atomic_fetch_add(&s->done_bytes, n_bytes) + n_bytes;
 
 	return caller_progress(&s->caller, UNSHARD_READING, done, s->total_bytes) ? uns_fail(err, -EINTR, "interrupted")
 										  : 0;

@@ -35,7 +35,7 @@ class Options(Sized):
                 ("delay_read_us", c.c_uint), ("no_settling", c.c_bool), ("no_store", c.c_bool),
                 ("hide_rng", c.c_bool), ("keep_rng", c.c_bool), ("crc_exact", c.c_bool),
                 ("assume_fsdp_units", c.c_bool), ("trim_memory", c.c_bool), ("keep_names", c.c_bool),
-                ("reserved", c.c_bool * 4)]
+                ("reserved", c.c_bool * 4), ("seals", c.c_char_p)]
 
 
 class Progress(c.Structure):
@@ -85,14 +85,19 @@ class ValueDiff(c.Structure):
                 ("counts", c.c_bool)]
 
 
+class Seal(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("path", c.c_char_p), ("state", c.c_int), ("text", c.c_char_p),
+                ("where", c.c_char_p), ("files", c.c_size_t), ("pieces", c.c_size_t), ("size_bytes", c.c_uint64)]
+
+
 TOLD = {"progress": Progress, "checkpoint": Checkpoint, "finding": Finding, "change": Change, "fact": Fact}
 DIFFS = {"tensor_diff": TensorDiff, "group_diff": GroupDiff, "value_diff": ValueDiff}
-CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, struct in (TOLD | DIFFS).items()}
+CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, struct in (TOLD | DIFFS | {"sealed": Seal}).items()}
 
 
 class Calls(Sized):
     _fields_ = [("size", c.c_size_t), ("ctx", c.c_void_p), *((name, CALLBACK[name]) for name in TOLD), ("writes", c.c_void_p),
-                *((name, CALLBACK[name]) for name in DIFFS)]
+                *((name, CALLBACK[name]) for name in DIFFS), ("sealed", CALLBACK["sealed"])]
 
 
 class Stat(Sized):
@@ -140,6 +145,12 @@ class CheckCounts(Sized):
                 ("unjudged", c.c_size_t), ("read_bytes", c.c_uint64), ("saving", c.c_size_t)]
 
 
+class SealCounts(Sized):
+    _fields_ = [("size", c.c_size_t), *((name, c.c_size_t) for name in ("checkpoints", "sealed", "sealed_before",
+                                                                       "differs", "saving", "refused")),
+                ("read_bytes", c.c_uint64)]
+
+
 class Exported(Sized):
     _fields_ = [("size", c.c_size_t), ("checkpoints", c.c_size_t), ("files", c.c_size_t), ("size_bytes", c.c_uint64),
                 ("shared_bytes", c.c_uint64), ("kept_bytes", c.c_uint64)]
@@ -185,6 +196,7 @@ def declare(lib):
         "scan": (c.c_int, p, calls, err), "describe": (c.c_int, p, text, c.c_int, text, out, err),
         "problems": (c.c_int, p, text, calls, c.POINTER(size), err),
         "check": (c.c_int, p, text, c.c_uint, calls, c.POINTER(CheckCounts), err),
+        "seal": (c.c_int, p, text, c.c_uint, calls, c.POINTER(SealCounts), err), "seal_state_name": (text, c.c_int),
         "meta_list": (c.c_int, p, text, calls, err), "meta_set": (c.c_int, p, text, text, text, text, err),
         "meta_unset": (c.c_int, p, text, text, err),
         "export": (c.c_int, p, text, text, text, c.c_uint, calls, c.POINTER(Exported), err),

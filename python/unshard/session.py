@@ -84,6 +84,19 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True)
+class Seal:
+    """What became of a checkpoint that was to be sealed. state: "sealed", "sealed before", "differs", "saving" or
+    "refused"; text: why, None for the first two."""
+    path: str
+    state: str
+    text: str | None
+    where: str | None
+    files: int
+    pieces: int
+    size_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Fact:
     """What is known about a training, and kept in the metadata store."""
     subject: str
@@ -152,6 +165,11 @@ def change_of(x: native.Change) -> Change:
     return Change(text(x.path), lib.unshard_change_name(x.kind).decode(), text(x.text))
 
 
+def seal_of(x: native.Seal) -> Seal:
+    return Seal(text(x.path), lib.unshard_seal_state_name(x.state).decode(), text(x.text), text(x.where), x.files, x.pieces,
+                x.size_bytes)
+
+
 def fact_of(x: native.Fact) -> Fact:
     return Fact(text(x.subject), text(x.key), json.loads(x.json), text(x.origin), x.time_s)
 
@@ -161,7 +179,7 @@ def progress_of(x: native.Progress) -> Progress:
                     x.total_bytes)
 
 
-MAKE: dict[str, Callable] = {"checkpoint": checkpoint_of, "finding": finding_of, "change": change_of, "fact": fact_of,
+MAKE: dict[str, Callable] = {"checkpoint": checkpoint_of, "finding": finding_of, "change": change_of, "fact": fact_of, "sealed": seal_of,
                              "progress": progress_of}
 GIVEN_UP = 1  # returned by a callback that raised
 
@@ -222,9 +240,11 @@ def options_of(view, model, follow, facts, weights_key, store, settle_seconds, o
     o.no_settling = settle_seconds == 0
     for name, value in {"settle_seconds": settle_seconds, **other}.items():
         if name not in ("settle_seconds", "max_shard_size_bytes", "mem_bytes", "cache_dir", "cache_size_bytes", "strip",
-                        "hide_rng", "keep_rng", "crc_exact", "assume_fsdp_units", "trim_memory", "delay_read_us"):
+                        "hide_rng", "keep_rng", "crc_exact", "assume_fsdp_units", "trim_memory", "delay_read_us",
+                        "seals"):
             raise TypeError(f"open() got an unexpected keyword argument '{name}'")
-        value = native.encoded(value) if name in ("cache_dir", "strip") else value
+        value = os.path.abspath(value) if name == "seals" and value is not None else value
+        value = native.encoded(value) if name in ("cache_dir", "strip", "seals") and value is not None else value
         setattr(o, name, value)
         if getattr(o, name) != value:  # ctypes keeps the low bits
             raise ValueError(f"{name}={value!r} is out of range")
@@ -321,6 +341,15 @@ class Session:
         must(lib.unshard_describe(self.handle, native.encoded(checkpoint), number, None, c.byref(made), c.byref(err)),
              err)
         return json.loads(take(made))
+
+    def seal(self, path: str = "", again: bool = False,
+             progress: Callable[[Progress], None] | None = None) -> builtins.list[Seal]:
+        """Seal a checkpoint below the source, or every one below a directory of it: see unshard.seal()."""
+        found: builtins.list[Seal] = []
+        told, counts, err = Told(sealed=found.append, progress=progress), native.SealCounts(), native.ErrorStruct()
+        told.must(lib.unshard_seal(self.handle, native.encoded(path), int(again), c.byref(told.calls), c.byref(counts),
+                                   c.byref(err)), err)
+        return found
 
     def problems(self, checkpoint: str) -> builtins.list[Finding]:
         """Everything known to be wrong with one checkpoint, and notes."""
@@ -610,6 +639,19 @@ def check(path: str | os.PathLike, *, deep: bool = False, wait: float | None = 0
                 break
             time.sleep(0.5)
         return session.check(deep=deep, progress=progress)
+
+
+def seal(path: str | os.PathLike, *, again: bool = False, seals: str | os.PathLike | None = None,
+         store: str | os.PathLike | None = "default", progress: Callable[[Progress], None] | None = None,
+         **options: Any) -> list[Seal]:
+    """As `unshard seal`: keep checksums of a checkpoint, or of every one below a directory, right after the save.
+
+    Seals are kept in the metadata store, or as files: seals is a directory, or the name of one checkpoint's file, which
+    ends in ".sha256". again: also replace seals that the files contradict. Further arguments are those of open(). check()
+    compares with them if it gets the same `store` or `seals`."""
+    above, inside = (os.fspath(path), "") if os.path.isdir(path) else os.path.split(os.path.abspath(os.fspath(path)))
+    with open(above, seals=seals, store=store, **options) as session:
+        return session.seal(inside, again=again, progress=progress)
 
 
 NEWEST = "latest"  # the name that each view has for a run's newest checkpoint
