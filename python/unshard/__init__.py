@@ -8,6 +8,8 @@
 
 Everything reads; nothing is ever written to the source. Calls into the library release the GIL."""
 
+from __future__ import annotations
+
 from ._library import lib as _lib
 from .differences import Diff, Figures, GroupDiff, TensorDiff, ValueDiff, diff
 from .errors import Damaged, Error, Incomplete, NotFound, NotSupported, Stale

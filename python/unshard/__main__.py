@@ -1,5 +1,7 @@
 """python -m unshard: the command."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys

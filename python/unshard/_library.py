@@ -2,6 +2,8 @@
 
 ctypes releases the GIL for the duration of each call, and takes it again for a callback."""
 
+from __future__ import annotations
+
 import ctypes as c
 import operator
 import os

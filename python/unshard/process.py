@@ -1,6 +1,8 @@
 """Which process may use what the library opened: the one that opened it. A forked child has a copy of the library's
 memory, but none of the library's threads, and locks in whatever state they were."""
 
+from __future__ import annotations
+
 import os
 
 
