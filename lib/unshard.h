@@ -623,6 +623,14 @@ enum {
 UNSHARD_API int unshard_check(unshard *u, const char *path, unsigned flags, const struct unshard_calls *calls,
 			      struct unshard_check_counts *counts, struct unshard_error *err);
 
+/* The same, and compares each checkpoint's weights with those of the model at `base_path` of session `base`, under the
+ * names that the view "weights" gives both: tensors that are missing, further ones, other shapes and dtypes; with
+ * UNSHARD_DEEP also which tensors have the base model's values, and which of these the optimizer has trained. Fails if
+ * the base model's weights cannot be listed. base NULL: as unshard_check. */
+UNSHARD_API int unshard_check_against(unshard *u, const char *path, unshard *base, const char *base_path,
+				      unsigned flags, const struct unshard_calls *calls,
+				      struct unshard_check_counts *counts, struct unshard_error *err);
+
 enum unshard_change_kind {
 	UNSHARD_CHANGE_DTYPE, /* "dtype": tensors got another dtype */
 	UNSHARD_CHANGE_STALE, /* "stale": a file of another number of ranks, left out */

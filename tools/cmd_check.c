@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "arguments.h"
+#include "base_model.h"
 #include "json.h"
 #include "progress.h"
 #include "text.h"
@@ -18,6 +19,9 @@ enum { MAX_CONFIGS = 16 };
 struct check {
 	struct arguments a;
 	unshard *u;
+	const char *base; /* BASE; NULL = none */
+	unshard *base_u;
+	const char *base_inside;
 	const char *config[MAX_CONFIGS], *kind[MAX_CONFIGS];
 	size_t n_configs;
 	const char *versions;
@@ -308,7 +312,8 @@ static int check_below(struct check *c, unshard *u)
 	}
 	code = c->wait ? wait_for_saves(c, u, "", &err) : 0;
 	if (code == 0)
-		code = unshard_check(u, "", c->deep ? UNSHARD_DEEP : 0, &calls, &counts, &err);
+		code = unshard_check_against(u, "", c->base_u, c->base_inside, c->deep ? UNSHARD_DEEP : 0, &calls,
+					     &counts, &err);
 	add_counts(&c->counts, &counts);
 	return checked(c, code, &err);
 }
@@ -459,6 +464,25 @@ static int check_paths(struct check *c)
 	return n_checked ? finish(c, status) : status;
 }
 
+/* The base model is opened once for all paths. */
+static int check_paths_against(struct check *c)
+{
+	struct arguments base = c->a;
+	char *path = base_find(c->base, &c->base_inside);
+	int status;
+
+	if (!path)
+		return command_fail("%s: no such directory, and no model of this name in the Hugging Face cache",
+				    c->base);
+	status = arguments_open(&base, path, &c->base_u);
+	c->a.log = base.log;
+	if (status < 0)
+		status = check_paths(c);
+	unshard_close(c->base_u);
+	free(path);
+	return status;
+}
+
 static bool parse_wait(struct check *c, const char *text)
 {
 	char *end;
@@ -475,13 +499,17 @@ static bool parse_wait(struct check *c, const char *text)
 
 static int check_parse(struct check *c, const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		{ "help", no_argument, NULL, 'h' },         { "json", no_argument, NULL, 'j' },
-		{ "deep", no_argument, NULL, 'd' },         { "repair", required_argument, NULL, 'r' },
-		{ "config", required_argument, NULL, 'c' }, { "versions", required_argument, NULL, 'v' },
-		{ "store", required_argument, NULL, 'S' },  { "wait", optional_argument, NULL, 'w' },
-		{ "seals", required_argument, NULL, 's' },  { 0 }
-	};
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
+					       { "json", no_argument, NULL, 'j' },
+					       { "deep", no_argument, NULL, 'd' },
+					       { "repair", required_argument, NULL, 'r' },
+					       { "config", required_argument, NULL, 'c' },
+					       { "versions", required_argument, NULL, 'v' },
+					       { "store", required_argument, NULL, 'S' },
+					       { "wait", optional_argument, NULL, 'w' },
+					       { "seals", required_argument, NULL, 's' },
+					       { "base", required_argument, NULL, 'b' },
+					       { 0 } };
 	struct unshard_error err = { 0 };
 	int opt;
 
@@ -497,6 +525,8 @@ static int check_parse(struct check *c, const struct command *self, int argc, ch
 			return command_fail("--wait=%s: expected a number of seconds, at least 1", optarg);
 		if (opt == 'r')
 			c->repair = optarg;
+		if (opt == 'b')
+			c->base = optarg;
 		if (opt == 'v')
 			c->versions = optarg;
 		if (opt == 'c' && c->n_configs == MAX_CONFIGS)
@@ -511,7 +541,8 @@ static int check_parse(struct check *c, const struct command *self, int argc, ch
 			return command_fail("%s", err.text);
 	}
 	if ((argc > optind) == (c->n_configs > 0) || (c->repair && argc - optind > 1) ||
-	    (c->versions && !c->n_configs) || ((c->deep || c->repair || c->wait) && c->n_configs))
+	    (c->versions && !c->n_configs) || ((c->deep || c->repair || c->wait || c->base) && c->n_configs) ||
+	    (c->base && c->repair))
 		return command_usage(self);
 	if (!c->n_configs)
 		arguments_take(&c->a, argc, argv);
@@ -524,7 +555,10 @@ static int check_run(const struct command *self, int argc, char **argv)
 	int status = check_parse(&c, self, argc, argv);
 
 	if (status < 0)
-		status = c.n_configs ? check_configs(&c) : c.repair ? repair_path(&c) : check_paths(&c);
+		status = c.n_configs ? check_configs(&c)
+			 : c.repair  ? repair_path(&c)
+			 : c.base    ? check_paths_against(&c)
+				     : check_paths(&c);
 	free(c.last_path);
 	cJSON_Delete(c.findings);
 	arguments_fini(&c.a);
@@ -534,7 +568,7 @@ static int check_run(const struct command *self, int argc, char **argv)
 const struct command cmd_check = {
 	.name = "check",
 	.arguments =
-		"CHECKPOINT-or-RUN... [--deep] [--wait[=SECONDS]] [--seals DIR|FILE] [--repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
+		"CHECKPOINT-or-RUN... [--deep] [--base BASE] [--wait[=SECONDS]] [--seals DIR|FILE] [--repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
 		"--config FILE [--versions PACKAGE=VERSION,...] [--json]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
 	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer that\n"
@@ -547,6 +581,8 @@ const struct command cmd_check = {
 		"  --deep                     read everything: CRCs of torch files and DCP items, NaN and\n"
 		"                             infinity, weights against the optimizer's fp32 copies,\n"
 		"                             and all bytes of a sealed checkpoint against its seal\n"
+		"  --base BASE                compare with the weights of BASE, a model's directory or ORG/NAME\n"
+		"                             in the local Hugging Face cache; with --deep their values too\n"
 		"  --wait[=SECONDS]           wait until no checkpoint is being saved, at most SECONDS\n"
 		"  --seals DIR|FILE           where the seals are; as -o seals=\n"
 		"  --repair OUT               write a repaired copy where one can be made (one dtype\n"

@@ -295,6 +295,8 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 		code = check_whole(c, record, snap, err);
 	if (code == 0 && c->deep)
 		code = check_seal_deep(c, snap->cat, err);
+	if (code == 0)
+		code = check_base(c, snap, err);
 	return code == 0 && c->deep ? check_deep(c, snap, err) : code;
 }
 
@@ -440,7 +442,18 @@ static int check_all(struct checking *c, const char *path, struct uns_err *err)
 int unshard_check(unshard *u, const char *path, unsigned flags, const struct unshard_calls *calls,
 		  struct unshard_check_counts *counts, struct unshard_error *error)
 {
-	struct checking c = { .u = u, .deep = flags & UNSHARD_DEEP, .counts = CALLER_OWN(struct unshard_check_counts) };
+	return unshard_check_against(u, path, NULL, NULL, flags, calls, counts, error);
+}
+
+int unshard_check_against(unshard *u, const char *path, unshard *base, const char *base_path, unsigned flags,
+			  const struct unshard_calls *calls, struct unshard_check_counts *counts,
+			  struct unshard_error *error)
+{
+	struct checking c = { .u = u,
+			      .base = base,
+			      .base_path = base_path,
+			      .deep = flags & UNSHARD_DEEP,
+			      .counts = CALLER_OWN(struct unshard_check_counts) };
 	struct uns_err err = { 0 };
 	int code = caller_flags(flags, UNSHARD_DEEP, &err);
 

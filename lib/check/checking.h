@@ -9,6 +9,8 @@ struct checking {
 	struct unshard *u;
 	struct caller caller;
 	bool deep;
+	struct unshard *base; /* of the model to compare with; NULL = none */
+	const char *base_path; /* below it */
 	struct unshard_check_counts counts;
 	struct walk walk;
 	const char *path; /* of the checkpoint or directory being looked at */
@@ -42,6 +44,11 @@ int check_whole(struct checking *c, struct dir_record *record, struct snapshot *
 int check_seal_unopened(struct checking *c, struct uns_err *err);
 /* Compares all bytes with the seal, if there is one. cat: of the snapshot; NULL = it cannot be opened. */
 int check_seal_deep(struct checking *c, const struct uns_catalog *cat, struct uns_err *err);
+
+/* -- check_base.c -- */
+
+/* Reports what the weights lack that the base model has, and what else is unlike it. */
+int check_base(struct checking *c, struct snapshot *snap, struct uns_err *err);
 
 /* -- check_deep.c -- */
 

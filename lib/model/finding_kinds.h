@@ -644,6 +644,31 @@ KIND(DTYPE_UNLIKE_SIBLINGS, dtype_unlike_siblings, NOTE,
      "{tensor}[ and {more} more {more|tensor|tensors} have| has] another dtype than in other layers: it is {found}, and {sibling} is {expected}",
      .check = "whole")
 
+/* -- against the base model (check --base) -- */
+KIND(BASE_TENSORS_MISSING, base_tensors_missing, INCOMPLETE,
+     "{checkpoint} lacks {n} {n|tensor|tensors} of the base model: {names}[ and {more} more]",
+     .advice = "copy or save the model again: a program that loads it would fill in random values", .check = "base")
+KIND(BASE_MTP_MISSING, base_mtp_missing, INCOMPLETE,
+     "{checkpoint} lacks {n} {n|tensor|tensors} of the base model's layers for multi-token prediction: {names}[ and {more} more]",
+     .advice = "copy them from the base model if the model is used for speculative decoding; others do not load them",
+     .check = "base")
+KIND(BASE_SHAPES_DIFFER, base_shapes_differ, DAMAGED,
+     "{n} {n|tensor|tensors} of {checkpoint} {n|has|have} another shape than in the base model: {names}[ and {more} more]",
+     .advice = "compare with the right base model, or save the model again", .check = "base")
+KIND(BASE_LACKS_TENSORS, base_lacks_tensors, NOTE,
+     "{checkpoint} has {n} {n|tensor|tensors} that the base model lacks: {names}[ and {more} more]", .check = "base")
+KIND(BASE_DTYPES_DIFFER, base_dtypes_differ, NOTE,
+     "{n} {n|tensor|tensors} of {checkpoint} {n|has|have} another dtype than in the base model: {names}[ and {more} more]",
+     .check = "base")
+KIND(BASE_VALUES_EQUAL, base_values_equal, NOTE,
+     "{n} of {total} tensors of {checkpoint} equal the base model's, bit for bit[; all of: {names}[ and {more} more]]",
+     .advice = ": a part that was to be trained or merged, and is among them, was not", .check = "base")
+KIND(TRAINED_EQUALS_BASE, trained_equals_base, DAMAGED,
+     "{n} {n|tensor|tensors} of {checkpoint} {n|equals the base model's|equal the base model's}, bit for bit, though the optimizer has trained {n|it|them}: {names}[ and {more} more]",
+     .advice = "find out which step put the base model's weights in their place", .check = "base")
+KIND(BASE_OF_ADAPTER, base_of_adapter, NOTE,
+     "{checkpoint} is an adapter: its tensors were not compared with those of the base model", .check = "base")
+
 KIND(FILE_ENDS_IN_HOLE, file_ends_in_hole, NOTE,
      "{file.name}: the last {bytes} of its {total} bytes were never written, and are read as zeros (a hole): a copy that was interrupted leaves such a file",
      .advice = "compare it with the one on the training machine, for example with sha256sum", .check = "hole")

@@ -1,0 +1,155 @@
+"""Is a model whole? Models of real families, written by save_pretrained: whole, and with something taken away; and
+against the base model that they were made from."""
+
+import json
+import random
+import re
+import shutil
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "tests/names"))
+import families  # noqa: E402
+
+LAYER = re.compile(r"^(.*\.layers)\.(\d+)\.")
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def make(family, at="model", **more):
+        name, cls, config, arguments = family
+        torch.manual_seed(1)
+        model = families.build((name, cls, config, arguments | more))
+        model.save_pretrained(tmp_path / at)
+        return tmp_path / at
+    return make
+
+
+def edit(model, change):
+    tensors = load_file(model / "model.safetensors")
+    change(tensors)
+    save_file(tensors, model / "model.safetensors", {"format": "pt"})
+
+
+def check(command, model, *args):
+    done = command("check", model, "-o", "settle=0", "--json", *args, check=False)
+    found = json.loads(done.stdout)["findings"]
+    assert done.returncode == any(f["severity"] == "problem" for f in found)
+    return found
+
+
+def ids(found):
+    return [f["id"] for f in found if f["check"] in ("whole", "base")]
+
+
+@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda f: f[0])
+def test_what_save_pretrained_writes_is_whole(command, saved, family):
+    model = saved(family)
+    assert check(command, model) == []
+    assert check(command, model, "--base", model, "--deep")[0]["id"] == "base_values_equal"
+
+
+LLAMA = next(f for f in families.FAMILIES if f[0] == "llama")
+DEEPSEEK = next(f for f in families.FAMILIES if f[0] == "deepseek_v3")
+
+
+@pytest.mark.parametrize("family", [LLAMA, DEEPSEEK], ids=lambda f: f[0])
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_taken_away_is_found(command, saved, family, seed):
+    """A tensor of a layer, a layer, or what is before and behind the layers."""
+    model = saved(family, num_hidden_layers=8)
+    name = random.Random(seed).choice(sorted(load_file(model / "model.safetensors")))
+    edit(model, lambda t: t.pop(name))
+    found = check(command, model)
+    assert len(found) == 1 and found[0]["tensor"] == name, (name, found)
+    assert found[0]["id"] in ("layer_lacks_tensors", "model_part_missing")
+
+
+def test_a_layer_that_is_gone(command, saved):
+    model = saved(LLAMA, num_hidden_layers=8)
+    edit(model, lambda t: [t.pop(n) for n in list(t) if ".layers.3." in n])
+    assert ids(check(command, model)) == ["layers_missing"]
+
+
+def test_a_tensor_of_another_shape(command, saved):
+    model = saved(LLAMA, num_hidden_layers=8)
+
+    def cut(t):
+        t["model.layers.5.mlp.up_proj.weight"] = t["model.layers.5.mlp.up_proj.weight"][:-1].clone()
+    edit(model, cut)
+    found = check(command, model)
+    assert ids(found) == ["shape_unlike_siblings"] and found[0]["tensor"] == "model.layers.5.mlp.up_proj.weight"
+
+
+def test_against_the_base(command, saved):
+    """What every layer lacks, and what has another shape everywhere, only a base model shows."""
+    base, model = saved(LLAMA, "base"), saved(LLAMA)
+
+    def change(t):
+        for name in list(t):
+            if name.endswith("mlp.up_proj.weight"):
+                del t[name]
+            elif name.endswith("q_proj.weight"):
+                t[name] = t[name][:-2].clone()
+            elif name.endswith("k_proj.weight"):
+                t[name] = t[name].bfloat16()
+        t["model.further.weight"] = torch.zeros(3)
+    edit(model, change)
+    found = check(command, model, "--base", base)
+    assert ids(found) == ["base_tensors_missing", "base_shapes_differ", "base_lacks_tensors", "base_dtypes_differ"]
+    assert "2 tensors" in found[0]["text"] and "model.layers.0.mlp.up_proj.weight" in found[0]["text"]
+
+
+def test_layers_of_multi_token_prediction(command, saved):
+    base, model = saved(LLAMA, "base"), saved(LLAMA)
+    edit(base, lambda t: t.update({"mtp.fc.weight": torch.ones(2, 2), "model.layers.2.eh_proj.weight": torch.ones(2, 2)}))
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
+    assert ids(check(command, model, "--base", base)) == ["base_mtp_missing"]
+
+
+def test_experts_that_were_not_merged(command, saved):
+    """unsloth#5410: the adapter of the experts was left out, and the export was called a success."""
+    base, model = saved(DEEPSEEK, "base"), saved(DEEPSEEK)
+
+    def train(t):
+        for name in t:
+            if ".experts." not in name and t[name].is_floating_point():
+                t[name] = t[name] + 1
+    edit(model, train)
+    assert ids(check(command, model, "--base", base)) == []  # names alone
+    found = check(command, model, "--base", base, "--deep")
+    n = sum(".experts." in name for name in load_file(model / "model.safetensors"))
+    assert ids(found) == ["base_values_equal"]
+    assert found[0]["text"].startswith(f"{n} of ") and "model.layers.*.mlp.experts.*.up_proj.weight" in found[0]["text"]
+
+
+def test_a_base_in_the_cache(command, saved, tmp_path, monkeypatch):
+    """As huggingface_hub lays it out: files of a snapshot are links to blobs."""
+    base, model = saved(LLAMA, "base"), saved(LLAMA)
+    repo = tmp_path / "hub/models--org--name"
+    (repo / "snapshots/abc").mkdir(parents=True)
+    (repo / "refs").mkdir()
+    (repo / "blobs").mkdir()
+    (repo / "refs/main").write_text("abc")
+    for i, file in enumerate(sorted(base.iterdir())):
+        shutil.copy(file, repo / f"blobs/{i}")
+        (repo / "snapshots/abc" / file.name).symlink_to(f"../../blobs/{i}")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    edit(model, lambda t: t.pop("model.norm.weight"))
+    for name in ("org/name", repo / "snapshots/abc"):
+        assert ids(check(command, model, "--base", name)) == ["model_part_missing", "base_tensors_missing"]
+    done = command("check", model, "--base", "org/other", check=False)
+    assert done.returncode == 2 and "org/other" in done.stderr
+
+
+def test_weights_that_the_optimizer_trained(command, made, tmp_path):
+    """The checkpoint as its own base: all that it has optimizer states of is equal, as if nothing was trained."""
+    run = made("u2", "full") / "run/checkpoint-4"
+    found = check(command, run, "--base", run, "--deep")
+    assert ids(found) == ["trained_equals_base", "base_values_equal"]
