@@ -359,7 +359,7 @@ static int check_whole(struct parser *p, struct uns_span text, struct uns_err *e
 	if (version != VERSION)
 		return uns_fail(err, -ENOTSUP, "it is of version %" PRIu64 "; this unshard reads version %d", version,
 				VERSION);
-	if (uns_span_left(&text) < last)
+	if (uns_span_left(&text) <= last)
 		return uns_fail(err, -EBADMSG, "it is truncated: its last line is missing");
 	end = (struct uns_span){ text.end - last, text.end };
 	p->rest = (struct uns_span){ text.p, end.p };
