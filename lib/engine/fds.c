@@ -140,7 +140,7 @@ static int fail_changed(const struct uns_file *file, const struct uns_identity *
 {
 	const struct uns_identity *was = &file->stat.id;
 
-	if (now->dev != was->dev || now->ino != was->ino)
+	if (now->dev != was->dev || now->mount != was->mount || now->ino != was->ino)
 		return fail_stale(file, err, "was replaced by another file");
 	if (now->size != was->size)
 		return uns_fail(err, -ESTALE,

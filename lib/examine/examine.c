@@ -14,7 +14,8 @@
 enum { MAX_DEPTH = 4 }; /* of a checkpoint's own sub-directories */
 
 /* Without the device's number, which is another at each mount of NFS, btrfs or an overlay and on each host:
- * inode numbers and memos are made of generations, and stay. The change time stands for it. */
+ * inode numbers and memos are made of generations, and stay. The change time stands for it; the mount's number where
+ * the identity has one. */
 static void examined_add(struct examined *f, const char *name, const struct uns_stat *st)
 {
 	const struct uns_identity *id = &st->id;
@@ -24,6 +25,7 @@ static void examined_add(struct examined *f, const char *name, const struct uns_
 	h = uns_hash_u64(h, id->ino);
 	h = uns_hash_u64(h, (uint64_t)id->mtime_ns);
 	h = uns_hash_u64(h, (uint64_t)id->ctime_ns);
+	h = id->mount ? uns_hash_u64(h, id->mount) : h;
 	if (st->kind == UNS_KIND_FILE) {
 		h = uns_hash_u64(h, id->size);
 		f->source_bytes += id->size;

@@ -264,11 +264,16 @@ static int64_t ns_of(struct statx_timestamp t)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* Since Linux 6.8 a number that no later mount gets again; before, the number is free again after an unmount. */
+#ifndef STATX_MNT_ID_UNIQUE
+#define STATX_MNT_ID_UNIQUE 0x4000U
+#endif
+
 static int stat_at(int dir, const char *name, int flags, struct uns_stat *out)
 {
 	struct statx st;
 
-	if (statx(dir, name, flags, STATX_BASIC_STATS | STATX_BTIME, &st) < 0)
+	if (statx(dir, name, flags, STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID | STATX_MNT_ID_UNIQUE, &st) < 0)
 		return -errno;
 	*out = (struct uns_stat){
 		.kind = kind_of_mode(st.stx_mode),
@@ -279,7 +284,8 @@ static int stat_at(int dir, const char *name, int flags, struct uns_stat *out)
 			.ino = uns_inodes_last(st.stx_dev_major, st.stx_dev_minor) ? st.stx_ino : 0,
 			.size = st.stx_size,
 			.mtime_ns = ns_of(st.stx_mtime),
-			.ctime_ns = ns_of(st.stx_ctime) },
+			.ctime_ns = ns_of(st.stx_ctime),
+			.mount = st.stx_ctime.tv_nsec || !st.stx_dev_major ? 0 : st.stx_mnt_id },
 		.nlink = st.stx_nlink,
 		.born_ns = st.stx_mask & STATX_BTIME ? ns_of(st.stx_btime) : 0,
 	};

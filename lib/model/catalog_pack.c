@@ -344,6 +344,7 @@ static int file(struct pack *p, size_t i, struct uns_err *err)
 	UNS_TRY(uns_catalog_add_file(p->cat, p->root, f.path, &id, err));
 	is = &p->cat->files[id];
 	f.stat.id.dev = is->stat.id.dev; /* a number of one mount */
+	f.stat.id.mount = is->stat.id.mount; /* in the memo's key */
 	if (id != p->cat->n_files - 1)
 		return uns_fail(err, -EBADMSG, "%s is listed twice", f.path);
 	if (is->missing != f.missing || is->stat.kind != f.stat.kind || !uns_identity_equal(&is->stat.id, &f.stat.id))

@@ -37,7 +37,8 @@ static uint64_t generation_of(const struct uns_stat *st)
 {
 	uint64_t h = uns_hash_u64(st->id.ino, (uint64_t)st->id.mtime_ns);
 
-	return uns_hash_u64(uns_hash_u64(h, st->id.size), (uint64_t)st->id.ctime_ns);
+	h = uns_hash_u64(uns_hash_u64(h, st->id.size), (uint64_t)st->id.ctime_ns);
+	return st->id.mount ? uns_hash_u64(h, st->id.mount) : h;
 }
 
 /* While a checkpoint is young a write may be going on that changes no time any more: what the kernel keeps of it then

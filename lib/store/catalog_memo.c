@@ -89,6 +89,7 @@ uint64_t memo_crc_key(const struct memo *memo, const struct memo_subject *of, co
 		id = &cat->files[i].stat.id;
 		h = uns_hash_u64(uns_hash_u64(h, id->ino), id->size);
 		h = uns_hash_u64(uns_hash_u64(h, (uint64_t)id->mtime_ns), (uint64_t)id->ctime_ns);
+		h = uns_hash_u64(h, id->mount);
 	}
 	return uns_hash_end(uns_hash_str(h, of->format));
 }
