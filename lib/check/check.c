@@ -248,14 +248,36 @@ static int check_names(struct checking *c, const struct subject *s)
 
 /* -- one checkpoint -- */
 
+/* *found: one of these entries is a link that is not followed, which was reported. */
+static int check_links(struct checking *c, const char *dir, const struct uns_listing *list, const char *const *prefixes,
+		       bool *found)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_unfollowed link;
+	const struct uns_finding *f;
+	int code = uns_unfollowed_in(c->u->root, dir, list, prefixes, &arena, &link, NULL);
+
+	*found = code > 0;
+	if (code <= 0)
+		return code;
+	f = reason_of_link(checking_name(c), &link, &arena);
+	return f ? checking_hand_over(c, &(struct reason){ .finding = f }, UNS_UNJUDGED, false) : -ENOMEM;
+}
+
 static int check_opened(struct checking *c, struct subject *s, size_t problems_before)
 {
+	static const char *const of_resuming[] = { "scheduler", "optimizer",     "rng_state", "random_states",
+						   "scaler",    "trainer_state", NULL };
 	static int (*const rules[])(struct checking *, const struct subject *) = { check_trainer_state, check_both,
 										   check_weights_only,  check_rng,
 										   check_config,        check_names };
+	bool linked;
 	size_t i;
-	int code = 0;
+	int code;
 
+	code = check_links(c, s->record->path, &s->list, of_resuming, &linked);
+	if (code || linked)
+		return code;
 	s->cat = s->snap->cat;
 	s->trainer = s->cat->summary.of_trainer || uns_checkpoint_name_of(checking_name(c)) == UNS_NAME_TRAINER;
 	s->optimizer = named_optimizer(s->cat);
@@ -284,7 +306,7 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 			code = checking_hand_over(c, &reasons.v[i], reasons.v[i].finding->severity, !reasons.v[i].view);
 	if (code == 0 && !snap && !reasons.saving)
 		code = c->deep ? check_seal_deep(c, NULL, err) : check_seal_unopened(c, err);
-	if (code || !snap || reasons.saving)
+	if (code || !snap || reasons.saving || reasons.outside)
 		return code;
 	if (record->is.stat.kind == UNS_KIND_DIR && uns_root_list(c->u->root, record->path, &arena, &s.list, &why) < 0)
 		return walk_past(&c->walk, record->path, &why, err);
@@ -355,11 +377,19 @@ static int check_leftover(struct checking *c, const struct dir_record *record, e
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const struct uns_identity *id = &record->is.stat.id;
 	struct uns_leftover l = { .name = name };
+	struct uns_listing list;
 	struct uns_finding f;
+	bool linked;
+	int code;
 
 	if (records_changed_lately(&c->u->records, id->mtime_ns > id->ctime_ns ? id->mtime_ns : id->ctime_ns)) {
 		f = show_saving(c->u, record, NULL);
 		return checking_found(c, &f);
+	}
+	if (uns_root_list(c->u->root, record->path, &arena, &list, NULL) == 0) {
+		code = check_links(c, record->path, &list, NULL, &linked);
+		if (code || linked)
+			return code;
 	}
 	UNS_TRY(count_files(c, &l, &arena, record->path, 0, err));
 	return checking_found(c, UNS_FINDING(.id = uns_leftover_id(&l), .file = l.some_file));

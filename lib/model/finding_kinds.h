@@ -583,6 +583,12 @@ KIND(STILL_SAVING, still_saving, NOT_YET,
      .advice =
 	     "nothing to do: what is missing {expected} s after the last change is reported as damaged (-o settle=SECONDS)",
      .check = "saving")
+KIND(LINK_NOT_FOLLOWED, link_not_followed, OUTSIDE,
+     "{file} is a link that leads out of SOURCE, to {found}, and was not read: {checkpoint} was not judged",
+     .advice = "if you trust that directory, add -o follow={expected}", .check = "not_read")
+KIND(PART_OF_CHECKPOINT, part_of_checkpoint, OUTSIDE,
+     "{checkpoint} is a part of the checkpoint {found} and holds no weights of its own",
+     .advice = "name {found} instead", .check = "not_read")
 KIND(SAVE_END_UNKNOWN, save_end_unknown, NOTE,
      "all files of {checkpoint} that were found are complete, but the file that is written last was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last random_states_N.pkl)",
      .advice = "if the save may have been interrupted, resume from the checkpoint before it", .check = "unfinished")

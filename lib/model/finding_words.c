@@ -7,6 +7,7 @@
 #define DAMAGED    -EBADMSG
 #define UNKNOWN    -ENOTSUP /* sound, for all that is known, and in a form that is not */
 #define NOT_YET    -EAGAIN /* not judged: it may be sound a moment later */
+#define OUTSIDE    -EXDEV /* not judged: something of it is outside SOURCE, and not read */
 #define ELSEWHERE  -ENOENT /* the checkpoint is whole; the file that should name it names another */
 
 #define OR_BEFORE  ", or resume from the checkpoint before it"
@@ -26,7 +27,7 @@
 	"the save did not begin, or the shards are on other nodes' disks: copy them here, or delete the directory"
 
 /* The severity of a row. */
-#define SEVERITY(CODE) ((CODE) == NOT_YET ? UNS_UNJUDGED : (CODE) ? UNS_PROBLEM : UNS_NOTE)
+#define SEVERITY(CODE) ((CODE) == NOT_YET || (CODE) == OUTSIDE ? UNS_UNJUDGED : (CODE) ? UNS_PROBLEM : UNS_NOTE)
 
 static const struct uns_finding_words words[] = {
 #define KIND(ID, NAME, CODE, ...) \

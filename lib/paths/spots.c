@@ -202,6 +202,10 @@ static int stat_entry(struct unshard *u, struct spot *spot, struct uns_err *err)
 	if (uns_path_resolve(arena, uns_path_parent(arena, path), target))
 		return 0;
 	UNS_TRY(uns_root_stat(u->root, path, true, &spot->stat, err));
+	/* Behind it are the shards themselves, in a view that promises other files. */
+	if (spot->stat.kind == UNS_KIND_LINK)
+		return uns_fail(err, -ENOENT, "%s is a link to %s, which is outside SOURCE (-o follow=DIR)", path,
+				target);
 	return 1;
 }
 

@@ -22,7 +22,7 @@ static enum unshard_state state_of(const struct reasons *reasons)
 		return UNSHARD_SAVING;
 	if (!reasons->n_serious)
 		return UNSHARD_OK;
-	if (reasons->moment.code)
+	if (reasons->moment.code || reasons->outside)
 		return UNSHARD_UNREADABLE;
 	for (i = 0; i < reasons->n; i++)
 		if (reasons->v[i].serious && reasons->v[i].finding->code != -ENOTSUP)

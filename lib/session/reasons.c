@@ -4,6 +4,8 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/path.h"
+#include "io/capture.h"
 #include "session/shows.h"
 
 const struct uns_finding *reason_of_failure(const struct dir_record *record, const struct uns_err *why,
@@ -126,8 +128,102 @@ static int only_saving(struct unshard *u, const struct dir_record *record, struc
 			file = r->v[i].finding->file;
 	f = show_saving(u, record, file);
 	r->n = r->n_serious = 0;
+	r->outside = false;
 	r->saving = true;
 	return add(r, &f, NULL, false);
+}
+
+/* -- what is outside SOURCE -- */
+
+/* A path as a value of an option of -o: a comma begins the next option. */
+static const char *option_value(const char *path, struct uns_arena *arena)
+{
+	char *text = uns_arena_alloc(arena, 2 * strlen(path) + 1, 1), *to = text;
+
+	for (; text && *path; path++) {
+		if (*path == ',' || *path == '\\')
+			*to++ = '\\';
+		*to++ = *path;
+	}
+	if (text)
+		*to = '\0';
+	return text;
+}
+
+const struct uns_finding *reason_of_link(const char *path, const struct uns_unfollowed *link, struct uns_arena *arena)
+{
+	const char *dir = option_value(link->dir, arena);
+
+	return dir ? uns_finding_copy(arena, UNS_FINDING(.id = UNS_FOUND_LINK_NOT_FOLLOWED, .scope = UNS_SCOPE_ALL,
+							 .checkpoint = path, .file = link->link,
+							 .found = uns_str(link->target), .expected = uns_str(dir)))
+		   : NULL;
+}
+
+/* In place of all that was found, which might be otherwise if it had been read. */
+static int only_outside(struct reasons *r, const struct uns_finding *f)
+{
+	r->n = r->n_serious = 0;
+	r->outside = true;
+	return f ? add(r, f, NULL, true) : -ENOMEM;
+}
+
+/* 1 = directory `dir` lies in a checkpoint; *above: that one's path. */
+static int checkpoint_above(struct unshard *u, const char *dir, struct uns_arena *arena, const char **above,
+			    struct uns_err *err)
+{
+	const struct uns_root *root;
+	struct examiner x;
+	struct uns_capture *capture = NULL;
+	struct examined found;
+	const char *path;
+	int code;
+
+	UNS_TRY(uns_root_up(u->root, dir, arena, &root, &path, err));
+	if (!path)
+		return 0;
+	x = (struct examiner){ .root = root, .path = path, .store = &u->store };
+	if (examine(&x, &found, &capture, NULL) < 0)
+		return 0;
+	code = found.format != NULL;
+	uns_capture_free(capture);
+	examined_fini(&found);
+	UNS_TRY_ALLOC(*above = uns_path_join(arena, uns_root_path(root), path), err);
+	return code;
+}
+
+static bool has_weights(const struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		if (!uns_role_is_optimizer(cat->tensors[i].role))
+			return true;
+	return false;
+}
+
+static int look_outside(struct unshard *u, const struct dir_record *record, const struct uns_catalog *cat,
+			struct reasons *r, struct uns_err *err)
+{
+	struct uns_unfollowed link;
+	const char *above;
+	size_t i;
+	int code = 0;
+
+	for (i = 0; i < r->n && code == 0; i++)
+		if (r->v[i].serious && r->v[i].finding->file)
+			code = uns_unfollowed_find(u->root, r->v[i].finding->file, &r->arena, &link, err);
+	if (code > 0)
+		return only_outside(r, reason_of_link(record->path, &link, &r->arena));
+	if (code < 0 || (cat && has_weights(cat)))
+		return code;
+	UNS_TRY(code = checkpoint_above(u, record->path, &r->arena, &above, err));
+	return code ? only_outside(r, uns_finding_copy(&r->arena,
+						       UNS_FINDING(.id = UNS_FOUND_PART_OF_CHECKPOINT,
+								   .scope = UNS_SCOPE_ALL,
+								   .checkpoint = uns_root_name(u->root, record->path),
+								   .found = uns_str(above))))
+		    : 0;
 }
 
 int reasons_find(struct unshard *u, struct dir_record *record, struct reasons *out, struct uns_err *err)
@@ -140,11 +236,15 @@ int reasons_find(struct unshard *u, struct dir_record *record, struct reasons *o
 	code = snapshot_get(u, record, &snap, &why);
 	if (code == 0) {
 		code = add_all(u, record, snap, out);
+		if (code == 0 && out->n_serious && !out->moment.code)
+			code = look_outside(u, record, snap->cat, out, &why);
 		snapshot_put(u, snap);
 	} else if (code != -ENOMEM) {
 		if (!uns_code_is_finding(code))
 			uns_fail_copy(&out->moment, &why);
 		code = add(out, reason_of_failure(record, &why, &out->arena), NULL, true);
+		if (code == 0 && !out->moment.code)
+			code = look_outside(u, record, NULL, out, &why);
 	}
 	if (code == 0 && !out->moment.code && record_saving(u, record))
 		code = only_saving(u, record, out);

@@ -3,6 +3,7 @@
 #define UNS_SESSION_REASONS_H
 
 #include "api/findings.h"
+#include "io/unfollowed.h"
 #include "session/session.h"
 
 /* The catalog's own findings, then what only views found out; or why the checkpoint cannot be opened; or that it
@@ -12,6 +13,7 @@ struct reasons {
 	struct reason *v;
 	size_t n, cap;
 	size_t n_serious; /* of these, and of views that are not shown for one of them */
+	bool outside; /* something of it is outside SOURCE and was not read: the one finding reports it */
 	bool saving; /* its save may still be going on: a note that says so is all there is */
 	/* Something could not be read just now (code != 0), which says nothing about the files. */
 	struct uns_err moment;
@@ -20,6 +22,10 @@ struct reasons {
 /* Fails only when memory is out. */
 int reasons_find(struct unshard *u, struct dir_record *record, struct reasons *out, struct uns_err *err);
 void reasons_fini(struct reasons *reasons);
+
+/* That something of the checkpoint or directory at `path` is behind a link that is not followed, as a finding in the
+ * arena. NULL = out of memory. */
+const struct uns_finding *reason_of_link(const char *path, const struct uns_unfollowed *link, struct uns_arena *arena);
 
 /* Why a snapshot is not available, as a finding of that moment: to be told, not to be remembered. In the
  * arena; NULL = out of memory. */

@@ -107,7 +107,7 @@ def findings(root):
                   "|---|---|---|---|---|"]
         for name, code, words in re.findall(r'^KIND\(\w+, (\w+), (\w+),\s+((?:"(?:[^"\\]|\\.)*"|[^")])+)\)$', rows, re.M):
             words = ".sentence = " + words
-            severity = {"NOTE": "note", "NOT_YET": "not judged"}.get(code) or f"problem, {CODES[code]}"
+            severity = {"NOTE": "note", "NOT_YET": "not judged", "OUTSIDE": "not judged"}.get(code) or f"problem, {CODES[code]}"
             check = field(words, "check", macros) or {"NOTE": "note", "UNKNOWN": "not_supported"}.get(code, "damaged")
             advice = field(words, "advice", macros)
             if advice is None:

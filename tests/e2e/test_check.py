@@ -6,12 +6,16 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from conftest import LONGEST_S, ROOT, UNSHARD
+
+sys.path.insert(0, str(ROOT / "tests/docs"))
+import generate  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden"
 CONFIGS = GOLDEN / "check"
@@ -104,6 +108,70 @@ def test_a_path_is_judged_as_a_mount_of_it_judges(command, mount, run, tmp_path)
         assert (listed["state"] == "ok") == (checked == 0) == weights
         states.append(weights)
     assert states == [False, True]
+
+
+NOT_READ = ["link_not_followed"]
+
+
+@pytest.mark.parametrize("sample", generate.SAMPLES, ids=lambda s: s.replace("/", "-"))
+def test_a_link_that_is_not_followed_is_no_damage(command, tmp_path, sample):
+    """Each file of each format in turn. What is behind such a link may be sound: nothing is said about it."""
+    outside = shutil.copytree(GOLDEN / sample, tmp_path / "outside" / Path(sample).name)
+    whole = findings(check(command, outside, "--json"))
+    seen = 0
+    for file in sorted(p for p in outside.rglob("*") if p.is_file()):
+        shutil.rmtree(tmp_path / "inside", ignore_errors=True)
+        checkpoint = shutil.copytree(outside, tmp_path / "inside" / outside.name)
+        link = checkpoint / file.relative_to(outside)
+        link.unlink()
+        link.symlink_to(file)
+        done = check(command, checkpoint, "--json")
+        found = json.loads(done.stdout)["findings"]
+        new = [f for f in found if f["severity"] != "note" and (f["path"], f["check"], f["severity"]) not in whole]
+        assert [f["id"] for f in new] in ([], NOT_READ), file
+        [listed] = json.loads(command("ls", checkpoint, "--json", "-o", "settle=0", check=False).stdout)
+        assert listed["state"] != "damaged", file
+        if not new:
+            continue
+        seen += 1
+        assert done.returncode == 3 and f"add -o follow={file.parent}" in new[0]["advice"]
+        done = check(command, checkpoint, "--json", "-o", f"follow={file.parent}")
+        assert findings(done) == whole, file
+    assert seen
+
+
+def test_a_checkpoint_that_is_not_recognised_because_of_a_link(command, run, tmp_path):
+    for part in ("pytorch_model_fsdp_0", "optimizer_0"):
+        shutil.move(run / "checkpoint-2" / part, tmp_path / "a,b" / part)
+        (run / "checkpoint-2" / part).symlink_to(tmp_path / "a,b" / part)
+    done = check(command, run, "--json")
+    [f] = json.loads(done.stdout)["findings"]
+    assert (done.returncode, [f["id"]]) == (3, NOT_READ)
+    option = f["advice"].rpartition("-o ")[2]
+    assert option == f"follow={tmp_path}/a\\,b"
+    assert check(command, run, "-o", option).returncode == 0
+
+
+def test_a_part_of_a_checkpoint(command, run):
+    for verb, status in (("check", 3), ("ls", 1), ("show", 1)):
+        done = command(verb, run / "checkpoint-2/optimizer_0", "-o", "settle=0", check=False)
+        assert done.returncode == status
+        assert f"name {run}/checkpoint-2 instead" in done.stdout and "damaged" not in done.stdout
+    for part in (".", "pytorch_model_fsdp_0"):
+        assert check(command, run / "checkpoint-2" / part).returncode == 0
+
+
+def test_no_view_shows_a_door_to_shards(mount, run, tmp_path):
+    other = shutil.copytree(run, tmp_path / "other")
+    (run / "best").symlink_to(other)
+    (run / "best.safetensors").symlink_to(other / "config.json")
+    (run / "again").symlink_to("checkpoint-2")
+    m = mount(run)
+    for view in os.listdir(m):
+        assert not {"best", "best.safetensors"} & set(os.listdir(m / view))
+        assert not os.path.lexists(m / view / "best") and (m / view / "again").is_symlink()
+    m = mount(run, f"follow={other}")
+    assert (m / "weights/best/checkpoint-2/model.safetensors").exists()
 
 
 def test_several_paths(command, run, tmp_path):
