@@ -614,6 +614,11 @@ enum {
 	 * that are not their rounded fp32 copies. Reads in parallel, with at most half a MiB per thread in addition
 	 * to what the options allow for decoded pieces. */
 	UNSHARD_DEEP = 1,
+	/* Of unshard_check alone: also judge a training that resumes from the session's view (unshard_options.view:
+	 * full, full-fsdp, dcp, universal or world-N, else -EINVAL). A problem is whatever makes that training differ
+	 * from one that never stopped: a view that is not available, files without which the trainer starts from the
+	 * beginning, values that unshard assumes. */
+	UNSHARD_FOR_VIEW = 2,
 };
 
 /* Everything known to be wrong with the checkpoint at `path` below SOURCE, or with every checkpoint

@@ -26,6 +26,7 @@ struct check {
 	size_t n_configs;
 	const char *versions;
 	const char *repair; /* OUT */
+	const char *view;   /* --for */
 	bool deep, wait;
 	unsigned wait_seconds; /* at most; 0 = as long as it takes */
 
@@ -312,7 +313,8 @@ static int check_below(struct check *c, unshard *u)
 	}
 	code = c->wait ? wait_for_saves(c, u, "", &err) : 0;
 	if (code == 0)
-		code = unshard_check_against(u, "", c->base_u, c->base_inside, c->deep ? UNSHARD_DEEP : 0, &calls,
+		code = unshard_check_against(u, "", c->base_u, c->base_inside,
+					     (c->deep ? UNSHARD_DEEP : 0) | (c->view ? UNSHARD_FOR_VIEW : 0), &calls,
 					     &counts, &err);
 	add_counts(&c->counts, &counts);
 	return checked(c, code, &err);
@@ -499,17 +501,14 @@ static bool parse_wait(struct check *c, const char *text)
 
 static int check_parse(struct check *c, const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
-					       { "json", no_argument, NULL, 'j' },
-					       { "deep", no_argument, NULL, 'd' },
-					       { "repair", required_argument, NULL, 'r' },
-					       { "config", required_argument, NULL, 'c' },
-					       { "versions", required_argument, NULL, 'v' },
-					       { "store", required_argument, NULL, 'S' },
-					       { "wait", optional_argument, NULL, 'w' },
-					       { "seals", required_argument, NULL, 's' },
-					       { "base", required_argument, NULL, 'b' },
-					       { 0 } };
+	static const struct option longs[] = {
+		{ "help", no_argument, NULL, 'h' },         { "json", no_argument, NULL, 'j' },
+		{ "deep", no_argument, NULL, 'd' },         { "repair", required_argument, NULL, 'r' },
+		{ "config", required_argument, NULL, 'c' }, { "versions", required_argument, NULL, 'v' },
+		{ "for", required_argument, NULL, 'f' },    { "store", required_argument, NULL, 'S' },
+		{ "wait", optional_argument, NULL, 'w' },   { "seals", required_argument, NULL, 's' },
+		{ "base", required_argument, NULL, 'b' },   { 0 }
+	};
 	struct unshard_error err = { 0 };
 	int opt;
 
@@ -527,6 +526,8 @@ static int check_parse(struct check *c, const struct command *self, int argc, ch
 			c->repair = optarg;
 		if (opt == 'b')
 			c->base = optarg;
+		if (opt == 'f')
+			c->view = c->a.options.library.view = optarg;
 		if (opt == 'v')
 			c->versions = optarg;
 		if (opt == 'c' && c->n_configs == MAX_CONFIGS)
@@ -541,8 +542,9 @@ static int check_parse(struct check *c, const struct command *self, int argc, ch
 			return command_fail("%s", err.text);
 	}
 	if ((argc > optind) == (c->n_configs > 0) || (c->repair && argc - optind > 1) ||
-	    (c->versions && !c->n_configs) || ((c->deep || c->repair || c->wait || c->base) && c->n_configs) ||
-	    (c->base && c->repair))
+	    (c->versions && !c->n_configs) ||
+	    ((c->deep || c->repair || c->wait || c->base || c->view) && c->n_configs) ||
+	    ((c->base || c->view) && c->repair))
 		return command_usage(self);
 	if (!c->n_configs)
 		arguments_take(&c->a, argc, argv);
@@ -568,7 +570,7 @@ static int check_run(const struct command *self, int argc, char **argv)
 const struct command cmd_check = {
 	.name = "check",
 	.arguments =
-		"CHECKPOINT-or-RUN... [--deep] [--base BASE] [--wait[=SECONDS]] [--seals DIR|FILE] [--repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
+		"CHECKPOINT-or-RUN... [--deep] [--base BASE] [--wait[=SECONDS]] [--seals DIR|FILE] [--for VIEW | --repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
 		"--config FILE [--versions PACKAGE=VERSION,...] [--json]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
 	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer that\n"
@@ -585,6 +587,8 @@ const struct command cmd_check = {
 		"                             in the local Hugging Face cache; with --deep their values too\n"
 		"  --wait[=SECONDS]           wait until no checkpoint is being saved, at most SECONDS\n"
 		"  --seals DIR|FILE           where the seals are; as -o seals=\n"
+		"  --for VIEW                 what a training that resumes from this view would miss: full,\n"
+		"                             full-fsdp, dcp, universal, world-N; status 1 if not exact\n"
 		"  --repair OUT               write a repaired copy where one can be made (one dtype\n"
 		"                             for all ranks, no files of another number of ranks, a\n"
 		"                             tracker); lists every difference from the source\n"

@@ -2,6 +2,7 @@
  * for directories by name too: other functions see no checkpoint in a directory in which nothing was saved. */
 #include "check/checking.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "files/beside.h"
 #include "names/memory_names.h"
 #include "ranks/tracker.h"
+#include "session/resumes.h"
 #include "session/shows.h"
 
 enum { MAX_LEFTOVER_DEPTH = 4, MAX_STATE_BYTES = 64 << 20 };
@@ -107,21 +109,6 @@ static int check_trainer_state(struct checking *c, const struct subject *s)
 			      .arg = { { "cause", uns_str(why.text) } });
 }
 
-/* A Trainer's optimizer and scheduler are saved together; DeepSpeed keeps its optimizer in a directory of its own. */
-static int check_both(struct checking *c, const struct subject *s)
-{
-	size_t i;
-
-	for (i = 0; i < s->list.n; i++)
-		if (s->list.v[i].kind == UNS_KIND_DIR && uns_str_starts(s->list.v[i].name, "global_step"))
-			return 0;
-	if (!s->trainer || s->optimizer == s->scheduler)
-		return 0;
-	return checking_found(
-		c, UNS_FINDING(.id = s->optimizer ? UNS_FOUND_SCHEDULER_MISSING : UNS_FOUND_OPTIMIZER_MISSING,
-			       .scope = UNS_SCOPE_OPTIMIZER));
-}
-
 /* -- Lightning -- */
 
 static int check_weights_only(struct checking *c, const struct subject *s)
@@ -151,6 +138,29 @@ static struct rng rng_of(const struct uns_listing *list)
 	r = (struct rng){ .prefix = "random_states_", .suffix = ".pkl" };
 	r.ranks = uns_beside_ranks(list, r.prefix, r.suffix, &r.n);
 	return r;
+}
+
+/* A Trainer's optimizer and scheduler are saved together, and with random states; DeepSpeed keeps its optimizer in a
+ * directory of its own. save_only_model leaves out all three. */
+static int check_both(struct checking *c, const struct subject *s)
+{
+	enum uns_finding_id id = s->optimizer ? UNS_FOUND_SCHEDULER_MISSING : UNS_FOUND_OPTIMIZER_MISSING;
+	size_t i;
+
+	for (i = 0; i < s->list.n; i++)
+		if (s->list.v[i].kind == UNS_KIND_DIR && uns_str_starts(s->list.v[i].name, "global_step"))
+			return 0;
+	if (!s->trainer || (s->optimizer && s->scheduler))
+		return 0;
+	if (!s->optimizer && !s->scheduler) {
+		/* A directory of another name may be what trainer.save_model and save_state make. */
+		if (!rng_of(&s->list).n && uns_checkpoint_name_of(checking_name(c)) != UNS_NAME_TRAINER)
+			return 0;
+		id = rng_of(&s->list).n ? UNS_FOUND_BOTH_MISSING : UNS_FOUND_SAVED_MODEL_ONLY;
+	}
+	return checking_found(c,
+			      UNS_FINDING(.id = id, .scope = id == UNS_FOUND_SAVED_MODEL_ONLY ? UNS_SCOPE_NOTE
+											      : UNS_SCOPE_OPTIMIZER));
 }
 
 static int first_missing(struct checking *c, const struct subject *s, const struct rng *r)
@@ -311,6 +321,8 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 	if (record->is.stat.kind == UNS_KIND_DIR && uns_root_list(c->u->root, record->path, &arena, &s.list, &why) < 0)
 		return walk_past(&c->walk, record->path, &why, err);
 	code = check_opened(c, &s, before);
+	if (code == 0 && c->for_view)
+		code = check_for(c, record, snap, err);
 	if (code == 0)
 		code = check_holes(c, snap);
 	if (code == 0)
@@ -483,10 +495,16 @@ int unshard_check_against(unshard *u, const char *path, unshard *base, const cha
 			      .base = base,
 			      .base_path = base_path,
 			      .deep = flags & UNSHARD_DEEP,
+			      .for_view = flags & UNSHARD_FOR_VIEW,
 			      .counts = CALLER_OWN(struct unshard_check_counts) };
 	struct uns_err err = { 0 };
-	int code = caller_flags(flags, UNSHARD_DEEP, &err);
+	int code = caller_flags(flags, UNSHARD_DEEP | UNSHARD_FOR_VIEW, &err);
 
+	if (code == 0 && c.for_view && !(u->opt.only && resumes_is_view(u->opt.only)))
+		code = uns_fail(
+			&err, -EINVAL,
+			"a training resumes from the views full, full-fsdp, dcp, universal and world-N, not from %s",
+			u->opt.only ? u->opt.only->name : "all at once: name one");
 	if (code == 0 && counts) /* a wrong size is reported before the work */
 		code = caller_give(counts, &c.counts, "check_counts", &err);
 	if (code == 0)

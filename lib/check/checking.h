@@ -11,6 +11,7 @@ struct checking {
 	bool deep;
 	struct unshard *base; /* of the model to compare with; NULL = none */
 	const char *base_path; /* below it */
+	bool for_view; /* judge a resume from the session's view, too */
 	struct unshard_check_counts counts;
 	struct walk walk;
 	const char *path; /* of the checkpoint or directory being looked at */
@@ -49,6 +50,11 @@ int check_seal_deep(struct checking *c, const struct uns_catalog *cat, struct un
 
 /* Reports what the weights lack that the base model has, and what else is unlike it. */
 int check_base(struct checking *c, struct snapshot *snap, struct uns_err *err);
+
+/* -- check_for.c -- */
+
+/* Reports what a training that resumes from the session's view would miss. */
+int check_for(struct checking *c, struct dir_record *record, struct snapshot *snap, struct uns_err *err);
 
 /* -- check_deep.c -- */
 

@@ -547,6 +547,22 @@ KIND(SCHEDULER_MISSING, scheduler_missing, INCOMPLETE,
 KIND(OPTIMIZER_MISSING, optimizer_missing, INCOMPLETE,
      "{checkpoint} has scheduler.pt and no optimizer: a Trainer restores both or neither, so both would start from the beginning without a warning",
      .advice = "copy optimizer_0 (or optimizer.pt, optimizer.bin) back from the training machine", .check = "optimizer")
+KIND(BOTH_MISSING, both_missing, INCOMPLETE,
+     "{checkpoint} has random states, but neither an optimizer nor scheduler.pt: a Trainer that resumes from it starts both from the beginning without a message",
+     .advice = "copy scheduler.pt and optimizer_0 (or optimizer.pt, optimizer.bin) back from the training machine",
+     .check = "optimizer")
+KIND(SAVED_MODEL_ONLY, saved_model_only, NOTE,
+     "{checkpoint} has neither an optimizer nor scheduler.pt nor random states, as save_only_model saves it: a Trainer that resumes from it starts all three from the beginning without a message",
+     .check = "optimizer")
+KIND(RESUME_MISSES, resume_misses, INCOMPLETE,
+     "for a resume from the view {view}, {checkpoint} has no {found}: {effect}", .check = "resume")
+KIND(RESUME_DIFFERS, resume_differs, INCOMPLETE, "a resume of {checkpoint} from the view {view} is not exact: {cause}",
+     .check = "resume")
+KIND(RESUME_NOTED, resume_noted, NOTE, "before you resume {checkpoint} from the view {view}: {cause}",
+     .check = "resume")
+KIND(RESUME_NO_VIEW, resume_no_view, INCOMPLETE, "the view {view} cannot show {checkpoint}: {cause}", .check = "resume")
+KIND(RESUME_UNKNOWN, resume_unknown, NOTE,
+     "unshard does not know what the script reads that resumes {checkpoint} from the view {view}", .check = "resume")
 KIND(SAVED_WEIGHTS_ONLY, saved_weights_only, NOTE,
      "{checkpoint} was saved with save_weights_only: trainer.fit cannot resume from it (KeyError 'optimizer_0' or 'optimizer_states', \"contains only the model\")",
      .advice =

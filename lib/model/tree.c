@@ -65,6 +65,20 @@ int uns_vtree_note(struct uns_vtree *tree, struct uns_err *err, const char *fmt,
 	return 0;
 }
 
+int uns_vtree_note_missed(struct uns_vtree *tree, struct uns_err *err, const char *fmt, ...)
+{
+	const char *text;
+	va_list ap;
+
+	va_start(ap, fmt);
+	text = uns_arena_vprintf(&tree->arena, fmt, ap);
+	va_end(ap);
+	UNS_TRY_ALLOC(text && UNS_ARENA_ROOM(&tree->arena, tree->missed, tree->n_missed, tree->cap_missed), err);
+	UNS_TRY_ALLOC(UNS_ARENA_ROOM(&tree->arena, tree->note, tree->n_notes, tree->cap_notes), err);
+	tree->note[tree->n_notes++] = tree->missed[tree->n_missed++] = text;
+	return 0;
+}
+
 int uns_vtree_note_findings(struct uns_vtree *tree, const struct uns_finding *f, size_t n, struct uns_err *err)
 {
 	struct uns_text text = UNS_TEXT_INIT;

@@ -50,6 +50,9 @@ struct uns_vtree {
 	size_t n_tensors;
 	const char **note; /* sentences for problems.txt */
 	size_t n_notes, cap_notes;
+	/* Those notes by which a training that resumes from the view differs from one that never stopped. */
+	const char **missed;
+	size_t n_missed, cap_missed;
 };
 
 /* Zero-initialised is empty. Add in any order. On a duplicate path, or one below a path that is a
@@ -62,6 +65,9 @@ int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, co
 		       struct uns_err *err);
 __attribute__((format(printf, 3, 4))) int uns_vtree_note(struct uns_vtree *tree, struct uns_err *err, const char *fmt,
 							 ...);
+/* The same for something that the loader of the view does not restore. */
+__attribute__((format(printf, 3, 4))) int uns_vtree_note_missed(struct uns_vtree *tree, struct uns_err *err,
+								const char *fmt, ...);
 /* Sets what the tree's files of weights hold; copied, but for the names. */
 int uns_vtree_set_tensors(struct uns_vtree *tree, const struct uns_named_tensor *v, size_t n, struct uns_err *err);
 /* Their sentences. */

@@ -13,6 +13,7 @@
 #include "files/attributes.h"
 #include "paths/forms.h"
 #include "session/reasons.h"
+#include "session/resumes.h"
 #include "session/shows.h"
 
 const char *const root_info_names[] = { "errors.log", "metrics.prom", "problems.txt", "stats.json", NULL };
@@ -270,12 +271,18 @@ static int copy_notes(const struct uns_vtree *from, struct uns_arena *arena, str
 	return 0;
 }
 
-static int notes_of(const struct asked *a, const struct uns_view *view, struct uns_arena *arena,
-		    struct uns_view_verdict *row, struct uns_err *err)
+static int notes_of(const struct asked *a, const struct uns_view *view, const char *parameter, uint64_t number,
+		    struct uns_arena *arena, struct uns_view_verdict *row, struct uns_err *err)
 {
+	struct uns_findings misses = { 0 };
 	struct uns_vtree told = { 0 };
-	int code = show_notes(a->u, a->record, a->snap, view, &told, err);
+	bool known;
+	int code = resumes_judge(a->u, a->record, a->snap, view, parameter, number, true, arena, &misses, &known, err);
 
+	if (code == 0)
+		code = uns_vtree_note_findings(&told, misses.v, misses.n, err);
+	if (code == 0)
+		code = show_notes(a->u, a->record, a->snap, view, &told, err);
 	if (code == 0)
 		code = copy_notes(&told, arena, row, err);
 	uns_vtree_fini(&told);
@@ -312,7 +319,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 	if (!row->why && !row->usage)
 		return uns_oom(err);
 	out->n++;
-	return state == SHOW_OK ? notes_of(a, view, &out->arena, row, err) : 0;
+	return state == SHOW_OK ? notes_of(a, view, parameter, number, &out->arena, row, err) : 0;
 }
 
 static int all_verdicts(const struct asked *a, struct views *out, struct uns_err *err)

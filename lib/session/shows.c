@@ -307,6 +307,13 @@ static int add_training(struct unshard *u, struct dir_record *record, struct sna
 	return 0;
 }
 
+int show_input_of_training(struct unshard *u, struct dir_record *record, struct snapshot *snap,
+			   struct uns_view_input *out, struct uns_err *err)
+{
+	*out = show_input(u, snap);
+	return add_training(u, record, snap, out, err);
+}
+
 /* Only what the view asks for is found out: another may be at the rest, and take long. */
 static int view_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct shown *shown,
 		     struct uns_err *err)

@@ -37,6 +37,9 @@ int show_training(struct unshard *u, struct dir_record *record, struct snapshot 
 		  struct uns_err *err);
 /* What views are made from, as far as it is known with the snapshot. */
 struct uns_view_input show_input(const struct unshard *u, const struct snapshot *snap);
+/* The same, and what is known about the training. */
+int show_input_of_training(struct unshard *u, struct dir_record *record, struct snapshot *snap,
+			   struct uns_view_input *out, struct uns_err *err);
 /* What a view has to say about a checkpoint that it can show, found out without making its tree: into
  * out->note. */
 int show_notes(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,

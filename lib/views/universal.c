@@ -55,9 +55,24 @@ static const char *tag_of(const struct uns_view_input *in, int64_t step, struct 
 
 /* -- notes -- */
 
+/* Does the model tie this head to a trained embedding? It is saved twice where torch's FSDP saved it. */
+static bool is_tied_head(const struct uns_config_info *config, const struct uns_tensor *t,
+			 const struct uns_adam_params *params)
+{
+	size_t i;
+
+	if (!config->ties_embeddings || !uns_name_ends(t->name, "lm_head.weight"))
+		return false;
+	for (i = 0; i < params->n; i++)
+		if (uns_name_ends(params->v[i].name, "embed_tokens.weight") &&
+		    uns_shape_equal(&params->v[i].exp_avg->shape, &t->shape))
+			return true;
+	return false;
+}
+
 /* How many tensors no optimizer state restores: frozen parameters, tied names of them, buffers. */
-static int count_left_out(const struct uns_catalog *cat, const struct uns_adam_params *params, size_t *out,
-			  struct uns_err *err)
+static int count_left_out(const struct uns_config_info *config, const struct uns_catalog *cat,
+			  const struct uns_adam_params *params, size_t *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map trained = UNS_MAP_INIT;
 	const struct uns_tensor *t;
@@ -70,6 +85,7 @@ static int count_left_out(const struct uns_catalog *cat, const struct uns_adam_p
 		t = &cat->tensors[i];
 		*out += t->role == UNS_ROLE_BUFFER ||
 			(t->role == UNS_ROLE_WEIGHT && !uns_map_get(&trained, t->name) &&
+			 !is_tied_head(config, t, params) &&
 			 (t->alias_of == UNS_NONE || !uns_map_get(&trained, cat->tensors[t->alias_of].name)));
 	}
 	return 0;
@@ -127,22 +143,23 @@ static int note_groups(const struct uns_catalog *cat, const struct uns_adam_para
 }
 
 /* What DeepSpeed's load_universal does not restore, or restores wrongly, of this checkpoint. */
-static int note_loader(const struct uns_catalog *cat, const struct uns_adam_params *params, struct uns_vtree *out,
-		       struct uns_err *err)
+static int note_loader(const struct uns_config_info *config, const struct uns_catalog *cat,
+		       const struct uns_adam_params *params, struct uns_vtree *out, struct uns_err *err)
 {
 	size_t n;
 
-	UNS_TRY(count_left_out(cat, params, &n, err));
+	UNS_TRY(count_left_out(config, cat, params, &n, err));
 	if (n)
-		UNS_TRY(uns_vtree_note(out, err,
-				       "DeepSpeed's load_universal restores trained parameters only: %zu %s "
-				       "without optimizer state (frozen parameters, tied names, buffers) %s the "
-				       "values that the new process initialises; %s",
-				       n, uns_plural(n, "tensor", "tensors"), uns_plural(n, "keeps", "keep"),
-				       cat->summary.has_engine_state
-					       ? "load world-N instead (N = the number of ranks), which restores all "
-						 "tensors"
-					       : "load the weights from the view weights before you resume"));
+		UNS_TRY(uns_vtree_note_missed(
+			out, err,
+			"DeepSpeed's load_universal restores trained parameters only: %zu %s "
+			"without optimizer state (frozen parameters, tied names, buffers) %s the "
+			"values that the new process initialises; %s",
+			n, uns_plural(n, "tensor", "tensors"), uns_plural(n, "keeps", "keep"),
+			cat->summary.has_engine_state
+				? "load world-N instead (N = the number of ranks), which restores all "
+				  "tensors"
+				: "load the weights from the view weights before you resume"));
 	UNS_TRY(note_groups(cat, params, out, err));
 	/* Its mapping of parameters to the flat buffer does not know of the other order (0.19.8: stage_1_and_2.py,
 	 * _link_all_hp_params). */
@@ -215,10 +232,10 @@ static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, 
 			      "from the beginning");
 }
 
-static int note_all(const struct uns_catalog *cat, const struct uns_adam_params *params, struct uns_vtree *out,
-		    struct uns_err *err)
+static int note_all(const struct uns_config_info *config, const struct uns_catalog *cat,
+		    const struct uns_adam_params *params, struct uns_vtree *out, struct uns_err *err)
 {
-	UNS_TRY(note_loader(cat, params, out, err));
+	UNS_TRY(note_loader(config, cat, params, out, err));
 	return note_scheduler(cat, out, err);
 }
 
@@ -240,7 +257,7 @@ static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct 
 
 	UNS_TRY(model_of(in, out, &cat, err));
 	UNS_TRY(uns_adam_params_find(cat, &scratch, &params, err));
-	return note_all(cat, &params, out, err);
+	return note_all(&in->config_info, cat, &params, out, err);
 }
 
 /* -- tree -- */
@@ -272,7 +289,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	UNS_TRY(uns_universal_add(&files, out, err));
 	UNS_TRY(uns_vtree_add_text(out, run_mark, files.dir, strlen(files.dir),
 				   "synthesised: the name of the directory beside it", err));
-	UNS_TRY(note_all(files.catalog, &params, out, err));
+	UNS_TRY(note_all(&in->config_info, files.catalog, &params, out, err));
 	resume.hide_rng = !in->keep_rng;
 	resume.schedule_for = UNS_SCHEDULE_FOR_DEEPSPEED;
 	resume.with_schedule = true;

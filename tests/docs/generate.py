@@ -8,6 +8,7 @@ A table stands between <!-- generated: NAME --> and <!-- end --> in its page:
     views      lib/views/*.c
     formats    lib/formats/*.c
     example    tests/c/list_tensors.c
+    resume     lib/files/resume_reads.c, what a trainer reads when it resumes
     measured   which views `unshard show` says the checkpoints in tests/golden have (needs --unshard)
 
 --check changes nothing and ends with 1 if a page is out of date."""
@@ -182,6 +183,29 @@ def measured(root, unshard):
     return lines
 
 
+def resume_rows(root):
+    """The rows of lib/files/resume_reads.c: trainer, views (a list), files, absent, effect, supplied, tested."""
+    source = read(root, "lib", "files", "resume_reads.c")
+    macros = c_macros(source)
+    rows = []
+    for row in re.findall(r"^\t\{ (.*?) \},$", source[source.index("} rows[] = {"):], re.M | re.S):
+        fields = [f.strip() for f in re.findall(r'((?:"(?:[^"\\]|\\.)*"|[^,"])+)(?:,|$)', row)]
+        text = {i: c_string(fields[i], macros) for i in (0, 2, 4, 6, 7)}
+        rows.append({"trainer": text[0], "views": text[2].split(), "part": fields[3], "files": text[4],
+                     "absent": fields[5], "effect": text[6], "supplied": text[7], "tested": fields[8] == "true"})
+    return rows
+
+
+def resume(root):
+    lines = ["| trainer | view | reads | without it | unshard |", "|---|---|---|---|---|"]
+    for row in resume_rows(root):
+        views = ", ".join(f"`{v if v != 'world' else 'world-N'}`" for v in row["views"])
+        files = "model and optimizer" if row["files"] == "global_stepN" and row["part"] == "WEIGHTS" else row["files"]
+        lines.append(f"| {row['trainer']} | {views} | `{files}`{'' if row['tested'] else ' *'} | {row['effect']} | "
+                     f"{row['supplied'] or '-'} |")
+    return lines
+
+
 def example(root):
     return ["```c", *read(root, "tests", "c", "list_tensors.c").rstrip("\n").split("\n"), "```"]
 
@@ -203,7 +227,8 @@ def main():
     pages = {"docs/check.md": {"findings": findings(args.root), "rules": rules(args.root)},
              "docs/views.md": {"views": views(args.root)},
              "docs/formats.md": {"formats": formats(args.root)},
-             "docs/library.md": {"example": example(args.root)}}
+             "docs/library.md": {"example": example(args.root)},
+             "docs/resume.md": {"resume": resume(args.root)}}
     if args.unshard:
         pages["docs/formats.md"]["measured"] = measured(args.root, args.unshard)
     stale = 0

@@ -11,7 +11,7 @@ LAUNCHES = {
     "a3": ("accelerate_state.py", 3, ["f1", "f2", "f1-ranks", "f2-ranks"]),
     "r2": ("resume_make.py", 2, ["f1", "f2", "full", "acc"]),
     "u0": ("unsharded.py", 0, ["plain", "acc"]),
-    "u2": ("unsharded.py", 2, ["full", "accfull"]),
+    "u2": ("unsharded.py", 2, ["full", "accfull", "f2", "accf2"]),
     "v2": ("ranks.py", 2, ["verl-f1", "verl-f1orig", "verl-f2", "verl-f2-bf16", "easyr1-f1orig",
                            "easyr1-f2", "verl-f2-llava", "verl-f2-lora", "easyr1-f1orig-tied-bf16"]),
     "v3": ("ranks.py", 3, ["verl-f1", "verl-f1-bf16", "verl-f1orig", "verl-f1orig-st", "verl-f2",

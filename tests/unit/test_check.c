@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,6 +147,13 @@ static const struct {
 	  "checkpoint-2 has scheduler.pt and no optimizer: a Trainer restores both or neither, so "
 	  "both would start from the beginning without a warning; copy optimizer_0 (or "
 	  "optimizer.pt, optimizer.bin) back from the training machine" },
+	{ "rm -r checkpoint-2/optimizer_0 checkpoint-2/scheduler.pt", "optimizer", UNSHARD_PROBLEM,
+	  "checkpoint-2 has random states, but neither an optimizer nor scheduler.pt: a Trainer that resumes from it "
+	  "starts both from the beginning without a message; copy scheduler.pt and optimizer_0 (or optimizer.pt, optimizer.bin) back "
+	  "from the training machine" },
+	{ "rm -r checkpoint-2/optimizer_0 checkpoint-2/scheduler.pt checkpoint-2/rng*", "optimizer", UNSHARD_NOTE,
+	  "checkpoint-2 has neither an optimizer nor scheduler.pt nor random states, as save_only_model saves it: a "
+	  "Trainer that resumes from it starts all three from the beginning without a message" },
 	{ "rm checkpoint-2/rng_state_0.pth", "rng", UNSHARD_PROBLEM,
 	  "rng_state_0.pth of checkpoint-2 is missing: random states of 1 of 2 ranks were found, "
 	  "and rank 0 would resume with other ones; copy it back from the training machine" },
@@ -209,6 +217,74 @@ static void one_thing_wrong(void **state)
 		assert_string_equal(f->v[0].check, cases[i].check);
 		assert_int_equal(f->v[0].severity, cases[i].severity);
 		assert_int_equal(f->counts.checkpoints, 1);
+	}
+}
+
+/* With a view: what a training that resumes from it would miss. */
+static void resumes_from_a_view(void **state)
+{
+	static const struct {
+		const char *line, *view, *missed; /* missed: in the last problem; NULL = none */
+	} resumes[] = {
+		{ "true", "full", NULL },
+		{ "true", "full-fsdp", NULL },
+		{ "true", "dcp", NULL },
+		{ "true", "universal",
+		  "for a resume from the view universal, checkpoint-2 has no rng_state_RANK.pth: each process keeps" },
+		{ "true", "world-2", "the view world-2 cannot show checkpoint-2: " },
+		{ "rm checkpoint-2/rng_state_1.pth", "full", NULL },
+		{ "rm checkpoint-2/rng_state_1.pth", "dcp", NULL }, /* nothing records that there were two ranks */
+		{ "rm checkpoint-2/rng_state_0.pth", "full",
+		  "for a resume from the view full, checkpoint-2 has no rng_state.pth: each process keeps" },
+		{ "rm checkpoint-2/scheduler.pt", "dcp",
+		  "for a resume from the view dcp, checkpoint-2 has no scheduler.pt: the Trainer starts the optimizer and "
+		  "the scheduler from the beginning, without a message" },
+		{ "rm -r checkpoint-2/scheduler.pt checkpoint-2/optimizer_0", "full",
+		  "for a resume from the view full, checkpoint-2 has no optimizer.pt and no scheduler.pt: the Trainer" },
+		{ "rm checkpoint-2/trainer_state.json", "full",
+		  "checkpoint-2 has no trainer_state.json with eval_steps, logging_steps, save_steps, train_batch_size: the "
+		  "view makes one with assumed values" },
+	};
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = *state, .finding = hear };
+	struct fixture *f = *state;
+	struct unshard_error err = { 0 };
+	const char *missed;
+	unshard *u;
+	size_t i, k;
+
+	for (i = 0; i < sizeof(resumes) / sizeof(resumes[0]); i++) {
+		const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_settling = true,
+							 .view = resumes[i].view };
+
+		make(f, resumes[i].line);
+		f->n = 0;
+		assert_int_equal(unshard_open(f->dir, &options, &u, &err), 0);
+		assert_int_equal(unshard_check(u, "run", UNSHARD_FOR_VIEW, &calls, NULL, &err), 0);
+		unshard_close(u);
+		for (k = 0, missed = NULL; k < f->n; k++)
+			if (!strcmp(f->v[k].check, "resume") && f->v[k].severity == UNSHARD_PROBLEM)
+				missed = f->v[k].text;
+		if (!missed != !resumes[i].missed || (missed && !strstr(missed, resumes[i].missed)))
+			fail_msg("%s, %s: %s", resumes[i].line, resumes[i].view, missed ? missed : "nothing");
+	}
+}
+
+static void views_that_nothing_resumes_from(void **state)
+{
+	static const char *const views[] = { NULL, "weights", "adapter" };
+	struct fixture *f = *state;
+	struct unshard_error err = { 0 };
+	unshard *u;
+	size_t i;
+
+	make(f, "true");
+	for (i = 0; i < sizeof(views) / sizeof(views[0]); i++) {
+		const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .view = views[i] };
+
+		assert_int_equal(unshard_open(f->dir, &options, &u, &err), 0);
+		assert_int_equal(unshard_check(u, "run", UNSHARD_FOR_VIEW, NULL, NULL, &err), -EINVAL);
+		assert_non_null(strstr(err.text, "a training resumes from the views full, full-fsdp, dcp"));
+		unshard_close(u);
 	}
 }
 
@@ -378,6 +454,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_sound_run, setup, teardown),
 		cmocka_unit_test_setup_teardown(one_thing_wrong, setup, teardown),
+		cmocka_unit_test_setup_teardown(resumes_from_a_view, setup, teardown),
+		cmocka_unit_test_setup_teardown(views_that_nothing_resumes_from, setup, teardown),
 		cmocka_unit_test_setup_teardown(damage, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_end_that_nobody_wrote, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_config_that_does_not_fit, setup, teardown),
