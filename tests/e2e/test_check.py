@@ -221,12 +221,13 @@ def test_every_checkpoint_of_a_run(command, run):
     (run / "sub/last.ckpt").mkdir(parents=True)
     done = check(command, run, "--json")
     assert done.returncode == 1
-    assert findings(done) == [("run/checkpoint-3", "scheduler", "problem"),
+    assert findings(done) == [("run/checkpoint-3", "mixed", "note"),  # its files record step 2
+                              ("run/checkpoint-3", "scheduler", "problem"),
                               ("run/checkpoint-10", "empty", "problem"),
                               ("run/sub/last.ckpt", "empty", "problem")]
     text = check(command, run).stdout
     assert text.index("run/checkpoint-3\n") < text.index("run/checkpoint-10\n")
-    assert text.endswith("2 checkpoints: 3 problems, 0 notes\n")
+    assert text.endswith("2 checkpoints: 3 problems, 1 note\n")
     # One of them alone, by its path.
     assert findings(check(command, run / "checkpoint-10", "--json")) == \
         [("checkpoint-10", "empty", "problem")]

@@ -290,13 +290,13 @@ def test_a_million_operations(many):
     long_use(many, 1_000_000)
 
 
-def deleted(m):
-    """Files that the daemon has open and that have no name any more."""
+def opened(m, source):
+    """Files below `source` that the daemon has open; one that has no name any more ends with " (deleted)"."""
     found = []
     for fd in Path(f"/proc/{m.pid()}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             found.append(os.readlink(fd))
-    return [name for name in found if name.endswith(" (deleted)")]
+    return [name for name in found if name.startswith(f"{source}/") and not Path(name).is_dir()]
 
 
 def test_a_trainer_that_saves_and_deletes(run, mount, eventually):
@@ -328,14 +328,15 @@ def test_a_trainer_that_saves_and_deletes(run, mount, eventually):
             assert f"checkpoint-{step}" in told()
             if step > 4:
                 shutil.rmtree(run / f"checkpoint-{step - 2}")
-                eventually(lambda: told() <= saved() and not deleted(m), every=0.02)
+                eventually(lambda: told() <= saved() and not any(n.endswith(" (deleted)") for n in opened(m, run)), every=0.02)
             eventually(lambda: {n for n in os.listdir(m / "weights") if n.startswith("checkpoint-")} == saved(), every=0.02)
             stats.append({**held(m), "directories": json.loads((m / ".unshard/stats.json").read_text())["directories"]})
+        eventually(lambda: not opened(m, run))
     finally:
         for file in held_open:
             file.close()
     early, last = stats[len(stats) // 2], stats[-1]
-    assert last["directories"] == early["directories"] and last["fds"] - last["threads"] <= early["fds"] - early["threads"]
+    assert last["directories"] == early["directories"]
     assert last["bytes"] <= early["bytes"] + GROWTH_BYTES
     assert told() == saved() - {"checkpoint-2"}
 
