@@ -18,7 +18,7 @@ struct opened {
 };
 
 /* Those that a reader has open. Returns how many there are, with a reference on each node. */
-static size_t collect(struct fs *fs, struct opened *v)
+static size_t young_collect(struct fs *fs, struct opened *v)
 {
 	const struct fs_handle *handle;
 	size_t n = 0;
@@ -33,7 +33,7 @@ static size_t collect(struct fs *fs, struct opened *v)
 }
 
 /* All handles on the inode: what is read through them from now on is kept. */
-static void forget(struct fs *fs, uint64_t ino)
+static void young_forget(struct fs *fs, uint64_t ino)
 {
 	struct fs_handle *handle;
 
@@ -45,7 +45,7 @@ static void forget(struct fs *fs, uint64_t ino)
 }
 
 /* The node's path leads to another inode, or to nothing: the checkpoint has settled, or changed. */
-static bool is_over(const struct opened *one)
+static bool young_is_over(const struct opened *one)
 {
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	int code = unshard_node_stat(one->node, &st, NULL);
@@ -53,13 +53,13 @@ static bool is_over(const struct opened *one)
 	return code == -ESTALE || code == -ENOENT || (code == 0 && (!st.young || st.ino != one->ino));
 }
 
-static void look(struct fs *fs, struct opened *v)
+static void young_look(struct fs *fs, struct opened *v)
 {
-	size_t i, n = collect(fs, v);
+	size_t i, n = young_collect(fs, v);
 
 	for (i = 0; i < n; i++) {
-		if (!fuse_session_exited(fs->se) && is_over(&v[i])) {
-			forget(fs, v[i].ino);
+		if (!fuse_session_exited(fs->se) && young_is_over(&v[i])) {
+			young_forget(fs, v[i].ino);
 			fuse_lowlevel_notify_inval_inode(fs->se, v[i].id, 0, 0);
 		}
 		unshard_node_unref(v[i].node);
@@ -67,7 +67,7 @@ static void look(struct fs *fs, struct opened *v)
 }
 
 /* A second, or less if the mount ends. Returns false then. */
-static bool wait_a_second(struct fs_settled *settled)
+static bool settled_wait(struct fs_settled *settled)
 {
 	struct timespec until;
 	int code = 0;
@@ -83,13 +83,13 @@ static bool wait_a_second(struct fs_settled *settled)
 	return !ended;
 }
 
-static void *run(void *ctx)
+static void *settled_run(void *ctx)
 {
 	struct fs_settled *settled = ctx;
 	struct opened *v = calloc(MOST_AT_ONCE, sizeof(*v));
 
-	while (v && wait_a_second(settled))
-		look(settled->fs, v);
+	while (v && settled_wait(settled))
+		young_look(settled->fs, v);
 	free(v);
 	return NULL;
 }
@@ -99,7 +99,7 @@ void fs_settled_start(struct fs_settled *settled, struct fs *fs)
 	*settled = (struct fs_settled){ .fs = fs };
 	pthread_mutex_init(&settled->lock, NULL);
 	pthread_cond_init(&settled->changed, NULL);
-	settled->running = pthread_create(&settled->thread, NULL, run, settled) == 0;
+	settled->running = pthread_create(&settled->thread, NULL, settled_run, settled) == 0;
 }
 
 void fs_settled_stop(struct fs_settled *settled)
