@@ -884,6 +884,25 @@ UNSHARD_API int unshard_check_config(const char *const *files, size_t n, const c
 				     const struct unshard_calls *calls, const char **kinds,
 				     struct unshard_check_counts *counts, struct unshard_error *err);
 
+/* -- kinds of findings -- */
+
+/* What is true of every finding of one kind. There will be more kinds. */
+struct unshard_finding_kind {
+	size_t size;
+	const char *id; /* "shard_missing", as in struct unshard_finding */
+	const char *group; /* of kinds about the same: "torch distributed checkpoints" */
+	const char *check; /* what most of them are reported as: "damaged" */
+	enum unshard_severity severity; /* of most of them */
+	const char *message; /* the sentence, with FILE, TENSOR and so on in place of names and numbers */
+	const char *cause; /* how it comes about; NULL = the message has it */
+	const char *advice; /* what to do; NULL = the message has it */
+};
+
+/* Visit every kind of finding, the rules of unshard_check_config last, those of one group together. The texts live
+ * until the visit returns. Returns 0, what visit returned if that is not 0, or -ENOMEM. No session is needed; any
+ * thread. */
+UNSHARD_API int unshard_finding_kinds(int (*visit)(void *ctx, const struct unshard_finding_kind *kind), void *ctx);
+
 /* -- names of enumerators --
  *
  * Stable: "bfloat16" (torch's), "exp_avg", "damaged", "weights" (a note's scope: "note"), "left_out". They

@@ -133,7 +133,7 @@ static int visit(void *ctx, const struct unshard_finding *f)
 		return -ENOMEM;
 	printf("  %-10s  ", severity_text(f->severity));
 	text_print(f->text);
-	printf(" [%s]\n", f->check);
+	printf(" [%s]\n", f->id);
 	return 0;
 }
 

@@ -323,7 +323,7 @@ static int print_problem(void *ctx, const struct unshard_finding *f)
 	*any = true;
 	printf("  ");
 	text_print(f->text);
-	putchar('\n');
+	printf(" [%s]\n", f->id);
 	return 0;
 }
 

@@ -24,7 +24,7 @@ struct command {
 };
 
 extern const struct command cmd_mount, cmd_umount, cmd_ls, cmd_show, cmd_check, cmd_export, cmd_warm, cmd_meta,
-	cmd_diff, cmd_seal;
+	cmd_diff, cmd_seal, cmd_explain;
 
 /* "unshard: " and the sentence on stderr; returns EXIT_COULD_NOT. */
 __attribute__((format(printf, 1, 2))) int command_fail(const char *fmt, ...);

@@ -12,9 +12,10 @@
 
 #include "command.h"
 #include "fs.h"
+#include "text.h"
 
-static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls,     &cmd_show, &cmd_check,
-						  &cmd_diff,  &cmd_seal,   &cmd_export, &cmd_meta, &cmd_warm };
+static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls,   &cmd_show, &cmd_check,  &cmd_diff,
+						  &cmd_seal,  &cmd_export, &cmd_meta, &cmd_warm, &cmd_explain };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static int help(FILE *to)
@@ -37,29 +38,6 @@ static int version(void)
 	return EXIT_DONE;
 }
 
-/* How many letters have to be changed, put in or left out to make b of a. */
-static size_t distance(const char *a, const char *b)
-{
-	size_t row[32], n = strlen(b), i, k, diagonal, above, best;
-
-	if (n + 1 > sizeof(row) / sizeof(row[0]))
-		return SIZE_MAX;
-	for (k = 0; k <= n; k++)
-		row[k] = k;
-	for (i = 0; a[i]; i++) {
-		diagonal = row[0];
-		row[0] = i + 1;
-		for (k = 1; k <= n; k++) {
-			above = row[k];
-			best = diagonal + (a[i] != b[k - 1]);
-			best = best < above + 1 ? best : above + 1;
-			row[k] = best < row[k - 1] + 1 ? best : row[k - 1] + 1;
-			diagonal = above;
-		}
-	}
-	return row[n];
-}
-
 /* One line, with the command that was meant if one is near. */
 static int no_such_command(const char *name)
 {
@@ -67,7 +45,7 @@ static int no_such_command(const char *name)
 	size_t i, d, best = 3; /* "list", "unmount" */
 
 	for (i = 0; i < N_COMMANDS; i++) {
-		d = distance(name, commands[i]->name);
+		d = text_distance(name, commands[i]->name);
 		if (d < best && d < strlen(name)) {
 			best = d;
 			near = commands[i];

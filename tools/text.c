@@ -121,3 +121,25 @@ void table_fini(struct table *t)
 		free(t->cell[--t->n_cells]);
 	free(t->cell);
 }
+
+size_t text_distance(const char *a, const char *b)
+{
+	size_t row[64], n = strlen(b), i, k, diagonal, above, best;
+
+	if (n + 1 > sizeof(row) / sizeof(row[0]))
+		return SIZE_MAX;
+	for (k = 0; k <= n; k++)
+		row[k] = k;
+	for (i = 0; a[i]; i++) {
+		diagonal = row[0];
+		row[0] = i + 1;
+		for (k = 1; k <= n; k++) {
+			above = row[k];
+			best = diagonal + (a[i] != b[k - 1]);
+			best = best < above + 1 ? best : above + 1;
+			row[k] = best < row[k - 1] + 1 ? best : row[k - 1] + 1;
+			diagonal = above;
+		}
+	}
+	return row[n];
+}

@@ -23,6 +23,9 @@ char *path_shown(const char *source, const char *path);
 /* The name of a directory, however it is spelt ("." too). On the heap; NULL = errno is why. */
 char *path_name(const char *path);
 
+/* How many letters have to be changed, put in or left out to make b of a; SIZE_MAX for a long b. */
+size_t text_distance(const char *a, const char *b);
+
 /* Rows of cells, printed with columns as wide as their widest cell. Without memory for a cell nothing is printed, and
  * the command fails (command_no_memory). */
 struct table {

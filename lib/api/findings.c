@@ -27,7 +27,7 @@ static enum unshard_scope scope_of(enum uns_scope scope)
 	return of[scope];
 }
 
-static enum unshard_severity severity_of(enum uns_severity severity)
+enum unshard_severity finding_severity_of(enum uns_severity severity)
 {
 	static const enum unshard_severity of[] = {
 		[UNS_PROBLEM] = UNSHARD_PROBLEM, [UNS_NOTE] = UNSHARD_NOTE, [UNS_UNJUDGED] = UNSHARD_UNJUDGED
@@ -50,7 +50,7 @@ int finding_visit(const struct reason *reason, const char *path, enum uns_severi
 		.size = sizeof(out),
 		.path = path,
 		.check = uns_finding_check(f),
-		.severity = severity_of(severity),
+		.severity = finding_severity_of(severity),
 		.id = uns_finding_name(f->id),
 		.scope = scope_of(f->scope),
 		.code = f->code,

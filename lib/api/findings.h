@@ -13,6 +13,8 @@ struct reason {
 	bool serious;     /* keeps something from being served */
 };
 
+enum unshard_severity finding_severity_of(enum uns_severity severity);
+
 /* "SENTENCE", "weights: SENTENCE" */
 void reason_print(const struct reason *reason, struct uns_text *out);
 

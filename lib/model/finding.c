@@ -292,9 +292,21 @@ static const char *path_inside(const struct uns_finding *f, const char *file)
 	return n && strncmp(file, f->checkpoint, n) == 0 && file[n] == '/' ? file + n + 1 : file;
 }
 
+/* A field of a form: FILE for {file.name}. */
+static void print_form_field(const char *p, struct uns_text *out)
+{
+	char upper;
+
+	for (; *p != '.' && *p != '}'; p++) {
+		upper = *p >= 'a' && *p <= 'z' ? (char)(*p - 'a' + 'A') : *p;
+		uns_text_add(out, &upper, 1);
+	}
+}
+
+/* f: NULL = of any finding (uns_finding_print_form), as in the functions below. */
 static void print_field(const struct uns_finding *f, const char *p, const char *end, struct uns_text *out)
 {
-	struct uns_datum d = field_of(f, p);
+	struct uns_datum d = f ? field_of(f, p) : uns_str(NULL);
 	const char *how = p + strcspn(p, ".|}"), *bar;
 
 	if (*how == '|') {
@@ -303,6 +315,8 @@ static void print_field(const struct uns_finding *f, const char *p, const char *
 			uns_text_add(out, how + 1, (size_t)(bar - how - 1));
 		else
 			uns_text_add(out, bar + 1, (size_t)(end - bar - 1));
+	} else if (!f && *p != '?') {
+		print_form_field(p, out);
 	} else if (*how == '.' && d.kind == UNS_DATUM_TEXT) {
 		uns_text_str(out, uns_path_name(d.text));
 	} else if (d.kind == UNS_DATUM_TEXT &&
@@ -333,11 +347,19 @@ static const char *end_of(const char *p, bool at_bar)
 	return p;
 }
 
+/* Whether a finding has the field; any finding has all but those about more of its kind. */
+static bool has_field(const struct uns_finding *f, const char *p)
+{
+	if (f)
+		return field_of(f, p).kind != UNS_DATUM_NONE;
+	return *p != '?' && !is_named(p, strcspn(p, ".|}"), "more");
+}
+
 /* Every field of this level is there; those in brackets inside it speak for themselves. */
 static bool is_complete(const struct uns_finding *f, const char *p, const char *end)
 {
 	for (; p < end; p++) {
-		if (*p == '{' && field_of(f, p + 1).kind == UNS_DATUM_NONE)
+		if (*p == '{' && !has_field(f, p + 1))
 			return false;
 		if (*p == '{')
 			p = strchr(p, '}');
@@ -415,4 +437,9 @@ void uns_finding_print_advice(const struct uns_finding *f, struct uns_text *out)
 
 	if (words->advice)
 		print_all(f, bare(words->advice), out);
+}
+
+void uns_finding_print_form(const char *template, struct uns_text *out)
+{
+	print_all(NULL, bare(template), out);
 }

@@ -16,9 +16,11 @@
 
 /* The kinds of findings: UNS_FOUND_SHARD_MISSING and so on, one for each row of the table of words. */
 enum uns_finding_id {
+#define SECTION(TITLE)
 #define KIND(ID, ...) UNS_FOUND_##ID,
 #include "model/finding_kinds.h"
 #undef KIND
+#undef SECTION
 	UNS_N_FINDINGS,
 };
 
@@ -150,12 +152,22 @@ struct uns_finding_words {
 	/* What to do. NULL = only the general advice, "" = nothing. It follows the sentence after "; ", or begins with
 	 * other punctuation. */
 	const char *advice;
+	/* For `unshard explain` and docs/check.md. NULL = cause: what is true of all kinds of its code; help: the
+	 * advice. */
+	const char *cause, *help;
 };
 
 const struct uns_finding_words *uns_finding_words(enum uns_finding_id id);
 
 /* What helps in general, by the code; NULL = nothing. */
 const char *uns_finding_general_advice(int code);
+
+/* The title of the table's section that has it: "torch distributed checkpoints". */
+const char *uns_finding_section(enum uns_finding_id id);
+/* How it comes about: that of its kind, or what is true of all kinds of its code. */
+const char *uns_finding_cause(enum uns_finding_id id);
+/* What to do about it, as a template like an advice; NULL = the sentence has it. */
+const char *uns_finding_help(enum uns_finding_id id);
 
 const char *uns_finding_name(enum uns_finding_id id); /* "shard_missing" */
 const char *uns_finding_check(const struct uns_finding *f); /* "damaged", "tracker", "rng" */
@@ -169,6 +181,9 @@ const char *uns_severity_text(enum uns_severity severity); /* "problem", "note",
 void uns_finding_print(const struct uns_finding *f, struct uns_text *out);
 /* The advice alone; nothing where there is none. */
 void uns_finding_print_advice(const struct uns_finding *f, struct uns_text *out);
+/* A sentence, an advice or another template as it is for any finding: {file} is FILE, of [A|B] it is A. What a finding
+ * adds where there is more of its kind is left out. */
+void uns_finding_print_form(const char *template, struct uns_text *out);
 /* One of the values that a sentence names, as text; nothing where it is not there. */
 void uns_datum_print(const struct uns_datum *d, struct uns_text *out);
 

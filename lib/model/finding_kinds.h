@@ -1,13 +1,14 @@
 /* Every kind of finding with its words: the only place that has words for damage. Programs know a
  * finding by its name, which stays as it is; the words may change at any time, as only people read them.
  *
+ *     SECTION(title of the rows that follow)
  *     KIND(ID, name, code, sentence, .advice = what to do, .check = its name for `unshard check`)
  *
  * How a sentence and its advice are written, and what is true of a kind without .advice or .check, is in
  * finding.h (struct uns_finding_words), which makes the enum of these rows. finding_words.c makes the table
  * of them and defines what they spell in capitals. A row becomes an entry of the manual. */
 
-/* -- a file, or a part of one, that its parser cannot read -- */
+SECTION("a file, or a part of one, that its parser cannot read")
 KIND(PART_UNREADABLE, part_unreadable, DAMAGED, "{cause}")
 KIND(FILE_UNREADABLE, file_unreadable, DAMAGED, "{file}: {cause}")
 KIND(TENSOR_UNREADABLE, tensor_unreadable, DAMAGED, "{file}: {tensor}: {cause}")
@@ -20,7 +21,7 @@ KIND(ITEM_TOO_LARGE, item_too_large, UNKNOWN,
 KIND(FILE_MISSING, file_missing, INCOMPLETE, "{file} is missing")
 KIND(WEIGHTS_FILE_MISSING, weights_file_missing, INCOMPLETE, "{file} is missing", .advice = ": " COPY_BACK)
 
-/* -- shards that do not hold every element of a tensor exactly once -- */
+SECTION("shards that do not hold every element of a tensor exactly once")
 KIND(SHARD_MISSING, shard_missing, INCOMPLETE,
      "{file} is missing: it holds [rank {rank}'s|a] piece of {tensor} (shape {shape})", .advice = COPY_BACK)
 KIND(SHARD_IS_NO_FILE, shard_is_no_file, DAMAGED,
@@ -45,7 +46,7 @@ KIND(TENSORS_NOT_COVERED, tensors_not_covered, DAMAGED,
      .advice = "copy the files again from the training machine" OR_BEFORE)
 KIND(NO_WEIGHTS, no_weights, UNKNOWN, "{checkpoint} holds no model weights")
 
-/* -- torch distributed checkpoints -- */
+SECTION("torch distributed checkpoints")
 KIND(METADATA_MISSING, metadata_missing, INCOMPLETE,
      "{file} is missing[ ({torn} was found: the save was interrupted)]: the save did not finish, or the file was not copied; without it the .distcp files cannot be read")
 KIND(RANK_METADATA_MISSING, rank_metadata_missing, INCOMPLETE, "{file} is missing: what rank {rank} saved is not known",
@@ -99,7 +100,7 @@ KIND(MEGATRON_BUCKETS, megatron_buckets, UNKNOWN,
      .advice =
 	     "to resume elsewhere, let Megatron save with --dist-ckpt-optim-fully-reshardable (distrib_optim_sharding_type fully_reshardable)")
 
-/* -- DeepSpeed -- */
+SECTION("DeepSpeed")
 KIND(ZERO_MODEL_FILE_MISSING, zero_model_file_missing, INCOMPLETE,
      "no model file was found ({expected}, or one for each rank): only a model file records which parameters the optimizer's shards hold")
 KIND(ZERO_OPTIMIZER_MISSING, zero_optimizer_missing, INCOMPLETE,
@@ -224,7 +225,7 @@ KIND(ZERO_STATE_OF_RANKS, zero_state_of_ranks, NOTE,
      "the ranks of {checkpoint} have different numbers as {state} of group {group}: each is about a rank's part, not about a parameter, and no view shows them")
 KIND(ZERO_NO_TAG, zero_no_tag, INCOMPLETE, "no tag directory with shards was found")
 
-/* -- files of ranks -- */
+SECTION("files of ranks")
 KIND(RANK_TENSOR_DAMAGED, rank_tensor_damaged, DAMAGED, "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN)
 KIND(RANK_TENSOR_UNKNOWN, rank_tensor_unknown, UNKNOWN, "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]")
@@ -347,7 +348,7 @@ KIND(RANK_MOMENT_TYPES_DIFFER, rank_moment_types_differ, DAMAGED,
      "exp_avg of {tensor} is {expected}, but its exp_avg_sq is {found}[ (and {more} more {more|parameter is|parameters are} like it)]: an optimizer keeps both in one dtype",
      .advice = GO_BEFORE)
 
-/* -- Hugging Face -- */
+SECTION("Hugging Face")
 KIND(SHARD_COUNT_UNKNOWN, shard_count_unknown, NOTE,
      "this format does not record how many shards there were: {n} were found; if the last ranks' files were lost, tensors end early")
 KIND(INDEX_MISSING, index_missing, INCOMPLETE,
@@ -369,7 +370,7 @@ KIND(MODEL_SLICED, model_sliced, INCOMPLETE,
 KIND(MODEL_MISSING, model_missing, INCOMPLETE,
      "{checkpoint} has no pytorch_model_fsdp_0: the save did not finish, or the directory was not copied")
 
-/* -- an optimizer, or weights, that a view cannot put together -- */
+SECTION("an optimizer, or weights, that a view cannot put together")
 KIND(OPTIMIZERS_SEVERAL, optimizers_several, UNKNOWN,
      "{checkpoint} has several optimizers ({one}, {other}): DeepSpeed's engine has one")
 KIND(OPTIMIZER_STATES_UNNAMED, optimizer_states_unnamed, UNKNOWN,
@@ -435,7 +436,7 @@ KIND(PIPELINE_STAGE_0, pipeline_stage_0, UNKNOWN,
 KIND(PIPELINE_NUMBERS, pipeline_numbers, UNKNOWN,
      "{checkpoint} was saved by a pipeline: each stage's optimizer numbers its own parameters, and no file records the numbers that one process would give all of them")
 
-/* -- what cannot be sharded for another number of ranks -- */
+SECTION("what cannot be sharded for another number of ranks")
 KIND(NOT_ZERO, not_zero, UNKNOWN, "{checkpoint} is not a DeepSpeed ZeRO checkpoint")
 KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN, "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks")
 KIND(MODEL_PARALLEL, model_parallel, UNKNOWN,
@@ -471,7 +472,7 @@ KIND(SCHEDULER_UNREADABLE, scheduler_unreadable, DAMAGED, "the scheduler's state
 KIND(NO_FLAT_UNITS, no_flat_units, UNKNOWN,
      "{checkpoint} has no flat units: its optimizer is named without a unit map, or was not saved")
 
-/* -- files beside a checkpoint -- */
+SECTION("files beside a checkpoint")
 KIND(CONFIG_UNUSABLE, config_unusable, NOTE, "config.json of {where} cannot be used: {cause}", .check = "config")
 KIND(CONFIG_DOES_NOT_FIT, config_does_not_fit, NOTE, "config.json of {where} does not fit this checkpoint: {cause}",
      .advice = "name the right directory with -o model=DIR", .check = "config")
@@ -493,7 +494,7 @@ KIND(TIED_WEIGHTS_DIFFER, tied_weights_differ, NOTE,
 KIND(TIE_NOT_COMPARED, tie_not_compared, NOTE,
      "{tensor} is kept beside {other_tensor}: they could not be compared: {cause}")
 
-/* -- a checkpoint as a whole, and what a view can make of it -- */
+SECTION("a checkpoint as a whole, and what a view can make of it")
 KIND(CHECKPOINT_UNREADABLE, checkpoint_unreadable, DAMAGED, "{cause}", .check = "unreadable")
 KIND(VIEW_NOT_POSSIBLE, view_not_possible, UNKNOWN, "{cause}")
 KIND(SAVES_MIXED, saves_mixed, INCOMPLETE,
@@ -507,7 +508,7 @@ KIND(SAVES_MAY_BE_MIXED, saves_may_be_mixed, NOTE,
 	     ": either the files were copied here one by one, or a second save did not end and files of two saves are mixed; if they were copied, run in the checkpoint's directory: touch {touch}",
      .check = "mixed")
 
-/* -- files that record different steps (facts/steps.h) -- */
+SECTION("files that record different steps (facts/steps.h)")
 KIND(STEPS_DIFFER, steps_differ, DAMAGED, "{by} has step {found}, and {other} has {expected}: {cause}",
      .advice = ". The files are of two saves: copy this save's files again from the training machine" OR_BEFORE,
      .check = "mixed")
@@ -525,7 +526,7 @@ KIND(UNIVERSAL_STEPS_DIFFER, universal_steps_differ, DAMAGED,
      "{file}: the step of {tensor} is {found}, but {expected} in {other_file}: DeepSpeed loads one step for all parameters of a param group",
      .advice = OF_TWO_SAVES, .check = "mixed")
 
-/* -- what a Trainer misses that resumes -- */
+SECTION("what a Trainer misses that resumes")
 KIND(TRAINER_STATE_MISSING, trainer_state_missing, INCOMPLETE,
      "{checkpoint} has no trainer_state.json: a Trainer that resumes from it fails with FileNotFoundError",
      .advice = "copy it back from the training machine, or resume from a mount, whose view full makes one",
@@ -609,7 +610,7 @@ KIND(SAVE_END_UNKNOWN, save_end_unknown, NOTE,
      "all files of {checkpoint} that were found are complete, but the file that is written last was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last random_states_N.pkl)",
      .advice = "if the save may have been interrupted, resume from the checkpoint before it", .check = "unfinished")
 
-/* -- files that name a run's last checkpoint -- */
+SECTION("files that name a run's last checkpoint")
 KIND(TRACKER_UNUSABLE, tracker_unusable, DAMAGED,
      "{file.name} of {checkpoint} {cause}: {trainer} fails when it looks there for the last checkpoint",
      .advice =
@@ -621,7 +622,7 @@ KIND(TRACKER_STALE, tracker_stale, ELSEWHERE,
 	     "copy the directory back, or [set it to {newest}, the newest step that exists, if that one is whole|delete it, there is no step to resume from]",
      .check = "tracker")
 
-/* -- directories without a checkpoint -- */
+SECTION("directories without a checkpoint")
 KIND(UNREADABLE_DIRECTORY, unreadable_directory, DAMAGED,
      "{file} cannot be read, so nothing in it was checked: {cause}", .check = "unreadable")
 KIND(NOTHING_FOUND, nothing_found, INCOMPLETE,
@@ -649,7 +650,7 @@ KIND(NO_WEIGHTS_LEFT_OF_LIGHTNING, no_weights_left_of_lightning, INCOMPLETE,
 KIND(NOTHING_LEFT_OF_LIGHTNING, nothing_left_of_lightning, INCOMPLETE,
      "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_WEIGHTS_ONLY, .check = "empty")
 
-/* -- is the model whole? (whole/) -- */
+SECTION("is the model whole? (whole/)")
 KIND(LAYERS_MISSING, layers_missing, INCOMPLETE,
      "{stack} of {checkpoint} has {found} of {expected} layers: all tensors of layers {layers} are missing",
      .advice = GO_BEFORE, .check = "whole")
@@ -666,7 +667,7 @@ KIND(DTYPE_UNLIKE_SIBLINGS, dtype_unlike_siblings, NOTE,
      "{tensor}[ and {more} more {more|tensor|tensors} have| has] another dtype than in other layers: it is {found}, and {sibling} is {expected}",
      .check = "whole")
 
-/* -- against the base model (check --base) -- */
+SECTION("against the base model (check --base)")
 KIND(BASE_TENSORS_MISSING, base_tensors_missing, INCOMPLETE,
      "{checkpoint} lacks {n} {n|tensor|tensors} of the base model: {names}[ and {more} more]",
      .advice = "copy or save the model again: a program that loads it would fill in random values", .check = "base")
@@ -691,11 +692,12 @@ KIND(TRAINED_EQUALS_BASE, trained_equals_base, DAMAGED,
 KIND(BASE_OF_ADAPTER, base_of_adapter, NOTE,
      "{checkpoint} is an adapter: its tensors were not compared with those of the base model", .check = "base")
 
+SECTION("a file whose end was never written")
 KIND(FILE_ENDS_IN_HOLE, file_ends_in_hole, NOTE,
      "{file.name}: the last {bytes} of its {total} bytes were never written, and are read as zeros (a hole): a copy that was interrupted leaves such a file",
      .advice = "compare it with the one on the training machine, for example with sha256sum", .check = "hole")
 
-/* -- what only reading all bytes shows (check --deep) -- */
+SECTION("what only reading all bytes shows (check --deep)")
 KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED, "{cause}", .advice = COPY_BACK OR_BEFORE, .check = "unreadable")
 KIND(RECORD_CRC_DIFFERS, record_crc_differs, DAMAGED,
      "{file.name}[ (rank {rank})]: record {record}[ of tensor {tensor}], {bytes} bytes at {at}, has CRC {found}, the archive says {expected}: it was damaged after it was saved",
@@ -720,7 +722,7 @@ KIND(NO_CRCS, no_crcs, NOTE,
      "{n} {n|file|files} of {checkpoint} recorded no CRCs of data (set_crc32_options(False)), the first is {file.name}: damage in them cannot be found",
      .check = "no_crc")
 
-/* -- what a seal disproves (unshard seal) -- */
+SECTION("what a seal disproves (unshard seal)")
 KIND(SEALED_FILE_MISSING, sealed_file_missing, INCOMPLETE,
      "{file} is missing: it was there when the checkpoint was sealed[, with[ rank {rank}'s] {tensor}[ and {more} more {more|piece|pieces}]]",
      .advice = COPY_BACK, .check = "seal")

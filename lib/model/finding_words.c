@@ -29,11 +29,20 @@
 /* The severity of a row. */
 #define SEVERITY(CODE) ((CODE) == NOT_YET || (CODE) == OUTSIDE ? UNS_UNJUDGED : (CODE) ? UNS_PROBLEM : UNS_NOTE)
 
+#define SECTION(TITLE)
 static const struct uns_finding_words words[] = {
 #define KIND(ID, NAME, CODE, ...) \
 	[UNS_FOUND_##ID] = { .name = #NAME, .code = (CODE), .severity = SEVERITY(CODE), .sentence = __VA_ARGS__ },
 #include "model/finding_kinds.h"
 #undef KIND
+};
+#undef SECTION
+
+/* The rows of the table: a section's title, and NULL for a kind. */
+#define SECTION(TITLE) TITLE,
+#define KIND(ID, ...)  NULL,
+static const char *const rows[] = {
+#include "model/finding_kinds.h"
 };
 
 const struct uns_finding_words *uns_finding_words(enum uns_finding_id id)
@@ -44,4 +53,56 @@ const struct uns_finding_words *uns_finding_words(enum uns_finding_id id)
 const char *uns_finding_general_advice(int code)
 {
 	return code == INCOMPLETE ? COPY_BACK OR_BEFORE : NULL;
+}
+
+const char *uns_finding_section(enum uns_finding_id id)
+{
+	const char *title = NULL;
+	const char *const *row = rows;
+	int kinds = -1;
+
+	for (; kinds < (int)id; row++)
+		if (*row)
+			title = *row;
+		else
+			kinds++;
+	return title;
+}
+
+const char *uns_finding_cause(enum uns_finding_id id)
+{
+	const struct uns_finding_words *of = &words[id];
+
+	if (of->cause)
+		return of->cause;
+	switch (of->code) {
+	case INCOMPLETE:
+		return "a file, or a part of one, is absent: the save did not end, the copy is not complete, or something was deleted";
+	case DAMAGED:
+		return "files contradict themselves or each other: they were cut, changed or exchanged, or files of two saves are mixed";
+	case UNKNOWN:
+		return "the files are sound as far as unshard knows; unshard does not read this form, or cannot convert it to the view";
+	case NOT_YET:
+		return "something in the checkpoint changed a moment ago";
+	case OUTSIDE:
+		return "something that belongs to the checkpoint is outside the path that you gave";
+	case ELSEWHERE:
+		return "the checkpoint is whole, and a file that should name the newest checkpoint names one that is absent";
+	default:
+		return "nothing has to be wrong: the message says what is worth knowing";
+	}
+}
+
+const char *uns_finding_help(enum uns_finding_id id)
+{
+	const struct uns_finding_words *of = &words[id];
+	const char *general = uns_finding_general_advice(of->code);
+
+	if (of->help)
+		return of->help;
+	if (of->advice && *of->advice)
+		return of->advice;
+	if (general && !of->advice)
+		return general;
+	return NULL;
 }

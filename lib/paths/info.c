@@ -441,6 +441,7 @@ static int view_problems(struct unshard *u, struct dir_record *record, const str
 	for (i = 0; i < reasons.n; i++) {
 		from = out->len;
 		reason_print(&reasons.v[i], out);
+		uns_text_printf(out, " [%s]", uns_finding_name(reasons.v[i].finding->id));
 		uns_text_end_line(out, from);
 	}
 	if (snapshot_get(u, record, &snap, NULL) < 0)

@@ -82,7 +82,7 @@ def plain(template):
                 while tokens.pop(0) == "|":
                     alternatives.append(sequence("|]"))
                 text, left_out = alternatives[0]
-                out += "" if left_out and len(alternatives) == 1 else text
+                out += text if not left_out else alternatives[1][0] if len(alternatives) > 1 else ""
             elif token.startswith("{"):
                 name, *forms = token[1:-1].split("|")
                 optional = optional or name in ("more", "?more", "?copies")
@@ -102,8 +102,8 @@ def findings(root):
     macros = c_macros(read(root, "lib", "model", "finding_words.c"))
     table = read(root, "lib", "model", "finding_kinds.h")
     lines = []
-    for part in re.split(r"/\* -- (?=[^*]*-- \*/)", table)[1:]:
-        title, rows = part.split(" -- */", 1)
+    for part in re.split(r'^SECTION\("', table, flags=re.M)[1:]:
+        title, rows = part.split('")', 1)
         lines += ["", f"### {title[0].upper()}{title[1:]}", "", "| id | reported as | severity | message | what to do |",
                   "|---|---|---|---|---|"]
         for name, code, words in re.findall(r'^KIND\(\w+, (\w+), (\w+),\s+((?:"(?:[^"\\]|\\.)*"|[^")])+)\)$', rows, re.M):

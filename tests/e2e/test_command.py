@@ -155,7 +155,7 @@ def test_the_mounts_own_descriptions(mount, run):
     assert "# " in (root / "metrics.prom").read_text()
 
 
-@pytest.mark.parametrize("verb", ["mount", "umount", "ls", "show", "check", "seal", "warm", "meta"])
+@pytest.mark.parametrize("verb", ["mount", "umount", "ls", "show", "check", "seal", "warm", "meta", "explain"])
 def test_a_usage_error_names_the_command(command, verb):
     done = command(verb, "--no-such-option", check=False)
     assert done.returncode == 2 and done.stderr.startswith(f"unshard {verb}: "), done.stderr

@@ -132,7 +132,7 @@ def test_files_of_old_torch_are_named_and_refused(mount, tmp_path, command):
     m = mount(tmp_path / "source")
     assert "torch before 1.6" in (m / "weights/run/old.pt/UNSHARD_PROBLEM.txt").read_text()
     done = command("check", tmp_path / "source", check=False)
-    assert done.returncode == 1 and "[not_supported]" in done.stdout and "old.pt" in done.stdout
+    assert done.returncode == 1 and "[torch_file_legacy]" in done.stdout and "old.pt" in done.stdout
 
 
 def test_a_file_that_is_replaced(mount, tmp_path, eventually):

@@ -41,7 +41,7 @@ def test_saving_is_the_one_answer(command, mount, run):
     assert shown.stdout.count(said) == 1 and "copy it back" not in shown.stdout
     assert "weights        saving: see problems below" in shown.stdout
     checked = command("check", run, "-o", YOUNG, check=False)
-    assert said in checked.stdout and "[saving]" in checked.stdout and "0 problems, 0 notes, 1 not judged" in checked.stdout
+    assert said in checked.stdout and "[still_saving]" in checked.stdout and "0 problems, 0 notes, 1 not judged" in checked.stdout
     m = mount(run, YOUNG)
     assert os.listdir(m / "weights") == ["config.json"] or not (m / "weights/checkpoint-2").exists()
     assert "__0_0" not in (m / ".unshard/problems.txt").read_text()
@@ -55,7 +55,7 @@ def test_saving_is_the_one_answer(command, mount, run):
 def test_a_save_that_has_only_begun(command, tmp_path):
     (tmp_path / "runs/checkpoint-4").mkdir(parents=True)
     assert "saving" in command("ls", tmp_path / "runs", "-o", YOUNG).stdout
-    assert "[saving]" in command("check", tmp_path / "runs", "-o", YOUNG, check=False).stdout
+    assert "[still_saving]" in command("check", tmp_path / "runs", "-o", YOUNG, check=False).stdout
     assert "still being saved" in command("show", tmp_path / "runs/checkpoint-4", "-o", YOUNG, check=False).stderr
 
 
@@ -222,9 +222,9 @@ def test_a_checkpoint_by_itself_has_its_runs_tracker(command, tmp_path, above):
     actor = shutil.copytree(GOLDEN / "ranks/fsdp2", tmp_path / "run/global_step_2/actor")
     (tmp_path / "run/latest_checkpointed_iteration.txt").write_text("2")
     source = [actor, actor.parent, actor.parent.parent][above]
-    assert "[unfinished]" not in command("check", source, "-o", "settle=0").stdout
+    assert "[save_end_unknown]" not in command("check", source, "-o", "settle=0").stdout
     (tmp_path / "run/latest_checkpointed_iteration.txt").unlink()
-    assert "[unfinished]" in command("check", source, "-o", "settle=0").stdout
+    assert "[save_end_unknown]" in command("check", source, "-o", "settle=0").stdout
 
 
 # -- links --

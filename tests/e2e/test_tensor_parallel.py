@@ -4,6 +4,7 @@ the run itself went on with."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from launches import LAUNCHES
 os.environ["DS_ACCELERATOR"] = "cpu"
 CASES = LAUNCHES["tp4"][2]
 TAG = "global_step3"
+UNREAD = r"\[(zero_map_version|zero_map_unknown|zero_slice_unmapped)\]"  # sound as far as unshard knows
 STATES = ("fp32", "exp_avg", "exp_avg_sq")
 TOOL = "z2-fp32-tp2"  # the case that DeepSpeed's own converter converts
 # NAME: what loads it, the view, the case that was saved, the number of ranks. Equal losses are of fp32: of another cut, sums
@@ -220,7 +222,7 @@ def test_damage_is_named(runs, tmp_path, mount, command, name):
     shutil.copytree(runs / TOOL / "run", source)
     damage(source / TAG)
     done = command("check", source, "-o", "settle=0", check=False)
-    assert text in done.stdout and done.returncode == ("[not_supported]" not in done.stdout), done.stdout
+    assert text in done.stdout and done.returncode == (not re.search(UNREAD, done.stdout)), done.stdout
     m = mount(source)
     if weights:
         trees.assert_same(trees.weights(m / "weights" / TAG), trees.tensors(runs / TOOL / "live.safetensors"))

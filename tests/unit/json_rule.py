@@ -17,7 +17,7 @@ COMMANDS = [["ls", GOLDEN], ["show", f"{GOLDEN}/run/checkpoint-2"], ["show", f"{
             ["check", f"{GOLDEN}/run", "--repair", f"{GOLDEN}/no-such-directory"],
             ["diff", f"{GOLDEN}/ranks/orig", f"{GOLDEN}/ranks/fsdp2"],
             ["diff", f"{GOLDEN}/run/checkpoint-2", f"{GOLDEN}/zero/z3_w2/global_step2", "--all"],
-            ["seal", f"{GOLDEN}/run", "--seals", os.path.join(tempfile.mkdtemp(), "seals")],
+            ["explain"], ["seal", f"{GOLDEN}/run", "--seals", os.path.join(tempfile.mkdtemp(), "seals")],
             ["export", f"{GOLDEN}/ranks/fsdp2", f"{GOLDEN}/no-such-directory", "--view", "dcp"]]
 
 
@@ -33,7 +33,7 @@ def keys(value, within=""):
 
 
 def printed(command):
-    options = [] if "--config" in command else ["-o", "store=none,settle=0"]
+    options = [] if "--config" in command or "explain" in command else ["-o", "store=none,settle=0"]
     done = subprocess.run([UNSHARD, *command, "--json", *options], capture_output=True, text=True, timeout=600)
     if done.returncode > 1:
         sys.exit(f"{' '.join(command)}: {done.stderr}")
