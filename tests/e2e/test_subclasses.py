@@ -46,7 +46,7 @@ def test_others_are_refused_by_name_when_listed(made, mount, command, case, cls,
     for deep in ([], ["--deep"]):
         done = command("check", *deep, folder / "run", check=False)
         assert done.returncode == (0 if "weights" in shown else 1)
-        assert "[not_supported]" in done.stdout and cls in done.stdout
+        assert "[tensors_not_plain]" in done.stdout and cls in done.stdout
         assert "unreadable" not in done.stdout and "copy it back" not in done.stdout
     if "weights" in shown:
         live = trees.tensors(folder / "live-0.safetensors")
