@@ -153,7 +153,7 @@ struct uns_finding_words {
 	 * other punctuation. */
 	const char *advice;
 	/* For `unshard explain` and docs/check.md. NULL = cause: what is true of all kinds of its code; help: the
-	 * advice. */
+	 * advice. Has to be there where there is no advice. */
 	const char *cause, *help;
 };
 
@@ -166,7 +166,7 @@ const char *uns_finding_general_advice(int code);
 const char *uns_finding_section(enum uns_finding_id id);
 /* How it comes about: that of its kind, or what is true of all kinds of its code. */
 const char *uns_finding_cause(enum uns_finding_id id);
-/* What to do about it, as a template like an advice; NULL = the sentence has it. */
+/* What to do about it, as a template like an advice; never NULL. */
 const char *uns_finding_help(enum uns_finding_id id);
 
 const char *uns_finding_name(enum uns_finding_id id); /* "shard_missing" */

@@ -2,22 +2,23 @@
  * finding by its name, which stays as it is; the words may change at any time, as only people read them.
  *
  *     SECTION(title of the rows that follow)
- *     KIND(ID, name, code, sentence, .advice = what to do, .check = its name for `unshard check`)
+ *     KIND(ID, name, code, sentence, .advice = what to do, .check = its name for `unshard check`,
+ *          .cause = how it comes about, .help = what to do; both only for `unshard explain` and docs/check.md)
  *
  * How a sentence and its advice are written, and what is true of a kind without .advice or .check, is in
  * finding.h (struct uns_finding_words), which makes the enum of these rows. finding_words.c makes the table
  * of them and defines what they spell in capitals. A row becomes an entry of the manual. */
 
 SECTION("a file, or a part of one, that its parser cannot read")
-KIND(PART_UNREADABLE, part_unreadable, DAMAGED, "{cause}")
-KIND(FILE_UNREADABLE, file_unreadable, DAMAGED, "{file}: {cause}")
-KIND(TENSOR_UNREADABLE, tensor_unreadable, DAMAGED, "{file}: {tensor}: {cause}")
-KIND(ITEM_UNREADABLE, item_unreadable, DAMAGED, "{tensor}: {cause}")
+KIND(PART_UNREADABLE, part_unreadable, DAMAGED, "{cause}", .help = COPY_ALL)
+KIND(FILE_UNREADABLE, file_unreadable, DAMAGED, "{file}: {cause}", .help = COPY_ALL)
+KIND(TENSOR_UNREADABLE, tensor_unreadable, DAMAGED, "{file}: {tensor}: {cause}", .help = COPY_ALL)
+KIND(ITEM_UNREADABLE, item_unreadable, DAMAGED, "{tensor}: {cause}", .help = COPY_ALL)
 KIND(ITEM_FILE_MISSING, item_file_missing, INCOMPLETE, "[{tensor}: ]{file} is missing", .advice = COPY_BACK)
 KIND(ITEM_CUT, item_cut, DAMAGED, "[{tensor}: ]{file} is truncated: expected at least {expected} bytes, found {found}",
      .advice = COPY_AGAIN)
 KIND(ITEM_TOO_LARGE, item_too_large, UNKNOWN,
-     "[{tensor}: ]{file}: an object has {found} bytes; unshard reads at most {expected}")
+     "[{tensor}: ]{file}: an object has {found} bytes; unshard reads at most {expected}", .help = WRITER_READS)
 KIND(FILE_MISSING, file_missing, INCOMPLETE, "{file} is missing")
 KIND(WEIGHTS_FILE_MISSING, weights_file_missing, INCOMPLETE, "{file} is missing", .advice = ": " COPY_BACK)
 
@@ -25,26 +26,34 @@ SECTION("shards that do not hold every element of a tensor exactly once")
 KIND(SHARD_MISSING, shard_missing, INCOMPLETE,
      "{file} is missing: it holds [rank {rank}'s|a] piece of {tensor} (shape {shape})", .advice = COPY_BACK)
 KIND(SHARD_IS_NO_FILE, shard_is_no_file, DAMAGED,
-     "{file} is not a regular file (a link that leads out of SOURCE is not followed): it should hold [rank {rank}'s|a] piece of {tensor} (shape {shape})")
+     "{file} is not a regular file (a link that leads out of SOURCE is not followed): it should hold [rank {rank}'s|a] piece of {tensor} (shape {shape})",
+     .help = "if it is a link to a directory that you trust, add -o follow=DIRECTORY; otherwise " COPY_BACK)
 KIND(SHARD_CUT, shard_cut, DAMAGED,
      "{file} is truncated: expected at least {expected} bytes, found {found}; [rank {rank}'s|a] piece of {tensor} (shape {shape}) is incomplete",
      .advice = COPY_AGAIN)
 KIND(COPIES_DIFFER_IN_LENGTH, copies_differ_in_length, DAMAGED,
-     "{tensor}: two copies of one piece have different lengths ({expected} bytes in {other_file}, {found} in {file})")
+     "{tensor}: two copies of one piece have different lengths ({expected} bytes in {other_file}, {found} in {file})",
+     .help = COPY_ALL)
 KIND(TENSOR_HAS_A_HOLE, tensor_has_a_hole, DAMAGED,
-     "{tensor}: [{unit}s {first} to {last} of {total} are|{unit} {first} of {total} is] in no shard[ (found {n_ranks|rank|ranks} {ranks}[; file {file.name} is missing[, and {more} more]])|[ (file {file.name} is missing[, and {more} more])]]")
+     "{tensor}: [{unit}s {first} to {last} of {total} are|{unit} {first} of {total} is] in no shard[ (found {n_ranks|rank|ranks} {ranks}[; file {file.name} is missing[, and {more} more]])|[ (file {file.name} is missing[, and {more} more])]]",
+     .help = COPY_ALL)
 KIND(TENSOR_HAS_A_HOLE_BEHIND, tensor_has_a_hole_behind, DAMAGED,
-     "{tensor} (shape {shape}): a piece after element {first} of {total} is in no shard")
+     "{tensor} (shape {shape}): a piece after element {first} of {total} is in no shard", .help = COPY_ALL)
 KIND(SHARDS_OVERLAP, shards_overlap, DAMAGED,
-     "{tensor}: two shards hold the same elements (from {unit} {first} on): one of {file}, one of {other_file}")
+     "{tensor}: two shards hold the same elements (from {unit} {first} on): one of {file}, one of {other_file}",
+     .help = COPY_ALL)
 KIND(SHARDS_INTERLEAVE, shards_interleave, UNKNOWN,
-     "{tensor}: its {n} shards interleave too much for unshard to check that they hold every element once")
+     "{tensor}: its {n} shards interleave too much for unshard to check that they hold every element once",
+     .help = WRITER_READS)
 KIND(SHARDS_OF_TWO_KINDS, shards_of_two_kinds, UNKNOWN,
-     "{tensor}: some of its shards hold boxes and others flat ranges, which unshard does not read together")
+     "{tensor}: some of its shards hold boxes and others flat ranges, which unshard does not read together",
+     .help = WRITER_READS)
 KIND(TENSORS_NOT_COVERED, tensors_not_covered, DAMAGED,
      "{cause}[ (and {more} more {more|tensor is|tensors are} like it)]",
      .advice = "copy the files again from the training machine" OR_BEFORE)
-KIND(NO_WEIGHTS, no_weights, UNKNOWN, "{checkpoint} holds no model weights")
+KIND(NO_WEIGHTS, no_weights, UNKNOWN, "{checkpoint} holds no model weights",
+     .help = "if they are below another key, name it with -o weights_key=KEY; otherwise look for them in another checkpoint",
+     .cause = "the checkpoint holds an optimizer or other state only, or its weights are below another key")
 
 SECTION("torch distributed checkpoints")
 KIND(METADATA_MISSING, metadata_missing, INCOMPLETE,
@@ -52,7 +61,8 @@ KIND(METADATA_MISSING, metadata_missing, INCOMPLETE,
 KIND(RANK_METADATA_MISSING, rank_metadata_missing, INCOMPLETE, "{file} is missing: what rank {rank} saved is not known",
      .advice = COPY_BACK)
 KIND(TRANSFORM_UNKNOWN, transform_unknown, UNKNOWN,
-     "{file}: items were saved through the transform \"{found}\"{n|| and others}, which unshard cannot undo; it knows {expected} only")
+     "{file}: items were saved through the transform \"{found}\"{n|| and others}, which unshard cannot undo; it knows {expected} only",
+     .help = WRITER_READS)
 KIND(TENSORS_NOT_PLAIN, tensors_not_plain, UNKNOWN,
      "{file}: {tensor}[ and {more} more are| is] {found}: unshard does not know what the bytes mean",
      .advice = "; the view dcp shows the files unchanged, for the program that wrote them")
@@ -60,15 +70,17 @@ KIND(TORCH_FILE_LEGACY, torch_file_legacy, UNKNOWN,
      "{file} has the form of torch before 1.6 (not a zip archive), which unshard does not read",
      .advice = ": load it with torch.load, save it again with torch.save")
 KIND(FILE_IS_SHOWN, file_is_shown, UNKNOWN, "a checkpoint that is one file: this view shows the file unchanged",
-     .advice = "")
+     .advice = "", .help = NOTHING_TO_DO)
 KIND(WRAPPERS_LEFT_OUT, wrappers_left_out, NOTE,
-     "{n} {n|tensor is|tensors are} shown without the part of the name that a wrapper module added ({found} in {tensor}), as torch's get_model_state_dict names them")
-KIND(ITEM_NOT_SAVED, item_not_saved, DAMAGED, "{file}: {tensor} is listed but was not saved")
+     "{n} {n|tensor is|tensors are} shown without the part of the name that a wrapper module added ({found} in {tensor}), as torch's get_model_state_dict names them",
+     .help = NOTHING_TO_DO)
+KIND(ITEM_NOT_SAVED, item_not_saved, DAMAGED, "{file}: {tensor} is listed but was not saved", .help = COPY_ALL)
 KIND(HYPER_IN_PARTS, hyper_in_parts, UNKNOWN,
-     "{file}: the hyper-parameter {tensor} was saved in several pieces; expected one")
-KIND(HYPER_NOT_ONE_NUMBER, hyper_not_one_number, UNKNOWN, "{file}: the hyper-parameter {tensor} is not one number")
+     "{file}: the hyper-parameter {tensor} was saved in several pieces; expected one", .help = WRITER_READS)
+KIND(HYPER_NOT_ONE_NUMBER, hyper_not_one_number, UNKNOWN, "{file}: the hyper-parameter {tensor} is not one number",
+     .help = WRITER_READS)
 KIND(WEIGHT_NOT_PLANNED, weight_not_planned, DAMAGED,
-     "{file}: {tensor} is named like a weight, but planner_data has no entry for it")
+     "{file}: {tensor} is named like a weight, but planner_data has no entry for it", .help = COPY_ALL)
 KIND(OPTIMIZER_IS_NUMBERED, optimizer_is_numbered, UNKNOWN,
      "{checkpoint}: the optimizer's parameters have numbers in place of names, and no file records which parameter has which number",
      .advice = "resume from the view full or dcp, which keep the numbers")
@@ -77,24 +89,28 @@ KIND(NUMBERED_STATE_UNLIKE, numbered_state_unlike, UNKNOWN,
      .advice = "save what torch.distributed.checkpoint.state_dict.get_optimizer_state_dict returns")
 KIND(NO_TENSOR_BELOW_KEY, no_tensor_below_key, INCOMPLETE,
      "{file}: no tensor is below the key \"{expected}\"; the first tensor of the file is {found}",
-     .advice = "name the right key with -o weights_key=KEY")
+     .advice = "name the right key with -o weights_key=KEY", .cause = "the key is another one in this file")
 KIND(WEIGHTS_BELOW_KEYS, weights_below_keys, NOTE,
      "{file}: weights are below several keys, \"{what}\" and \"{other}\" among them; they are shown together, with the key in front of each name",
      .advice = ". -o weights_key={what} shows those of one key, under their own names")
-KIND(GROUP_MISSING, group_missing, DAMAGED, "{file}: param group {group} of {optimizer} is missing")
+KIND(GROUP_MISSING, group_missing, DAMAGED, "{file}: param group {group} of {optimizer} is missing", .help = COPY_ALL)
 KIND(GROUP_UNLISTED, group_unlisted, DAMAGED,
-     "{file}: param group {group} of {optimizer} does not record which parameters are in it")
+     "{file}: param group {group} of {optimizer} does not record which parameters are in it", .help = COPY_ALL)
 KIND(GROUP_IS_MIXED, group_is_mixed, UNKNOWN,
-     "{file}: param group {group} of {optimizer} lists its parameters neither all by name nor all by number")
+     "{file}: param group {group} of {optimizer} lists its parameters neither all by name nor all by number",
+     .help = WRITER_READS)
 KIND(HYPERS_TOO_DIVERSE, hypers_too_diverse, UNKNOWN,
      "{file}: parameters have more than {expected} different sets of hyper-parameters, the most "
-     "that unshard sorts into param groups")
+     "that unshard sorts into param groups",
+     .help = WRITER_READS)
 KIND(HYPERS_PER_PARAMETER, hypers_per_parameter, NOTE,
-     "{file}: hyper-parameters are stored with each parameter; parameters with equal ones are shown as one param group ({n} {n|group|groups})")
+     "{file}: hyper-parameters are stored with each parameter; parameters with equal ones are shown as one param group ({n} {n|group|groups})",
+     .help = NOTHING_TO_DO)
 KIND(MEGATRON_OPTIMIZER, megatron_optimizer, UNKNOWN,
-     "common.pt does not have the param groups of Megatron-Core's optimizer: only the view dcp shows the optimizer, unchanged")
+     "common.pt does not have the param groups of Megatron-Core's optimizer: only the view dcp shows the optimizer, unchanged",
+     .help = OTHER_VIEW)
 KIND(MEGATRON_NOT_CONVERTED, megatron_not_converted, UNKNOWN,
-     "Megatron-Core's tensors cannot be converted for a training that resumes from them: {cause}")
+     "Megatron-Core's tensors cannot be converted for a training that resumes from them: {cause}", .help = OTHER_VIEW)
 KIND(MEGATRON_BUCKETS, megatron_buckets, UNKNOWN,
      "Megatron-Core saved its optimizer in buckets (dp_reshardable), which do not record the names of the parameters: only the view dcp shows the optimizer, unchanged",
      .advice =
@@ -109,15 +125,18 @@ KIND(ZERO_FROZEN_SLICES_MISSING, zero_frozen_slices_missing, INCOMPLETE,
      "{file} (data-parallel rank {rank}) is missing: expected a model file of each of {expected} ranks, which hold slices of the frozen parameters",
      .advice = COPY_BACK)
 KIND(ZERO_MODEL_FILES_MISSING, zero_model_files_missing, NOTE,
-     "{file} (data-parallel rank {rank}) is missing: expected a model file of each of {expected} ranks; nothing that is needed is in it")
+     "{file} (data-parallel rank {rank}) is missing: expected a model file of each of {expected} ranks; nothing that is needed is in it",
+     .help = NOTHING_TO_DO)
 KIND(ZERO_WEIGHTS_ROUNDED, zero_weights_rounded, NOTE,
-     "{n} {n|weight is|weights are} made from the optimizer's fp32 copies, because they are not saved in 16 bits (this is normal with ZeRO stage 3)")
+     "{n} {n|weight is|weights are} made from the optimizer's fp32 copies, because they are not saved in 16 bits (this is normal with ZeRO stage 3)",
+     .help = NOTHING_TO_DO)
 KIND(ZERO_TENSOR_PARALLEL, zero_tensor_parallel, UNKNOWN,
-     "{checkpoint} holds tensor-parallel slices of {n} model-parallel ranks, and does not record how each parameter was split: this is not supported")
+     "{checkpoint} holds tensor-parallel slices of {n} model-parallel ranks, and does not record how each parameter was split: this is not supported",
+     .help = WRITER_READS)
 KIND(ZERO_MAP_VERSION, zero_map_version, UNKNOWN,
-     "{file}: the maps of {by} are of version {found}; version {expected} is read")
+     "{file}: the maps of {by} are of version {found}; version {expected} is read", .help = WRITER_READS)
 KIND(ZERO_MAP_UNKNOWN, zero_map_unknown, UNKNOWN,
-     "{file}: the map that says how {by} cut {tensor} cannot be used at rank {rank}: {cause}")
+     "{file}: the map that says how {by} cut {tensor} cannot be used at rank {rank}: {cause}", .help = WRITER_READS)
 KIND(ZERO_MAP_COVERS_NOT, zero_map_covers_not, DAMAGED,
      "{file}: the map that says how {by} cut {tensor} does not cover [rank {rank}'s slice|it][: expected {expected} elements, found {found}]",
      .advice = COPY_AGAIN)
@@ -127,7 +146,8 @@ KIND(ZERO_MAP_OVERLAPS, zero_map_overlaps, DAMAGED,
 KIND(ZERO_MAPS_DIFFER, zero_maps_differ, DAMAGED,
      "{file} (rank {rank}): the map that says how tensor parallelism cut {tensor} is not that of {other_file.name}: the files are of different saves",
      .advice = COPY_AGAIN)
-KIND(ZERO_SLICE_UNMAPPED, zero_slice_unmapped, UNKNOWN, "{file} (rank {rank}): no map says how {tensor} was cut")
+KIND(ZERO_SLICE_UNMAPPED, zero_slice_unmapped, UNKNOWN, "{file} (rank {rank}): no map says how {tensor} was cut",
+     .help = WRITER_READS)
 KIND(ZERO_SLICE_SHAPE, zero_slice_shape, DAMAGED,
      "{file} (rank {rank}): {tensor} has shape {found}, but the map of its slices says {expected}",
      .advice = COPY_AGAIN)
@@ -136,9 +156,11 @@ KIND(ZERO_SLICE_ABSENT, zero_slice_absent, DAMAGED, "{file} (rank {rank}): the r
 KIND(ZERO_LAYER_MISSING, zero_layer_missing, INCOMPLETE,
      "the optimizer holds {tensor}, but no layer_*-model_states.pt does: a layer's file is missing")
 KIND(ZERO_EXPERTS, zero_experts, UNKNOWN,
-     "{file}: experts in files of their own are not supported together with pipelines and tensor parallelism")
+     "{file}: experts in files of their own are not supported together with pipelines and tensor parallelism",
+     .help = WRITER_READS)
 KIND(ZERO_AUTOEP, zero_autoep, UNKNOWN,
-     "{file}: DeepSpeed's AutoEP shared out the experts (ds_autoep_layers), and {cause}: this is not supported")
+     "{file}: DeepSpeed's AutoEP shared out the experts (ds_autoep_layers), and {cause}: this is not supported",
+     .help = WRITER_READS)
 KIND(ZERO_EXPERTS_UNNAMED, zero_experts_unnamed, UNKNOWN,
      "the optimizer is not available ({file}): ZeRO stage 0 numbers parameters, and with experts each rank that shares them has numbers of its own",
      .advice = "use the views weights and world-N, or train at stage 1 or 2")
@@ -154,65 +176,88 @@ KIND(ZERO_EXPERT_STALE, zero_expert_stale, DAMAGED,
      "{file} (expert {number} of layer {layer} of experts): {tensor} is not the fp32 copy in {other_file}, rounded: the files are of different saves",
      .advice = COPY_BACK)
 KIND(ZERO_HYPERS_NOT_SAVED, zero_hypers_not_saved, NOTE,
-     "{file}: saved with elastic_checkpoint, which leaves out the param groups' hyper-parameters (learning rate, weight decay): training that resumes from the view universal takes those of its own config, and the other views cannot hold the optimizer")
+     "{file}: saved with elastic_checkpoint, which leaves out the param groups' hyper-parameters (learning rate, weight decay): training that resumes from the view universal takes those of its own config, and the other views cannot hold the optimizer",
+     .help = "resume from the view universal, with the hyper-parameters in DeepSpeed's config")
 KIND(ZERO_SUB_GROUPS_UNASSIGNED, zero_sub_groups_unassigned, UNKNOWN,
-     "{file}: {expected} param groups in {found} sub-groups, and nothing records which sub-group belongs to which group")
+     "{file}: {expected} param groups in {found} sub-groups, and nothing records which sub-group belongs to which group",
+     .help = WRITER_READS)
 KIND(ZERO_WEIGHT_MISSING, zero_weight_missing, INCOMPLETE,
      "{file}: {tensor} is in neither the model's state dict, nor the optimizer, nor the frozen parameters: a file is missing or damaged")
 KIND(ZERO_GATHERED_UNREADABLE, zero_gathered_unreadable, NOTE,
-     "{file} is not used: {cause}; the weights are taken from the optimizer's fp32 copies instead")
+     "{file} is not used: {cause}; the weights are taken from the optimizer's fp32 copies instead",
+     .help = "copy the file again from the training machine if you want the weights that it holds")
 KIND(ZERO_GATHERED_INCOMPLETE, zero_gathered_incomplete, NOTE,
-     "{file} is not used: it does not hold {tensor} in its full shape; the weights are taken from the optimizer's fp32 copies instead")
+     "{file} is not used: it does not hold {tensor} in its full shape; the weights are taken from the optimizer's fp32 copies instead",
+     .help = "copy the file again from the training machine if you want the weights that it holds")
 KIND(ZERO_STATE_MISSING, zero_state_missing, INCOMPLETE, "{file} is missing, and other parameters have such a file")
-KIND(ZERO_STATE_SHAPE, zero_state_shape, DAMAGED, "{file}: the tensor has shape {found}; expected {expected}")
+KIND(ZERO_STATE_SHAPE, zero_state_shape, DAMAGED, "{file}: the tensor has shape {found}; expected {expected}",
+     .help = COPY_ALL)
 KIND(ZERO_PARAMETER_MISSING, zero_parameter_missing, INCOMPLETE, "{file} is missing, and {other_file} lists it")
-KIND(ZERO_FROZEN_SLICE_ABSENT, zero_frozen_slice_absent, DAMAGED, "{file}: frozen_param_fragments has no {tensor}")
-KIND(ZERO_FROZEN_SLICE_STRIDED, zero_frozen_slice_strided, UNKNOWN, "{file}: the slice of {tensor} is not contiguous")
+KIND(ZERO_FROZEN_SLICE_ABSENT, zero_frozen_slice_absent, DAMAGED, "{file}: frozen_param_fragments has no {tensor}",
+     .help = COPY_ALL)
+KIND(ZERO_FROZEN_SLICE_STRIDED, zero_frozen_slice_strided, UNKNOWN, "{file}: the slice of {tensor} is not contiguous",
+     .help = WRITER_READS)
 KIND(ZERO_FROZEN_SLICE_SIZE, zero_frozen_slice_size, DAMAGED,
-     "{file}: rank {rank}'s slice of the frozen {tensor} has {found} elements; expected {expected} (its shape cut for {n} ranks)")
+     "{file}: rank {rank}'s slice of the frozen {tensor} has {found} elements; expected {expected} (its shape cut for {n} ranks)",
+     .help = COPY_ALL)
 KIND(ZERO_FROZEN_TYPES_DIFFER, zero_frozen_types_differ, DAMAGED,
-     "ranks hold the frozen {tensor} in different dtypes, or not at all")
-KIND(ZERO_GROUP_TOO_LARGE, zero_group_too_large, DAMAGED, "{file}: group {group} has more {what} than unshard reads")
+     "ranks hold the frozen {tensor} in different dtypes, or not at all", .help = COPY_ALL)
+KIND(ZERO_GROUP_TOO_LARGE, zero_group_too_large, DAMAGED, "{file}: group {group} has more {what} than unshard reads",
+     .help = COPY_ALL)
 KIND(ZERO_PARTITION_SIZE, zero_partition_size, DAMAGED,
-     "{file}: {part} of group {group}, rank {rank}, has {found} elements; expected {expected} of the {total} that param_shapes of {other_file} add up to over {n} ranks: the files are damaged or of different checkpoints")
+     "{file}: {part} of group {group}, rank {rank}, has {found} elements; expected {expected} of the {total} that param_shapes of {other_file} add up to over {n} ranks: the files are damaged or of different checkpoints",
+     .help = COPY_ALL)
 KIND(ZERO_PARTITION_PADDING, zero_partition_padding, DAMAGED,
-     "{file}: group {group} is recorded to end in {found} elements of padding; expected {expected} for rank {rank} of {n}: the file is another rank's, or of another checkpoint")
+     "{file}: group {group} is recorded to end in {found} elements of padding; expected {expected} for rank {rank} of {n}: the file is another rank's, or of another checkpoint",
+     .help = COPY_ALL)
 KIND(ZERO_PARTITION_TYPE, zero_partition_type, DAMAGED,
-     "{file}: {part} of group {group}, rank {rank}, is {found}; expected {expected} as in the other ranks' files: the files are of different checkpoints")
+     "{file}: {part} of group {group}, rank {rank}, is {found}; expected {expected} as in the other ranks' files: the files are of different checkpoints",
+     .help = COPY_ALL)
 KIND(ZERO_PARTITION_STATE_ABSENT, zero_partition_state_absent, DAMAGED,
-     "{file}: the optimizer's {part} of group {group}, rank {rank}, is missing; other ranks' files have it: the file is damaged or of another checkpoint")
+     "{file}: the optimizer's {part} of group {group}, rank {rank}, is missing; other ranks' files have it: the file is damaged or of another checkpoint",
+     .help = COPY_ALL)
 KIND(ZERO_PARTITIONS_SUM, zero_partitions_sum, DAMAGED,
-     "group {group}: param_shapes of {file} add up to {expected} elements, but the partitions of {n} ranks to {found}: the files are damaged or of different checkpoints")
+     "group {group}: param_shapes of {file} add up to {expected} elements, but the partitions of {n} ranks to {found}: the files are damaged or of different checkpoints",
+     .help = COPY_ALL)
 KIND(ZERO_PARAMETER_TWICE, zero_parameter_twice, DAMAGED,
-     "{file} lists {tensor}, and so does another param group or another model-parallel rank")
+     "{file} lists {tensor}, and so does another param group or another model-parallel rank", .help = COPY_ALL)
 KIND(ZERO_GROUPS_DIFFER, zero_groups_differ, DAMAGED,
-     "{file} lists {expected} groups of parameters, but the optimizer's shards hold {found}: the files are of different checkpoints")
+     "{file} lists {expected} groups of parameters, but the optimizer's shards hold {found}: the files are of different checkpoints",
+     .help = COPY_ALL)
 KIND(ZERO_RANKS_DIFFER, zero_ranks_differ, DAMAGED,
-     "{file}: stage {stage}, {groups} param groups, sharded over {cut} ranks; another rank's file has stage {other_stage}, {other_groups} param groups, sharded over {other_cut} ranks: the files are of different checkpoints")
+     "{file}: stage {stage}, {groups} param groups, sharded over {cut} ranks; another rank's file has stage {other_stage}, {other_groups} param groups, sharded over {other_cut} ranks: the files are of different checkpoints",
+     .help = COPY_ALL)
 KIND(ZERO_VERSIONS_DIFFER, zero_versions_differ, DAMAGED,
-     "{file} was saved by DeepSpeed {found}, another rank's file by {expected}: the files are of different checkpoints")
+     "{file} was saved by DeepSpeed {found}, another rank's file by {expected}: the files are of different checkpoints",
+     .help = COPY_ALL)
 KIND(ZERO_SHARDS_MISSING, zero_shards_missing, INCOMPLETE,
      "{file} (data-parallel rank {rank}) is missing[{?more}, and others after it]: expected the optimizer's shards of {expected} ranks, found {found}",
      .advice = COPY_BACK)
 KIND(ZERO_GROUPS_CUT_UNEVENLY, zero_groups_cut_unevenly, UNKNOWN,
-     "{file}: param group {group} is sharded over {found} of {expected} ranks; this is read of experts alone, and not with round_robin_gradients")
+     "{file}: param group {group} is sharded over {found} of {expected} ranks; this is read of experts alone, and not with round_robin_gradients",
+     .help = WRITER_READS)
 KIND(ZERO_SHARD_TOO_MANY, zero_shard_too_many, DAMAGED,
-     "the optimizer is sharded over {expected} ranks, and {file} would be the shard of rank {rank}: the file was renamed, or is of another checkpoint")
+     "the optimizer is sharded over {expected} ranks, and {file} would be the shard of rank {rank}: the file was renamed, or is of another checkpoint",
+     .help = "move the file away if it is of another checkpoint, or give it back its own name")
 KIND(ZERO_PARTITIONS_REPEATED, zero_partitions_repeated, UNKNOWN,
-     "the optimizer is sharded over {expected} ranks, but shards of {found} ranks were found (such as {file}): partitions that are kept several times (MiCS, hpZ) are not supported")
+     "the optimizer is sharded over {expected} ranks, but shards of {found} ranks were found (such as {file}): partitions that are kept several times (MiCS, hpZ) are not supported",
+     .help = WRITER_READS)
 KIND(ZERO_TOO_MANY_RANKS, zero_too_many_ranks, DAMAGED,
-     "the optimizer's shards record that it is sharded over {found} ranks, more than unshard reads")
-KIND(ZERO_RANK_TOO_HIGH, zero_rank_too_high, UNKNOWN, "{file}: unshard reads the shards of at most {expected} ranks")
+     "the optimizer's shards record that it is sharded over {found} ranks, more than unshard reads", .help = COPY_ALL)
+KIND(ZERO_RANK_TOO_HIGH, zero_rank_too_high, UNKNOWN, "{file}: unshard reads the shards of at most {expected} ranks",
+     .help = WRITER_READS)
 KIND(ZERO_NUMBER_AMBIGUOUS, zero_number_ambiguous, UNKNOWN,
      "the optimizer is not available ({file}): ZeRO stage 0 does not save parameter names, and {found} weights match parameter {number} of the optimizer equally well",
      .advice = "use the view weights, or train at stage 1, 2 or 3")
 KIND(ZERO_FILE_RENAMED, zero_file_renamed, DAMAGED,
      "{file}: the file was saved as {found}: it was renamed, or is another rank's",
-     .advice = "copy the right one back from the training machine")
+     .advice = "copy the right one back from the training machine",
+     .cause = "the file was renamed, or is another rank's")
 KIND(ZERO_FILE_MISSING, zero_file_missing, INCOMPLETE, "{file}: the file is missing", .advice = COPY_BACK)
 KIND(ZERO_NOT_THE_FP32_COPY, zero_not_the_fp32_copy, DAMAGED,
      "{file} differs from the fp32 copy of {tensor} in {other_file}: ds_to_universal mixes parameters up if the training had round_robin_gradients on",
-     .advice = "use the view universal of the checkpoint that this one was made from")
+     .advice = "use the view universal of the checkpoint that this one was made from",
+     .cause = "the training had round_robin_gradients on, or the files are of different saves")
 KIND(ZERO_LATEST_STALE, zero_latest_stale, ELSEWHERE,
      "{file} names {found}, and no such tag exists: DeepSpeed finds no checkpoint to resume from",
      .advice = "copy that tag back from the training machine, or write {tag} into the file", .check = "tracker")
@@ -222,13 +267,15 @@ KIND(ZERO_STEPS_DIFFER, zero_steps_differ, DAMAGED,
      "{file}: the optimizer's step of group {group} is {found} here, but {expected} in {other_file.name}",
      .advice = OF_TWO_SAVES)
 KIND(ZERO_STATE_OF_RANKS, zero_state_of_ranks, NOTE,
-     "the ranks of {checkpoint} have different numbers as {state} of group {group}: each is about a rank's part, not about a parameter, and no view shows them")
+     "the ranks of {checkpoint} have different numbers as {state} of group {group}: each is about a rank's part, not about a parameter, and no view shows them",
+     .help = NOTHING_TO_DO)
 KIND(ZERO_NO_TAG, zero_no_tag, INCOMPLETE, "no tag directory with shards was found")
 
 SECTION("files of ranks")
 KIND(RANK_TENSOR_DAMAGED, rank_tensor_damaged, DAMAGED, "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN)
-KIND(RANK_TENSOR_UNKNOWN, rank_tensor_unknown, UNKNOWN, "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]")
+KIND(RANK_TENSOR_UNKNOWN, rank_tensor_unknown, UNKNOWN, "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]",
+     .help = WRITER_READS)
 KIND(RANK_TENSOR_MISTYPED, rank_tensor_mistyped, DAMAGED,
      "{file}: dtype mismatch in {tensor}: declared {expected}, stored {found}[ (and {more} more of its tensors)]",
      .advice = ONE_DTYPE)
@@ -266,16 +313,20 @@ KIND(RANK_REPLICAS_DIFFER, rank_replicas_differ, DAMAGED,
      "{file}: {tensor} differs here from the copy of the same elements in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = "move the file of the wrong rank away, and unshard reads the other copy")
 KIND(RANK_PLAIN_TENSORS_DIFFER, rank_plain_tensors_differ, UNKNOWN,
-     "{file}: {tensor} differs from the tensor of that name and shape in {other_file}, and neither file records which piece of the tensor it holds[ (and {more} more of its tensors)]")
-KIND(RANK_MORE_FILES, rank_more_files, DAMAGED, "{n} more {n|file has|files have} tensors with problems like these")
+     "{file}: {tensor} differs from the tensor of that name and shape in {other_file}, and neither file records which piece of the tensor it holds[ (and {more} more of its tensors)]",
+     .help = "save DTensors or ShardedTensors, which record the piece that they hold; or load the files with the program that wrote them")
+KIND(RANK_MORE_FILES, rank_more_files, DAMAGED, "{n} more {n|file has|files have} tensors with problems like these",
+     .help = COPY_ALL)
 KIND(RANK_FILE_COPIED, rank_file_copied, DAMAGED,
      "{file} was written by rank {found}, as {other_file.name} was: rank {rank}'s own file is missing",
      .advice = COPY_BACK)
 KIND(RANK_FILE_RENAMED, rank_file_renamed, DAMAGED,
      "{file} is named rank {rank}, but its content is rank {found}'s[ ({more} other {more|file|files} likewise)]: the mount shows the right data, a trainer that resumes from these files would load another rank's",
-     .advice = "rename the files back, or copy them again from the training machine")
+     .advice = "rename the files back, or copy them again from the training machine",
+     .cause = "the files were renamed or exchanged")
 KIND(RANK_BUFFERS_DIFFER, rank_buffers_differ, NOTE,
-     "{tensor} differs between ranks[ (and so {more|does|do} {more} more {more|buffer|buffers})]; it is taken from {file}, not {other_file.name}")
+     "{tensor} differs between ranks[ (and so {more|does|do} {more} more {more|buffer|buffers})]; it is taken from {file}, not {other_file.name}",
+     .help = "nothing, unless the buffer should be equal on all ranks")
 KIND(RANK_FILE_MISSING, rank_file_missing, INCOMPLETE,
      "{file} is missing: it holds rank {rank}'s pieces[{?copies} (unshard reads the copies that other ranks hold)]",
      .advice = COPY_BACK)
@@ -285,15 +336,17 @@ KIND(RANK_FILES_MISSING, rank_files_missing, INCOMPLETE,
 KIND(RANK_FILE_UNREADABLE, rank_file_unreadable, DAMAGED,
      "{file}: {cause}[{?copies} (unshard reads the copies that other ranks hold)]", .advice = COPY_AGAIN)
 KIND(RANK_FILE_UNKNOWN, rank_file_unknown, UNKNOWN,
-     "{file}: {cause}[{?copies} (unshard reads the copies that other ranks hold)]")
+     "{file}: {cause}[{?copies} (unshard reads the copies that other ranks hold)]", .help = WRITER_READS)
 KIND(RANK_FILES_UNREADABLE, rank_files_unreadable, DAMAGED, "{n} more {n|file|files} cannot be read",
      .advice = "copy them again from the training machine")
-KIND(RANK_NO_TENSORS, rank_no_tensors, UNKNOWN, "{file}: the file holds no tensors by name")
+KIND(RANK_NO_TENSORS, rank_no_tensors, UNKNOWN, "{file}: the file holds no tensors by name", .help = WRITER_READS)
 KIND(RANK_NUMBERS_UNLIKE_MODEL, rank_numbers_unlike_model, UNKNOWN,
      "the optimizer numbers {found} parameters, the model has {expected}: no file records which "
-     "parameters are numbered")
+     "parameters are numbered",
+     .help = WRITER_READS)
 KIND(RANK_NUMBERED_SHAPE, rank_numbered_shape, DAMAGED,
-     "optimizer state {tensor} has shape {found}; expected {expected}, that of {parameter}, which is the parameter of that number in the model's order")
+     "optimizer state {tensor} has shape {found}; expected {expected}, that of {parameter}, which is the parameter of that number in the model's order",
+     .help = COPY_ALL)
 KIND(RANK_STATES_DIFFER_IN_LENGTH, rank_states_differ_in_length, DAMAGED,
      "{file}: {tensor} has {found} elements, but {other_tensor} has {expected}: all states of one parameter have the same length",
      .advice = COPY_AGAIN OR_BEFORE)
@@ -320,14 +373,19 @@ KIND(RANK_UNITS_UNNAMED, rank_units_unnamed, UNKNOWN,
 KIND(RANK_UNITS_MAP_IS_OF_OTHER_FILES, rank_units_map_is_of_other_files, UNKNOWN,
      "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available",
      .advice =
-	     "the unit map was imported when the checkpoint had other files: import it again if it fits these files too")
+	     "the unit map was imported when the checkpoint had other files: import it again if it fits these files too",
+     .cause = "files of the checkpoint changed after the unit map was imported")
 KIND(RANK_UNITS_NOT_GUESSED, rank_units_not_guessed, UNKNOWN,
-     "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available (-o assume=fsdp-units did not find the order: {cause})")
-KIND(RANK_UNITS_MAP_DOES_NOT_FIT, rank_units_map_does_not_fit, DAMAGED, "{cause} (imported by unshard meta import)")
-KIND(RANK_UNITS_NAMED, rank_units_named, NOTE, "the optimizer's state by name is {cause}")
+     "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available (-o assume=fsdp-units did not find the order: {cause})",
+     .help = "import a unit map (unshard meta import FILE)")
+KIND(RANK_UNITS_MAP_DOES_NOT_FIT, rank_units_map_does_not_fit, DAMAGED, "{cause} (imported by unshard meta import)",
+     .help = "import the unit map of this training (unshard meta import FILE)",
+     .cause = "the unit map that was imported is of another training, or was edited")
+KIND(RANK_UNITS_NAMED, rank_units_named, NOTE, "the optimizer's state by name is {cause}", .help = NOTHING_TO_DO)
 KIND(RANK_CONFIG_UNREADABLE, rank_config_unreadable, DAMAGED,
      "{file} [{?json}has no world_size above 0|is not a JSON object]: unshard takes the number of ranks from the names of the ranks' files",
-     .advice = "copy it again from the training machine: veRL's model merger needs it")
+     .advice = "copy it again from the training machine: veRL's model merger needs it",
+     .cause = "the file was cut or edited")
 KIND(RANK_WORLD_UNLIKE_CONFIG, rank_world_unlike_config, INCOMPLETE,
      "fsdp_config.json records {expected} ranks, but the files are of {found} ranks",
      .advice = ": copy the missing files back from the training machine")
@@ -335,9 +393,11 @@ KIND(RANK_WORLDS_MIXED, rank_worlds_mixed, DAMAGED,
      "files of saves on different numbers of ranks are mixed: {found}; no file says which save is current",
      .advice = "move the files of the other saves away, or let --repair OUT write a copy of the one that is complete")
 KIND(RANK_OLD_WORLDS, rank_old_worlds, NOTE,
-     "files of saves on different numbers of ranks are mixed: {found}; those of {expected} ranks are read, as fsdp_config.json records")
+     "files of saves on different numbers of ranks are mixed: {found}; those of {expected} ranks are read, as fsdp_config.json records",
+     .help = "nothing, if the number of ranks is right; the files of the other saves can be moved away")
 KIND(RANK_MODEL_NOT_SAVED, rank_model_not_saved, NOTE,
-     "{checkpoint} holds no model files: the trainer was configured not to save them")
+     "{checkpoint} holds no model files: the trainer was configured not to save them",
+     .help = "to have weights, configure the trainer to save the model")
 KIND(RANK_MESH_UNLIKE_NAMES, rank_mesh_unlike_names, DAMAGED,
      "the model was saved by {found} ranks, but its files are named for {expected}",
      .advice = ": rename them as they were, or copy them again from the training machine")
@@ -350,83 +410,105 @@ KIND(RANK_MOMENT_TYPES_DIFFER, rank_moment_types_differ, DAMAGED,
 
 SECTION("Hugging Face")
 KIND(SHARD_COUNT_UNKNOWN, shard_count_unknown, NOTE,
-     "this format does not record how many shards there were: {n} were found; if the last ranks' files were lost, tensors end early")
+     "this format does not record how many shards there were: {n} were found; if the last ranks' files were lost, tensors end early",
+     .help = "compare the number of files with the number of ranks of the training")
 KIND(INDEX_MISSING, index_missing, INCOMPLETE,
      "{file} is missing: it is written after the files it names, so the save did not end or the copy is not complete",
-     .advice = "")
+     .advice = "", .help = COPY_ALL)
 KIND(INDEX_NAMES_ABSENT_TENSOR, index_names_absent_tensor, DAMAGED,
-     "{file} names {other_file} as the file of tensor {tensor}, and that file does not hold it")
-KIND(TENSOR_IN_TWO_FILES, tensor_in_two_files, DAMAGED, "tensor {tensor} is whole in both {other_file} and {file}")
+     "{file} names {other_file} as the file of tensor {tensor}, and that file does not hold it", .help = COPY_ALL)
+KIND(TENSOR_IN_TWO_FILES, tensor_in_two_files, DAMAGED, "tensor {tensor} is whole in both {other_file} and {file}",
+     .help = "move the file away that does not belong to this save")
 KIND(TENSOR_UNLIKE_IN_FILES, tensor_unlike_in_files, DAMAGED,
-     "tensor {tensor} has another dtype or number of dimensions in {file} than in {other_file}")
-KIND(TENSOR_OFFSET_OVERFLOWS, tensor_offset_overflows, DAMAGED, "tensor {tensor}: offset overflows in {file}")
+     "tensor {tensor} has another dtype or number of dimensions in {file} than in {other_file}", .help = COPY_ALL)
+KIND(TENSOR_OFFSET_OVERFLOWS, tensor_offset_overflows, DAMAGED, "tensor {tensor}: offset overflows in {file}",
+     .help = COPY_ALL)
 KIND(SECOND_MODEL, second_model, NOTE,
      "{file} is a further model of this checkpoint: weights shows it in model_{model}/, full as "
-     "pytorch_model_{model}.bin, full-fsdp as pytorch_model_fsdp_{model}.bin, dcp as it is")
+     "pytorch_model_{model}.bin, full-fsdp as pytorch_model_fsdp_{model}.bin, dcp as it is",
+     .help = NOTHING_TO_DO)
 KIND(MODEL_SLICED, model_sliced, INCOMPLETE,
      "{file} has only a part of tensor {tensor}, that of one rank: accelerate before 1.15.0 saves an adapter of PEFT so "
      "under FSDP2 with FULL_STATE_DICT",
-     .advice = "load the adapter from adapter_model.safetensors beside it; upgrade accelerate before training again")
+     .advice = "load the adapter from adapter_model.safetensors beside it; upgrade accelerate before training again",
+     .cause = "accelerate before 1.15.0 saves an adapter of PEFT so under FSDP2 with FULL_STATE_DICT")
 KIND(MODEL_MISSING, model_missing, INCOMPLETE,
      "{checkpoint} has no pytorch_model_fsdp_0: the save did not finish, or the directory was not copied")
 
 SECTION("an optimizer, or weights, that a view cannot put together")
 KIND(OPTIMIZERS_SEVERAL, optimizers_several, UNKNOWN,
-     "{checkpoint} has several optimizers ({one}, {other}): DeepSpeed's engine has one")
+     "{checkpoint} has several optimizers ({one}, {other}): DeepSpeed's engine has one", .help = OTHER_VIEW)
 KIND(OPTIMIZER_STATES_UNNAMED, optimizer_states_unnamed, UNKNOWN,
-     "{checkpoint} holds no optimizer state with parameter names, which DeepSpeed's universal checkpoint is made of")
-KIND(OPTIMIZER_STATELESS, optimizer_stateless, UNKNOWN, "the optimizer has no states yet")
+     "{checkpoint} holds no optimizer state with parameter names, which DeepSpeed's universal checkpoint is made of",
+     .help = OTHER_VIEW)
+KIND(OPTIMIZER_STATELESS, optimizer_stateless, UNKNOWN, "the optimizer has no states yet", .help = OTHER_VIEW,
+     .cause = "the optimizer has made no step yet")
 KIND(OPTIMIZER_STATE_OTHER, optimizer_state_other, UNKNOWN,
-     "the optimizer keeps {state} of {tensor}; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)")
+     "the optimizer keeps {state} of {tensor}; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)",
+     .help = OTHER_VIEW)
 KIND(OPTIMIZER_STATE_STRAY, optimizer_state_stray, DAMAGED,
-     "optimizer state {tensor} is of a parameter that no param group lists")
+     "optimizer state {tensor} is of a parameter that no param group lists", .help = COPY_ALL)
 KIND(OPTIMIZER_STATE_NO_TENSOR, optimizer_state_no_tensor, UNKNOWN,
-     "optimizer state {tensor} is not {expected}: this view can show no other states")
+     "optimizer state {tensor} is not {expected}: this view can show no other states", .help = OTHER_VIEW)
 KIND(OPTIMIZER_STATE_MISSING, optimizer_state_missing, INCOMPLETE, "parameter {tensor} has no {state}")
 KIND(OPTIMIZER_STATE_TOO_WIDE, optimizer_state_too_wide, UNKNOWN,
-     "{state} of {tensor} is {found}, which does not fit into fp32")
-KIND(OPTIMIZER_STATE_SHAPE, optimizer_state_shape, DAMAGED, "{state} of {tensor} does not have the parameter's shape")
+     "{state} of {tensor} is {found}, which does not fit into fp32", .help = OTHER_VIEW)
+KIND(OPTIMIZER_STATE_SHAPE, optimizer_state_shape, DAMAGED, "{state} of {tensor} does not have the parameter's shape",
+     .help = COPY_ALL)
 KIND(OPTIMIZER_STATE_UNLIKE, optimizer_state_unlike, INCOMPLETE,
      "{state} of {tensor} is missing, or has another dtype or shape than the other parameters' {state} and fp32 copies")
 KIND(OPTIMIZER_STATE_IS_A_NUMBER, optimizer_state_is_a_number, UNKNOWN,
-     "the optimizer keeps {state} of {tensor} as one number: shards for another number of ranks have states of elements only")
+     "the optimizer keeps {state} of {tensor} as one number: shards for another number of ranks have states of elements only",
+     .help = OTHER_VIEW)
 KIND(OPTIMIZER_WEIGHT_MISSING, optimizer_weight_missing, INCOMPLETE,
-     "the optimizer has states of {tensor}, but the model has no weight of that name")
-KIND(OPTIMIZER_STEP_NOT_ONE, optimizer_step_not_one, UNKNOWN, "step of {tensor} is not one number")
+     "the optimizer has states of {tensor}, but the model has no weight of that name",
+     .cause = "the model's files are another model's or not complete, or the tensor was renamed")
+KIND(OPTIMIZER_STEP_NOT_ONE, optimizer_step_not_one, UNKNOWN, "step of {tensor} is not one number", .help = OTHER_VIEW)
 KIND(OPTIMIZER_STEP_UNKNOWN, optimizer_step_unknown, INCOMPLETE,
      "parameter {tensor} has moments but no step, and the training step is not known",
-     .advice = "set it with `unshard meta set CHECKPOINT global_step=N`")
+     .advice = "set it with `unshard meta set CHECKPOINT global_step=N`",
+     .cause = "the program that saved the checkpoint did not save the step")
 KIND(GROUPS_MISSING, groups_missing, INCOMPLETE,
-     "the optimizer's param groups were not saved, so its states cannot be put in order")
+     "the optimizer's param groups were not saved, so its states cannot be put in order",
+     .cause = "the program that saved the checkpoint left out the param groups, or the file was cut")
 KIND(GROUPS_UNORDERED, groups_unordered, UNKNOWN,
-     "hyper-parameters were saved with each parameter, in several param groups whose order is not recorded, and DeepSpeed knows groups by their order")
-KIND(GROUPS_SHARE_A_PARAMETER, groups_share_a_parameter, DAMAGED, "parameter {tensor} is in two param groups")
+     "hyper-parameters were saved with each parameter, in several param groups whose order is not recorded, and DeepSpeed knows groups by their order",
+     .help = OTHER_VIEW)
+KIND(GROUPS_SHARE_A_PARAMETER, groups_share_a_parameter, DAMAGED, "parameter {tensor} is in two param groups",
+     .help = COPY_ALL)
 KIND(GROUPS_WITHOUT_SETTINGS, groups_without_settings, UNKNOWN,
      "hyper-parameters of the param groups (learning rate, weight decay) were not saved, as with elastic_checkpoint",
      .advice = "only the view universal can do without them")
-KIND(SETTING_UNNAMED, setting_unnamed, UNKNOWN, "a hyper-parameter has no name")
+KIND(SETTING_UNNAMED, setting_unnamed, UNKNOWN, "a hyper-parameter has no name", .help = WRITER_READS)
 KIND(OPTIMIZER_NUMBERED, optimizer_numbered, UNKNOWN,
      "{file.name} of {checkpoint} numbers its parameters, and FSDP needs their names",
      .advice = "resume without FSDP from the view full")
 KIND(NO_WEIGHTS_UNDER_ROOT, no_weights_under_root, UNKNOWN,
      "{checkpoint} holds no model weights (optimizer or other state only)",
-     .advice = "if they are below another key, name it with -o weights_key=KEY")
-KIND(NO_ADAPTER, no_adapter, UNKNOWN, "{checkpoint} holds no PEFT adapter", .advice = "")
+     .advice = "if they are below another key, name it with -o weights_key=KEY",
+     .cause = "the checkpoint holds an optimizer or other state only, or its weights are below another key")
+KIND(NO_ADAPTER, no_adapter, UNKNOWN, "{checkpoint} holds no PEFT adapter", .advice = "", .help = OTHER_VIEW,
+     .cause = "the checkpoint was not saved by PEFT")
 KIND(MODEL_EMPTY, model_empty, INCOMPLETE,
      "{checkpoint}: {file} holds no tensor at all, while the optimizer has states of {tensor}: the model was not saved",
-     .advice = "peft 0.21 with FSDP1 saves no adapter; train with FSDP2, or save the adapter with save_pretrained")
+     .advice = "peft 0.21 with FSDP1 saves no adapter; train with FSDP2, or save the adapter with save_pretrained",
+     .cause = "peft 0.21 with FSDP1 saves no adapter")
 KIND(OPTIMIZER_NOT_ADAM, optimizer_not_adam, UNKNOWN,
      "{checkpoint}: the optimizer keeps no {state} of any parameter; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)",
-     .advice = "")
-KIND(NO_METADATA, no_metadata, UNKNOWN, "{checkpoint} is not a torch distributed checkpoint: it has no .metadata")
-KIND(LIGHTNING_META_UNREADABLE, lightning_meta_unreadable, DAMAGED, "meta.pt could not be read")
+     .advice = "", .help = OTHER_VIEW)
+KIND(NO_METADATA, no_metadata, UNKNOWN, "{checkpoint} is not a torch distributed checkpoint: it has no .metadata",
+     .help = OTHER_VIEW)
+KIND(LIGHTNING_META_UNREADABLE, lightning_meta_unreadable, DAMAGED, "meta.pt could not be read", .help = COPY_ALL)
 KIND(LIGHTNING_META_STORAGE, lightning_meta_storage, UNKNOWN,
      "meta.pt has a storage named {found}, and torch's storages are numbered from 0: unshard "
-     "cannot add tensors to such a file")
+     "cannot add tensors to such a file",
+     .help = OTHER_VIEW)
 KIND(PIPELINE_NAMES, pipeline_names, UNKNOWN,
-     "{checkpoint} was saved by a pipeline, which names parameters otherwise than the whole model does")
+     "{checkpoint} was saved by a pipeline, which names parameters otherwise than the whole model does",
+     .help = OTHER_VIEW)
 KIND(EXPERTS_VARY, experts_vary, UNKNOWN,
-     "{checkpoint}: different numbers of ranks share the experts of its layers, which makes param groups that a run without expert parallelism does not have")
+     "{checkpoint}: different numbers of ranks share the experts of its layers, which makes param groups that a run without expert parallelism does not have",
+     .help = OTHER_VIEW)
 KIND(AUTOEP_ALONE, autoep_alone, UNKNOWN,
      "{checkpoint}: DeepSpeed's AutoEP gave the experts names and shapes that no other trainer's model has",
      .advice = "use the views weights, universal and world-N")
@@ -434,23 +516,30 @@ KIND(PIPELINE_STAGE_0, pipeline_stage_0, UNKNOWN,
      "the optimizer is not available ({file}): ZeRO stage 0 numbers parameters, and a pipeline's model files hold none to compare with",
      .advice = "use the views weights and world-N, or train at stage 1")
 KIND(PIPELINE_NUMBERS, pipeline_numbers, UNKNOWN,
-     "{checkpoint} was saved by a pipeline: each stage's optimizer numbers its own parameters, and no file records the numbers that one process would give all of them")
+     "{checkpoint} was saved by a pipeline: each stage's optimizer numbers its own parameters, and no file records the numbers that one process would give all of them",
+     .help = OTHER_VIEW)
 
 SECTION("what cannot be sharded for another number of ranks")
-KIND(NOT_ZERO, not_zero, UNKNOWN, "{checkpoint} is not a DeepSpeed ZeRO checkpoint")
-KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN, "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks")
+KIND(NOT_ZERO, not_zero, UNKNOWN, "{checkpoint} is not a DeepSpeed ZeRO checkpoint", .help = OTHER_VIEW)
+KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN, "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks",
+     .help = OTHER_VIEW)
 KIND(MODEL_PARALLEL, model_parallel, UNKNOWN,
-     "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be shown for another number of ranks")
+     "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be shown for another number of ranks",
+     .help = OTHER_VIEW)
 KIND(ZERO_WORLD_UNEVEN, zero_world_uneven, UNKNOWN,
-     "{checkpoint} was saved with {what} parallelism of {expected} ranks, which stays in world-N: N must be a multiple of it, not {found}")
-KIND(ZERO_CUT_NOT_POSSIBLE, zero_cut_not_possible, UNKNOWN, "{cause}")
+     "{checkpoint} was saved with {what} parallelism of {expected} ranks, which stays in world-N: N must be a multiple of it, not {found}",
+     .help = "choose an N that is a multiple of that number of ranks")
+KIND(ZERO_CUT_NOT_POSSIBLE, zero_cut_not_possible, UNKNOWN, "{cause}", .help = OTHER_VIEW)
 KIND(ZERO_COPY_UNLIKE, zero_copy_unlike, INCOMPLETE,
      "the optimizer's fp32 copy or step of {tensor} is missing, or has another dtype than the other parameters'")
-KIND(ZERO_PADDINGS, zero_paddings, DAMAGED, "param_alignment_paddings does not fit the optimizer's param groups")
+KIND(ZERO_PADDINGS, zero_paddings, DAMAGED, "param_alignment_paddings does not fit the optimizer's param groups",
+     .help = COPY_ALL)
 KIND(ZERO_SUB_GROUPS, zero_sub_groups, UNKNOWN,
-     "{checkpoint} has {found} sub-groups of parameters, but sub_group_size and {ranks} ranks make {expected}: unshard does not know how DeepSpeed would shard them over another number of ranks")
+     "{checkpoint} has {found} sub-groups of parameters, but sub_group_size and {ranks} ranks make {expected}: unshard does not know how DeepSpeed would shard them over another number of ranks",
+     .help = OTHER_VIEW)
 KIND(ZERO_SHAPES_UNLIKE_GROUPS, zero_shapes_unlike_groups, DAMAGED,
-     "param_shapes lists {found} parameters in {found_groups} groups, but the optimizer has {expected} parameters in {expected_groups} param groups")
+     "param_shapes lists {found} parameters in {found_groups} groups, but the optimizer has {expected} parameters in {expected_groups} param groups",
+     .help = COPY_ALL)
 KIND(ZERO_FROZEN_MISSING, zero_frozen_missing, INCOMPLETE, "the frozen parameter {tensor} is missing")
 KIND(TOO_MANY_SLICES, too_many_slices, UNKNOWN,
      "{n} parameters on {ranks} ranks are more than {most} slices, the most that unshard shows",
@@ -462,18 +551,22 @@ KIND(FLAT_OPTIMIZER, flat_optimizer, UNKNOWN,
      "the optimizer's state is that of FSDP1's flat units: only DTensors can be sharded for another number of ranks",
      .advice = "use the view full-fsdp, which has the state by parameter names")
 KIND(NO_DTENSORS, no_dtensors, UNKNOWN,
-     "{checkpoint} holds no DTensors (FSDP without a device mesh saves ShardedTensors): only DTensors can be sharded for another number of ranks")
-KIND(TENSOR_WITHOUT_ROWS, tensor_without_rows, UNKNOWN, "{tensor} is sharded but has no dimensions")
+     "{checkpoint} holds no DTensors (FSDP without a device mesh saves ShardedTensors): only DTensors can be sharded for another number of ranks",
+     .help = OTHER_VIEW)
+KIND(TENSOR_WITHOUT_ROWS, tensor_without_rows, UNKNOWN, "{tensor} is sharded but has no dimensions", .help = OTHER_VIEW)
 KIND(OPTIMIZER_STATE_PLACELESS, optimizer_state_placeless, UNKNOWN,
-     "unshard does not know which parameter the optimizer's state {tensor} belongs to")
-KIND(TOO_MANY_STATES, too_many_states, UNKNOWN, "the optimizer keeps more than {most} states for {tensor}")
+     "unshard does not know which parameter the optimizer's state {tensor} belongs to", .help = OTHER_VIEW)
+KIND(TOO_MANY_STATES, too_many_states, UNKNOWN, "the optimizer keeps more than {most} states for {tensor}",
+     .help = OTHER_VIEW)
 KIND(SCHEDULER_UNREADABLE, scheduler_unreadable, DAMAGED, "the scheduler's state cannot be read from {file.name}",
-     .advice = ": copy the file back from the training machine")
+     .advice = ": copy the file back from the training machine",
+     .cause = "the file was cut or changed, or holds an object that unshard does not read")
 KIND(NO_FLAT_UNITS, no_flat_units, UNKNOWN,
-     "{checkpoint} has no flat units: its optimizer is named without a unit map, or was not saved")
+     "{checkpoint} has no flat units: its optimizer is named without a unit map, or was not saved", .help = OTHER_VIEW)
 
 SECTION("files beside a checkpoint")
-KIND(CONFIG_UNUSABLE, config_unusable, NOTE, "config.json of {where} cannot be used: {cause}", .check = "config")
+KIND(CONFIG_UNUSABLE, config_unusable, NOTE, "config.json of {where} cannot be used: {cause}", .check = "config",
+     .help = "put a valid config.json there, or name the right directory with -o model=DIR")
 KIND(CONFIG_DOES_NOT_FIT, config_does_not_fit, NOTE, "config.json of {where} does not fit this checkpoint: {cause}",
      .advice = "name the right directory with -o model=DIR", .check = "config")
 KIND(CONFIG_HAS_OTHER_NAMES, config_has_other_names, NOTE,
@@ -484,31 +577,34 @@ KIND(CONFIG_HAS_OTHER_NAMES, config_has_other_names, NOTE,
 KIND(NO_CONFIG, no_config, NOTE, "no config.json was found for these weights, and from_pretrained needs one",
      .advice =
 	     ". Put the model's config.json (and tokenizer) into the run directory, or mount with -o model=DIR where DIR holds them")
-KIND(MODEL_FACT_UNUSABLE, model_fact_unusable, NOTE, "the fact \"model\" cannot be used: {cause}")
-KIND(MODEL_DIR_UNUSABLE, model_dir_unusable, NOTE, "the model directory cannot be used: {cause}")
-KIND(FILES_BORROWED, files_borrowed, NOTE, "{what} borrowed from {where}")
+KIND(MODEL_FACT_UNUSABLE, model_fact_unusable, NOTE, "the fact \"model\" cannot be used: {cause}",
+     .help = "set the fact to a directory with a config.json (unshard meta set CHECKPOINT model=DIR), or remove it (unshard meta unset CHECKPOINT model)")
+KIND(MODEL_DIR_UNUSABLE, model_dir_unusable, NOTE, "the model directory cannot be used: {cause}",
+     .help = "name a directory with a config.json: -o model=DIR")
+KIND(FILES_BORROWED, files_borrowed, NOTE, "{what} borrowed from {where}", .help = NOTHING_TO_DO)
 KIND(TIED_WEIGHT_LEFT_OUT, tied_weight_left_out, NOTE,
-     "{tensor} is left out: config.json ties it to {other_tensor}, proven equal by {how}")
+     "{tensor} is left out: config.json ties it to {other_tensor}, proven equal by {how}", .help = NOTHING_TO_DO)
 KIND(TIED_WEIGHTS_DIFFER, tied_weights_differ, NOTE,
-     "config.json ties {tensor} to {other_tensor} but their bytes differ ({how}): both are kept, and from_pretrained uses {other_tensor} for both")
+     "config.json ties {tensor} to {other_tensor} but their bytes differ ({how}): both are kept, and from_pretrained uses {other_tensor} for both",
+     .help = "if both tensors were trained apart, set tie_word_embeddings to false in config.json")
 KIND(TIE_NOT_COMPARED, tie_not_compared, NOTE,
-     "{tensor} is kept beside {other_tensor}: they could not be compared: {cause}")
+     "{tensor} is kept beside {other_tensor}: they could not be compared: {cause}", .help = NOTHING_TO_DO)
 
 SECTION("a checkpoint as a whole, and what a view can make of it")
-KIND(CHECKPOINT_UNREADABLE, checkpoint_unreadable, DAMAGED, "{cause}", .check = "unreadable")
-KIND(VIEW_NOT_POSSIBLE, view_not_possible, UNKNOWN, "{cause}")
+KIND(CHECKPOINT_UNREADABLE, checkpoint_unreadable, DAMAGED, "{cause}", .check = "unreadable", .help = COPY_ALL)
+KIND(VIEW_NOT_POSSIBLE, view_not_possible, UNKNOWN, "{cause}", .help = OTHER_VIEW)
 KIND(SAVES_MIXED, saves_mixed, INCOMPLETE,
      "{file.name} of {checkpoint} was written to again {found} min after {last.name}, which is written last: a second save into this directory did not end, and its files are mixed with those of the first",
      .advice =
 	     "resume from another checkpoint; if you put {file.name} there yourself, run in the checkpoint's directory: touch {touch}",
-     .check = "mixed")
+     .check = "mixed", .cause = "a second save into the same directory did not end")
 KIND(SAVES_MAY_BE_MIXED, saves_may_be_mixed, NOTE,
      "{file.name} of {checkpoint} is {found} min newer than {last.name}, which is written last",
      .advice =
 	     ": either the files were copied here one by one, or a second save did not end and files of two saves are mixed; if they were copied, run in the checkpoint's directory: touch {touch}",
      .check = "mixed")
 
-SECTION("files that record different steps (facts/steps.h)")
+SECTION("files that record different steps")
 KIND(STEPS_DIFFER, steps_differ, DAMAGED, "{by} has step {found}, and {other} has {expected}: {cause}",
      .advice = ". The files are of two saves: copy this save's files again from the training machine" OR_BEFORE,
      .check = "mixed")
@@ -530,11 +626,11 @@ SECTION("what a Trainer misses that resumes")
 KIND(TRAINER_STATE_MISSING, trainer_state_missing, INCOMPLETE,
      "{checkpoint} has no trainer_state.json: a Trainer that resumes from it fails with FileNotFoundError",
      .advice = "copy it back from the training machine, or resume from a mount, whose view full makes one",
-     .check = "trainer_state")
+     .check = "trainer_state", .cause = "it was not saved or not copied")
 KIND(TRAINER_STATE_UNUSABLE, trainer_state_unusable, DAMAGED,
      "a Trainer cannot resume from trainer_state.json of {checkpoint}: {cause}",
      .advice = "copy it back from the training machine, or resume from a mount, whose view full makes one",
-     .check = "trainer_state")
+     .check = "trainer_state", .cause = "the file was cut or edited")
 KIND(TRAINER_STATE_BATCH_SIZE, trainer_state_batch_size, NOTE,
      "{file.name} of {checkpoint} has no train_batch_size, which older versions of transformers and other trainers do not write: the Trainer of transformers 5.23 ends with a TypeError when it resumes from this file",
      .advice = "resume from a mount, whose views add the key, or with the version that saved the checkpoint",
@@ -544,26 +640,31 @@ KIND(TRAINER_STATE_CADENCES, trainer_state_cadences, NOTE,
      .advice = "resume from a mount with -o fact=KEY=VALUE for each of them", .check = "trainer_state")
 KIND(SCHEDULER_MISSING, scheduler_missing, INCOMPLETE,
      "{checkpoint} has an optimizer and no scheduler.pt: a Trainer restores both or neither, so both would start from the beginning without a warning",
-     .advice = "copy scheduler.pt back from the training machine", .check = "scheduler")
+     .advice = "copy scheduler.pt back from the training machine", .check = "scheduler",
+     .cause = "it was not saved or not copied")
 KIND(OPTIMIZER_MISSING, optimizer_missing, INCOMPLETE,
      "{checkpoint} has scheduler.pt and no optimizer: a Trainer restores both or neither, so both would start from the beginning without a warning",
-     .advice = "copy optimizer_0 (or optimizer.pt, optimizer.bin) back from the training machine", .check = "optimizer")
+     .advice = "copy optimizer_0 (or optimizer.pt, optimizer.bin) back from the training machine", .check = "optimizer",
+     .cause = "it was not saved or not copied")
 KIND(BOTH_MISSING, both_missing, INCOMPLETE,
      "{checkpoint} has random states, but neither an optimizer nor scheduler.pt: a Trainer that resumes from it starts both from the beginning without a message",
      .advice = "copy scheduler.pt and optimizer_0 (or optimizer.pt, optimizer.bin) back from the training machine",
-     .check = "optimizer")
+     .check = "optimizer", .cause = "they were not saved or not copied")
 KIND(SAVED_MODEL_ONLY, saved_model_only, NOTE,
      "{checkpoint} has neither an optimizer nor scheduler.pt nor random states, as save_only_model saves it: a Trainer that resumes from it starts all three from the beginning without a message",
-     .check = "optimizer")
+     .check = "optimizer", .help = "to resume exactly, train with save_only_model set to false")
 KIND(RESUME_MISSES, resume_misses, INCOMPLETE,
-     "for a resume from the view {view}, {checkpoint} has no {found}: {effect}", .check = "resume")
+     "for a resume from the view {view}, {checkpoint} has no {found}: {effect}", .check = "resume",
+     .cause = "the file was not saved or not copied")
 KIND(RESUME_DIFFERS, resume_differs, INCOMPLETE, "a resume of {checkpoint} from the view {view} is not exact: {cause}",
-     .check = "resume")
+     .check = "resume", .cause = "the checkpoint or the view lacks something, which the message names")
 KIND(RESUME_NOTED, resume_noted, NOTE, "before you resume {checkpoint} from the view {view}: {cause}",
-     .check = "resume")
-KIND(RESUME_NO_VIEW, resume_no_view, INCOMPLETE, "the view {view} cannot show {checkpoint}: {cause}", .check = "resume")
+     .check = "resume", .help = "read the cause in the message, and decide whether the resume has to be exact")
+KIND(RESUME_NO_VIEW, resume_no_view, INCOMPLETE, "the view {view} cannot show {checkpoint}: {cause}", .check = "resume",
+     .cause = "the checkpoint lacks something, or is in a form that the view cannot show; the message names it")
 KIND(RESUME_UNKNOWN, resume_unknown, NOTE,
-     "unshard does not know what the script reads that resumes {checkpoint} from the view {view}", .check = "resume")
+     "unshard does not know what the script reads that resumes {checkpoint} from the view {view}", .check = "resume",
+     .help = "compare what your script loads with the files that the view shows")
 KIND(SAVED_WEIGHTS_ONLY, saved_weights_only, NOTE,
      "{checkpoint} was saved with save_weights_only: trainer.fit cannot resume from it (KeyError 'optimizer_0' or 'optimizer_states', \"contains only the model\")",
      .advice =
@@ -577,14 +678,15 @@ KIND(RNG_MISSING, rng_missing, NOTE,
      .advice = "copy them back from the training machine", .check = "rng")
 KIND(RNG_OF_FEWER_RANKS, rng_of_fewer_ranks, INCOMPLETE,
      "the shards of {checkpoint} are of {expected} ranks and its random states of {found}",
-     .advice = ": copy the other ranks' {prefix}*{suffix} back, or the directory mixes two saves", .check = "rng")
+     .advice = ": copy the other ranks' {prefix}*{suffix} back, or the directory mixes two saves", .check = "rng",
+     .cause = "some ranks' random states were not saved or not copied, or the directory mixes two saves")
 KIND(RNG_OF_MORE_RANKS, rng_of_more_ranks, NOTE,
      "{checkpoint} has shards of {expected} ranks, and random states of {found}: either some ranks had nothing to write, or the directory mixes two saves",
      .advice = "compare the times of the rng_state files with those of the shards", .check = "rng")
 KIND(CONFIG_UNLIKE_WEIGHTS, config_unlike_weights, DAMAGED,
      "config.json does not fit the weights of {checkpoint}: {cause}",
      .advice = "put the config.json that the run was started with beside it, or mount with -o model=DIR",
-     .check = "config")
+     .check = "config", .cause = "the config.json is another model's, or was edited")
 KIND(EXPERTS_ORDER_UNKNOWN, experts_order_unknown, UNKNOWN,
      "the base model in {where} has {other_tensor} transposed, and {tensor} has the shape {shape}: transformers loads it as it is, and programs that read the base model's order transpose it",
      .advice = "mount with -o names=memory, which shows the tensors as they were saved", .check = "config")
@@ -615,7 +717,7 @@ KIND(TRACKER_UNUSABLE, tracker_unusable, DAMAGED,
      "{file.name} of {checkpoint} {cause}: {trainer} fails when it looks there for the last checkpoint",
      .advice =
 	     "[set it to {newest}, the newest step that exists, if that one is whole|delete it, there is no step to resume from]",
-     .check = "tracker")
+     .check = "tracker", .cause = "the file was cut or edited, or its last write did not end")
 KIND(TRACKER_STALE, tracker_stale, ELSEWHERE,
      "{file.name} of {checkpoint} names step {found}, and global_step_{found} does not exist: {trainer} would start from the beginning",
      .advice =
@@ -624,103 +726,133 @@ KIND(TRACKER_STALE, tracker_stale, ELSEWHERE,
 
 SECTION("directories without a checkpoint")
 KIND(UNREADABLE_DIRECTORY, unreadable_directory, DAMAGED,
-     "{file} cannot be read, so nothing in it was checked: {cause}", .check = "unreadable")
+     "{file} cannot be read, so nothing in it was checked: {cause}", .check = "unreadable",
+     .help = "give the user who runs unshard the right to read it, or look into the storage that fails",
+     .cause = "permissions forbid it, or the storage fails")
 KIND(NOTHING_FOUND, nothing_found, INCOMPLETE,
      "no checkpoint was found below {file}: nothing was saved yet, or the saves failed (FSDP SHARDED_STATE_DICT with save_only_model leaves nothing before transformers 4.50)",
-     .advice = "", .check = "nothing")
+     .advice = "", .check = "nothing",
+     .help = "name the directory that has the checkpoints, or wait for the first save",
+     .cause = "nothing was saved yet, the saves failed, or the directory is another one")
 KIND(LEFTOVER_UNKNOWN, leftover_unknown, NOTE,
-     "{checkpoint} is in a format that unshard does not know ({file}), so it was not checked", .check = "not_read")
+     "{checkpoint} is in a format that unshard does not know ({file}), so it was not checked", .check = "not_read",
+     .help = "load it with the program that wrote it, or name another directory")
 KIND(LEFTOVER_STAGING, leftover_staging, INCOMPLETE,
      "{checkpoint} is the directory that a Trainer writes to and renames when the save has ended: "
      "this save did not end",
-     .advice = "resume from the checkpoint before it and delete this directory", .check = "staging")
+     .advice = "resume from the checkpoint before it and delete this directory", .check = "staging",
+     .cause = "the save did not end")
 KIND(NO_WEIGHTS_LEFT, no_weights_left, INCOMPLETE,
      "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it", .advice = NOT_BEGUN,
-     .check = "no_weights")
+     .check = "no_weights", .cause = "the save did not begin, or the shards are on other nodes' disks")
 KIND(NOTHING_LEFT, nothing_left, INCOMPLETE, "{checkpoint} is empty: nothing can be recovered from it",
-     .advice = NOT_BEGUN, .check = "empty")
+     .advice = NOT_BEGUN, .check = "empty", .cause = "the save did not begin, or the shards are on other nodes' disks")
 KIND(NO_WEIGHTS_LEFT_OF_TRAINER, no_weights_left_of_trainer, INCOMPLETE,
      "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it",
-     .advice = SAVE_ONLY_MODEL, .check = "no_weights")
+     .advice = SAVE_ONLY_MODEL, .check = "no_weights",
+     .cause =
+	     "transformers before 4.50 with FSDP SHARDED_STATE_DICT and save_only_model leaves no weights, or the shards are on other nodes' disks")
 KIND(NOTHING_LEFT_OF_TRAINER, nothing_left_of_trainer, INCOMPLETE,
-     "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_ONLY_MODEL, .check = "empty")
+     "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_ONLY_MODEL, .check = "empty",
+     .cause =
+	     "transformers before 4.50 with FSDP SHARDED_STATE_DICT and save_only_model leaves no weights, or the shards are on other nodes' disks")
 KIND(NO_WEIGHTS_LEFT_OF_LIGHTNING, no_weights_left_of_lightning, INCOMPLETE,
      "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it",
-     .advice = SAVE_WEIGHTS_ONLY, .check = "no_weights")
+     .advice = SAVE_WEIGHTS_ONLY, .check = "no_weights",
+     .cause =
+	     "Lightning before 2.2.2 with state_dict_type='sharded' and save_weights_only leaves no weights, or the shards are on other nodes' disks")
 KIND(NOTHING_LEFT_OF_LIGHTNING, nothing_left_of_lightning, INCOMPLETE,
-     "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_WEIGHTS_ONLY, .check = "empty")
+     "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_WEIGHTS_ONLY, .check = "empty",
+     .cause =
+	     "Lightning before 2.2.2 with state_dict_type='sharded' and save_weights_only leaves no weights, or the shards are on other nodes' disks")
 
-SECTION("is the model whole? (whole/)")
+SECTION("is the model whole?")
 KIND(LAYERS_MISSING, layers_missing, INCOMPLETE,
      "{stack} of {checkpoint} has {found} of {expected} layers: all tensors of layers {layers} are missing",
-     .advice = GO_BEFORE, .check = "whole")
+     .advice = GO_BEFORE, .check = "whole",
+     .cause = "an exporter or a merge left them out, or the copy is not complete")
 KIND(LAYER_LACKS_TENSORS, layer_lacks_tensors, INCOMPLETE,
      "{n} {n|tensor is|tensors are} missing from {checkpoint} that other layers of {stack} have, in layers {layers}: {names}[ and {more} more]",
-     .advice = "copy or save the model again: a program that loads it would fill in random values", .check = "whole")
+     .advice = "copy or save the model again: a program that loads it would fill in random values", .check = "whole",
+     .cause = "an exporter or a merge left them out, or the copy is not complete")
 KIND(MODEL_PART_MISSING, model_part_missing, INCOMPLETE,
      "{checkpoint} has no {tensor}, which models of type {found} have",
-     .advice = "copy or save the model again: a program that loads it would fill in random values", .check = "whole")
+     .advice = "copy or save the model again: a program that loads it would fill in random values", .check = "whole",
+     .cause = "an exporter or a merge left them out, or the copy is not complete")
 KIND(SHAPE_UNLIKE_SIBLINGS, shape_unlike_siblings, DAMAGED,
      "{tensor}[ and {more} more {more|tensor|tensors} have| has] another shape than in other layers: it is {found}, and {sibling} is {expected}",
-     .advice = "copy or save the model again", .check = "whole")
+     .advice = "copy or save the model again", .check = "whole",
+     .cause = "the model was put together of parts that do not belong together, or an export or a merge went wrong")
 KIND(DTYPE_UNLIKE_SIBLINGS, dtype_unlike_siblings, NOTE,
      "{tensor}[ and {more} more {more|tensor|tensors} have| has] another dtype than in other layers: it is {found}, and {sibling} is {expected}",
-     .check = "whole")
+     .check = "whole", .help = "nothing, if the model is meant to have both dtypes")
 
 SECTION("against the base model (check --base)")
 KIND(BASE_TENSORS_MISSING, base_tensors_missing, INCOMPLETE,
      "{checkpoint} lacks {n} {n|tensor|tensors} of the base model: {names}[ and {more} more]",
-     .advice = "copy or save the model again: a program that loads it would fill in random values", .check = "base")
+     .advice = "copy or save the model again: a program that loads it would fill in random values", .check = "base",
+     .cause = "an exporter or a merge left them out, or the copy is not complete")
 KIND(BASE_MTP_MISSING, base_mtp_missing, INCOMPLETE,
      "{checkpoint} lacks {n} {n|tensor|tensors} of the base model's layers for multi-token prediction: {names}[ and {more} more]",
      .advice = "copy them from the base model if the model is used for speculative decoding; others do not load them",
-     .check = "base")
+     .check = "base", .cause = "the training or the exporter dropped them, as programs do that do not load them")
 KIND(BASE_SHAPES_DIFFER, base_shapes_differ, DAMAGED,
      "{n} {n|tensor|tensors} of {checkpoint} {n|has|have} another shape than in the base model: {names}[ and {more} more]",
-     .advice = "compare with the right base model, or save the model again", .check = "base")
+     .advice = "compare with the right base model, or save the model again", .check = "base",
+     .cause = "the base model is another one, or an export or a merge went wrong")
 KIND(BASE_LACKS_TENSORS, base_lacks_tensors, NOTE,
-     "{checkpoint} has {n} {n|tensor|tensors} that the base model lacks: {names}[ and {more} more]", .check = "base")
+     "{checkpoint} has {n} {n|tensor|tensors} that the base model lacks: {names}[ and {more} more]", .check = "base",
+     .help = "nothing, if the training added them; otherwise compare with the right base model")
 KIND(BASE_DTYPES_DIFFER, base_dtypes_differ, NOTE,
      "{n} {n|tensor|tensors} of {checkpoint} {n|has|have} another dtype than in the base model: {names}[ and {more} more]",
-     .check = "base")
+     .check = "base", .help = "nothing, if the save was meant to convert them")
 KIND(BASE_VALUES_EQUAL, base_values_equal, NOTE,
      "{n} of {total} tensors of {checkpoint} equal the base model's, bit for bit[; all of: {names}[ and {more} more]]",
      .advice = ": a part that was to be trained or merged, and is among them, was not", .check = "base")
 KIND(TRAINED_EQUALS_BASE, trained_equals_base, DAMAGED,
      "{n} {n|tensor|tensors} of {checkpoint} {n|equals the base model's|equal the base model's}, bit for bit, though the optimizer has trained {n|it|them}: {names}[ and {more} more]",
-     .advice = "find out which step put the base model's weights in their place", .check = "base")
+     .advice = "find out which step put the base model's weights in their place", .check = "base",
+     .cause = "an export or a merge wrote the base model's tensors in place of the trained ones")
 KIND(BASE_OF_ADAPTER, base_of_adapter, NOTE,
-     "{checkpoint} is an adapter: its tensors were not compared with those of the base model", .check = "base")
+     "{checkpoint} is an adapter: its tensors were not compared with those of the base model", .check = "base",
+     .help = "to compare weights, merge the adapter first and check the merged model")
 
 SECTION("a file whose end was never written")
 KIND(FILE_ENDS_IN_HOLE, file_ends_in_hole, NOTE,
      "{file.name}: the last {bytes} of its {total} bytes were never written, and are read as zeros (a hole): a copy that was interrupted leaves such a file",
-     .advice = "compare it with the one on the training machine, for example with sha256sum", .check = "hole")
+     .advice = "compare it with the one on the training machine, for example with sha256sum", .check = "hole",
+     .cause = "a copy was interrupted, or the power went before the data was written")
 
 SECTION("what only reading all bytes shows (check --deep)")
-KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED, "{cause}", .advice = COPY_BACK OR_BEFORE, .check = "unreadable")
+KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED, "{cause}", .advice = COPY_BACK OR_BEFORE, .check = "unreadable",
+     .cause = "the storage cannot read the bytes, or they are not what the file's own format asks for")
 KIND(RECORD_CRC_DIFFERS, record_crc_differs, DAMAGED,
      "{file.name}[ (rank {rank})]: record {record}[ of tensor {tensor}], {bytes} bytes at {at}, has CRC {found}, the archive says {expected}: it was damaged after it was saved",
-     .advice = COPY_BACK OR_BEFORE, .check = "crc")
+     .advice = COPY_BACK OR_BEFORE, .check = "crc",
+     .cause = "bytes of the file changed after the save: the storage or a copy damaged them, or the file was edited")
 KIND(ITEM_CRC_DIFFERS, item_crc_differs, DAMAGED,
      "{file.name}[ (rank {rank})]: tensor {tensor}, decompressed, has CRC {found}, its item says {expected}: it was damaged after it was saved",
-     .advice = COPY_BACK OR_BEFORE, .check = "crc")
+     .advice = COPY_BACK OR_BEFORE, .check = "crc",
+     .cause = "bytes of the file changed after the save: the storage or a copy damaged them, or the file was edited")
 KIND(NOT_FINITE, not_finite, DAMAGED,
      "{what} has [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] among its {n} elements, the first is element {first}, in {file.name}[ (rank {rank})]: training diverged, or the file was damaged",
-     .advice = "resume from a checkpoint before that", .check = "not_finite")
+     .advice = "resume from a checkpoint before that", .check = "not_finite",
+     .cause = "the training diverged, or the file was damaged")
 KIND(MORE_NOT_FINITE, more_not_finite, DAMAGED,
      "{n} more {n|tensor|tensors} of {checkpoint} {n|has|have} values that are not finite: [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] in all",
-     .check = "not_finite")
+     .check = "not_finite", .help = "resume from a checkpoint before that",
+     .cause = "the training diverged, or the files were damaged")
 KIND(FP32_COPY_DIFFERS, fp32_copy_differs, DAMAGED,
      "weight {tensor} is not its fp32 copy rounded to {dtype} in {n} of {total} elements: element {first} is {found} in {file.name}[ (rank {rank})], and {exact} of {other_file.name}[ (rank {other_rank})] rounds to {expected}; one of the files is of another save or was changed",
      .advice = ": copy both back from the training machine, or take the fp32 copies alone (view weights-fp32)",
      .check = "master")
 KIND(MORE_FP32_COPIES_DIFFER, more_fp32_copies_differ, DAMAGED,
      "{n} more {n|weight|weights} of {checkpoint} {n|is not its fp32 copy|are not their fp32 copies} rounded",
-     .check = "master")
+     .check = "master", .help = COPY_ALL)
 KIND(NO_CRCS, no_crcs, NOTE,
      "{n} {n|file|files} of {checkpoint} recorded no CRCs of data (set_crc32_options(False)), the first is {file.name}: damage in them cannot be found",
-     .check = "no_crc")
+     .check = "no_crc",
+     .help = "seal the checkpoint (unshard seal) while it is sound, or save with set_crc32_options(True)")
 
 SECTION("what a seal disproves (unshard seal)")
 KIND(SEALED_FILE_MISSING, sealed_file_missing, INCOMPLETE,
@@ -739,15 +871,17 @@ KIND(SEALED_FILE_DIFFERS, sealed_file_differs, DAMAGED,
      .check = "seal")
 KIND(MORE_SEALED_FILES_DIFFER, more_sealed_files_differ, DAMAGED,
      "{n} more {n|file|files} of {checkpoint} {n|does|do} not hold what {n|it|they} held when the checkpoint was sealed",
-     .advice = "", .check = "seal")
+     .advice = "", .check = "seal", .help = COPY_ALL)
 KIND(SAVED_AFTER_SEAL, saved_after_seal, DAMAGED,
      "{checkpoint} was saved again, or other files were copied over it, after it was sealed: every file is newer than the seal, and every shard holds something else",
-     .advice = "if that was a new save, seal it: unshard seal --again", .check = "seal")
+     .advice = "if that was a new save, seal it: unshard seal --again", .check = "seal",
+     .cause = "a new save was written into the directory, or another checkpoint was copied over it")
 KIND(SEALED_AT_OTHER_TIMES, sealed_at_other_times, NOTE,
      "{n} {n|file|files} of {checkpoint} {n|has|have} another time than when it was sealed, as after a restored backup; sizes and samples of the content are as they were",
      .advice = "unshard check --deep compares all of the content", .check = "seal")
 KIND(FILES_AFTER_SEAL, files_after_seal, NOTE,
      "{file}[ and {more} more {more|file|files}] came after the checkpoint was sealed: the seal says nothing about {more|it|them}",
-     .check = "seal")
+     .check = "seal", .help = "nothing, if you put them there; unshard seal --again includes them")
 KIND(SEAL_UNUSABLE, seal_unusable, DAMAGED, "the seal cannot be used, and nothing is compared with it: {cause}",
-     .advice = "; if the checkpoint is known to be sound, seal it again: unshard seal --again", .check = "seal")
+     .advice = "; if the checkpoint is known to be sound, seal it again: unshard seal --again", .check = "seal",
+     .cause = "the seal was cut, edited or mixed up, or is of a newer version")

@@ -18,6 +18,13 @@
 	"--repair OUT writes a copy with one dtype for all ranks where most of them agree; or " COPY_AGAIN OR_BEFORE
 #define OF_TWO_SAVES ": the files are of two saves; copy this save's files again from the training machine" OR_BEFORE
 
+/* Of .help: what is true of many kinds. */
+#define COPY_ALL   "copy the checkpoint's files again from the training machine" OR_BEFORE
+#define OTHER_VIEW "take another view: unshard show CHECKPOINT lists those that are available"
+#define WRITER_READS \
+	"load it with the program that wrote it; unshard show CHECKPOINT lists the views that are available"
+#define NOTHING_TO_DO "nothing"
+
 /* What leaves a directory without weights in it. */
 #define SAVE_ONLY_MODEL \
 	"FSDP SHARDED_STATE_DICT with save_only_model does this (transformers before 4.50): set save_only_model to false, or fsdp_state_dict_type to FULL_STATE_DICT; if the shards are on other nodes' disks, copy them here"
@@ -79,7 +86,7 @@ const char *uns_finding_cause(enum uns_finding_id id)
 	case INCOMPLETE:
 		return "a file, or a part of one, is absent: the save did not end, the copy is not complete, or something was deleted";
 	case DAMAGED:
-		return "files contradict themselves or each other: they were cut, changed or exchanged, or files of two saves are mixed";
+		return "what unshard reads is not valid, or contradicts other files: a file was cut, changed or exchanged, or files of two saves are mixed";
 	case UNKNOWN:
 		return "the files are sound as far as unshard knows; unshard does not read this form, or cannot convert it to the view";
 	case NOT_YET:
@@ -89,7 +96,7 @@ const char *uns_finding_cause(enum uns_finding_id id)
 	case ELSEWHERE:
 		return "the checkpoint is whole, and a file that should name the newest checkpoint names one that is absent";
 	default:
-		return "nothing has to be wrong: the message says what is worth knowing";
+		return "a note: the message names what is worth knowing";
 	}
 }
 
@@ -102,7 +109,5 @@ const char *uns_finding_help(enum uns_finding_id id)
 		return of->help;
 	if (of->advice && *of->advice)
 		return of->advice;
-	if (general && !of->advice)
-		return general;
-	return NULL;
+	return general;
 }

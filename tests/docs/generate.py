@@ -110,7 +110,7 @@ def findings(root):
             words = ".sentence = " + words
             severity = {"NOTE": "note", "NOT_YET": "not judged", "OUTSIDE": "not judged"}.get(code) or f"problem, {CODES[code]}"
             check = field(words, "check", macros) or {"NOTE": "note", "UNKNOWN": "not_supported"}.get(code, "damaged")
-            advice = field(words, "advice", macros)
+            advice = field(words, "help", macros) or field(words, "advice", macros)
             if advice is None:
                 advice = macros["COPY_BACK"] + macros["OR_BEFORE"] if code == "INCOMPLETE" else ""
             advice = re.sub(r"^[:;.] ", "", advice)

@@ -237,7 +237,7 @@ def test_notes_are_not_problems(command, run):
     (run / "config.json").unlink()
     done = check(command, run)
     assert done.returncode == 0
-    assert "note        no config.json was found for the weights" in done.stdout and "[no_config]" in done.stdout
+    assert "note        no config.json was found for the weights" in done.stdout and "[config_missing]" in done.stdout
 
 
 def test_damage_is_named(command, run):

@@ -24,6 +24,7 @@ def test_every_kind_is_explained(kinds, command):
     assert len(KINDS) > 200 and list(kinds) == KINDS + RULES and len(set(KINDS + RULES)) == len(kinds)
     for name, kind in kinds.items():
         assert kind["message"] and (name in RULES or (kind["cause"] and not re.search(r"[{}]", kind["message"]))), kind
+        assert kind["advice"] or name in RULES, f"{name}: nothing tells what to do"
         assert json.loads(command("explain", name, "--json").stdout) == [kind]
     shown = command("explain", "shard_missing").stdout
     for key in ("id", "group", "check", "severity", "message", "cause", "advice"):
