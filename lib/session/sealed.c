@@ -15,8 +15,7 @@ int sealed_compare(const struct uns_seal_place *place, const struct uns_seal_loo
 
 	if (code == -ENOENT || code == -EEXIST)
 		return 0;
-	if (code == -ENOMEM)
-		return uns_oom(err);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
 		return found(ctx, UNS_FINDING(.id = UNS_FOUND_SEAL_UNUSABLE, .arg = { { "cause", uns_str(why.text) } }),
 			     err);
