@@ -327,6 +327,7 @@ struct unshard_checkpoint {
 	uint64_t size_bytes; /* of the source files */
 	enum unshard_state state;
 	const char *problem; /* the first problem's sentence, or NULL */
+	const char *problem_id; /* what exactly, as in struct unshard_finding, or NULL */
 };
 
 /* Visit every checkpoint below SOURCE in natural order: calls->checkpoint, and calls->progress as

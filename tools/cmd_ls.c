@@ -30,6 +30,18 @@ static void add_number(struct table *t, int64_t n)
 	table_add(t, text);
 }
 
+static void problem_add(struct listing *l, const struct unshard_checkpoint *c)
+{
+	char *text;
+
+	if (asprintf(&text, "%s [%s]", c->problem, c->problem_id) < 0) {
+		command_no_memory();
+		return;
+	}
+	table_add(&l->problems, text);
+	free(text);
+}
+
 static void add_row(struct listing *l, const struct unshard_checkpoint *c, const char *path)
 {
 	char size[32];
@@ -43,7 +55,7 @@ static void add_row(struct listing *l, const struct unshard_checkpoint *c, const
 	table_add(&l->table, unshard_state_name(c->state));
 	if (c->problem && c->state != UNSHARD_OK) {
 		table_add(&l->problems, path);
-		table_add(&l->problems, c->problem);
+		problem_add(l, c);
 	}
 }
 
@@ -66,6 +78,7 @@ static void add_object(struct listing *l, const struct unshard_checkpoint *c, co
 	json_add_number(o, "size_bytes", (double)c->size_bytes);
 	json_add(o, "state", unshard_state_name(c->state));
 	json_add(o, "problem", c->problem);
+	json_add(o, "problem_id", c->problem_id);
 	json_append(l->json, o);
 }
 

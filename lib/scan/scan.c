@@ -53,8 +53,10 @@ static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err
 	pthread_mutex_unlock(&s->u->lock);
 	while (i < reasons.n && !reasons.v[i].serious && !reasons.saving)
 		i++;
-	if (i < reasons.n)
+	if (i < reasons.n) {
 		reason_print(&reasons.v[i], &first);
+		c.problem_id = uns_finding_name(reasons.v[i].finding->id);
+	}
 	c.problem = first.p;
 	return first.failed ? uns_oom(err) : checkpoint_hand_over(s, &c);
 }
@@ -68,6 +70,7 @@ static int directory_hand_over(const struct scan *s, const char *path, enum unsh
 
 	uns_finding_print(f, &text);
 	c.problem = text.p;
+	c.problem_id = uns_finding_name(f->id);
 	return text.failed ? uns_oom(err) : checkpoint_hand_over(s, &c);
 }
 

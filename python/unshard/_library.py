@@ -47,7 +47,8 @@ class Progress(c.Structure):
 
 class Checkpoint(c.Structure):
     _fields_ = [("size", c.c_size_t), ("path", c.c_char_p), ("format", c.c_char_p), ("step", c.c_int64),
-                ("world_size", c.c_int64), ("size_bytes", c.c_uint64), ("state", c.c_int), ("problem", c.c_char_p)]
+                ("world_size", c.c_int64), ("size_bytes", c.c_uint64), ("state", c.c_int), ("problem", c.c_char_p),
+                ("problem_id", c.c_char_p)]
 
 
 class Finding(c.Structure):

@@ -68,6 +68,9 @@ def test_what_is_printed_can_be_explained(kinds, command, mount, tmp_path):
     assert re.findall(r" \[(\w+)\]$", printed, re.M) == [finding["id"] for finding in found]
     shown = command("show", run / "checkpoint-2", "-o", "settle=0", check=False).stdout
     problems = (mount(run) / "weights/checkpoint-2/.unshard/problems.txt").read_text()
-    for text in (shown, problems):
+    listed = command("ls", run, "-o", "settle=0", check=False).stdout
+    assert [c["problem_id"] for c in json.loads(command("ls", run, "--json", "-o", "settle=0", check=False).stdout)] == [
+        "shard_missing"]
+    for text in (shown, problems, listed):
         ids = re.findall(r" \[(\w+)\]$", text, re.M)
         assert "shard_missing" in ids and not set(ids) - set(kinds), text
