@@ -180,7 +180,9 @@ static bool layer_of(const char *name, struct layer_stack *stack, uint64_t *inde
 	size_t i;
 
 	for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		hit = strncmp(name, keys[i] + 1, strlen(keys[i] + 1)) == 0 ? name : strstr(name, keys[i]);
+		hit = strstr(name, keys[i]);
+		if (uns_str_starts(name, keys[i] + 1))
+			hit = name;
 		if (!hit || (at && hit > at))
 			continue;
 		at = hit;
