@@ -331,7 +331,7 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 		code = check_seal_deep(c, snap->cat, err);
 	if (code == 0)
 		code = check_base(c, snap, err);
-	return code == 0 && c->deep ? check_deep(c, snap, err) : code;
+	return code == 0 && c->deep ? check_deep(c, snap, &reasons, err) : code;
 }
 
 static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err *err)

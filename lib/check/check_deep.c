@@ -15,6 +15,7 @@ enum { NAMED_AT_MOST = 16 };
 struct deep {
 	struct checking *c;
 	const struct uns_catalog *cat;
+	const struct reasons *reasons; /* what was found without --deep */
 	size_t n_not_finite, n_unlike;  /* reported or not */
 	uint64_t n_nan, n_inf;          /* of those not reported */
 	enum uns_severity severity;     /* the worst of them */
@@ -24,17 +25,30 @@ struct deep {
 
 /* -- files -- */
 
-/* The catalog has a finding for this file already: that it could not be opened. One unreadable item is no finding about
- * the rest of its file. */
+static bool has_model(const struct uns_catalog *cat, const struct uns_file *file)
+{
+	size_t i, k;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		for (k = 0; !uns_role_is_optimizer(cat->tensors[i].role) && k < cat->tensors[i].n_pieces; k++)
+			if (&cat->files[cat->pieces[cat->tensors[i].first_piece + k].file] == file)
+				return true;
+	return false;
+}
+
+/* There is a finding about this file already: that it could not be opened, or is no whole file. One unreadable item is
+ * no finding about the rest of its file, and unreadable items of the optimizer are none about the weights in it. */
 static bool is_known(const struct deep *d, const struct uns_file *file)
 {
 	const struct uns_finding *f = d->cat->findings, *end = f + d->cat->n_findings;
 
 	for (; f < end; f++)
-		if (f->scope != UNS_SCOPE_NOTE && f->id != UNS_FOUND_ITEM_UNREADABLE && f->file &&
+		if (f->scope != UNS_SCOPE_NOTE && f->id != UNS_FOUND_ITEM_UNREADABLE &&
+		    f->id != UNS_FOUND_ITEM_UNKNOWN && f->id != UNS_FOUND_ITEMS_UNREADABLE && f->file &&
 		    strcmp(f->file, file->path) == 0)
 			return true;
-	return false;
+	return reasons_tell_of_file(d->reasons, file->path,
+				    has_model(d->cat, file) ? UNS_SCOPE_WEIGHTS : UNS_SCOPE_OPTIMIZER);
 }
 
 /* Weights and optimizer are what a checkpoint is for; unshard does not know what other bytes are for. */
@@ -55,8 +69,9 @@ static int report_unreadable(struct deep *d, const struct uns_flaw *f)
 {
 	if (is_known(d, f->file))
 		return 0;
-	return checking_found(
-		d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_BYTES_UNREADABLE), .arg = { { "cause", uns_str(f->text) } }));
+	return checking_found(d->c,
+			      UNS_FINDING(OF_FLAW(f, UNS_FOUND_BYTES_UNREADABLE),
+					  .arg = { { "cause", uns_str(f->text) }, { "more", uns_more(f->n_more) } }));
 }
 
 static int report_record(struct deep *d, const struct uns_flaw *f)
@@ -203,9 +218,9 @@ static uint64_t bytes_read(const struct checking *c)
 	return stats.source_read_bytes;
 }
 
-int check_deep(struct checking *c, struct snapshot *snap, struct uns_err *err)
+int check_deep(struct checking *c, struct snapshot *snap, const struct reasons *known, struct uns_err *err)
 {
-	struct deep d = { .c = c, .cat = snap->cat, .severity = UNS_NOTE };
+	struct deep d = { .c = c, .cat = snap->cat, .reasons = known, .severity = UNS_NOTE };
 	const struct uns_verify_watch watch = { reading_asked, c };
 	uint64_t before = bytes_read(c);
 	int code = uns_backing_verify(snap->backing, c->caller.calls.progress ? &watch : NULL, report_flaw, &d, err);

@@ -58,7 +58,7 @@ int check_for(struct checking *c, struct dir_record *record, struct snapshot *sn
 
 /* -- check_deep.c -- */
 
-/* Reports all that reading the checkpoint's bytes finds. */
-int check_deep(struct checking *c, struct snapshot *snap, struct uns_err *err);
+/* Reports all that reading the checkpoint's bytes finds beside what is known. */
+int check_deep(struct checking *c, struct snapshot *snap, const struct reasons *known, struct uns_err *err);
 
 #endif

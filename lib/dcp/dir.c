@@ -8,6 +8,7 @@
  * It does not know which framework wrote the directory: names.c finds out what an entry is. */
 #include "dcp/dir.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -30,6 +31,12 @@ struct decoded {
 	const struct uns_value *value;
 };
 
+/* The items of one file that could not be read: one finding, however many they are. */
+struct broken {
+	const struct uns_finding *worst;
+	uint64_t n;
+};
+
 struct dir {
 	struct uns_catalog *cat;
 	const struct uns_root *root;
@@ -43,7 +50,8 @@ struct dir {
 	struct uns_dcp_groups groups;
 	struct uns_dcp_plain plain;
 	struct uns_map file_of;      /* path in storage_data -> 1 + index of the catalog's file */
-	struct uns_map reported;     /* transforms and files that a finding names already */
+	struct uns_map reported;     /* transforms that a finding names already */
+	struct uns_map broken;       /* path of a file -> struct broken; in the order of the items */
 	struct uns_map last_decoded; /* name of a hyper-parameter -> the item of it that was decoded last */
 	bool any_weight;
 };
@@ -55,6 +63,7 @@ static void dir_fini(struct dir *d)
 	uns_dcp_reader_fini(&d->reader);
 	uns_map_fini(&d->file_of);
 	uns_map_fini(&d->reported);
+	uns_map_fini(&d->broken);
 	uns_map_fini(&d->last_decoded);
 	uns_arena_fini(&d->scratch);
 }
@@ -181,7 +190,7 @@ static int report_entry(struct dir *d, enum uns_finding_id id, enum uns_scope sc
 				       err);
 }
 
-/* Adds the finding unless there is one about this subject: one for a file, not one for each of its tensors. */
+/* Adds the finding unless there is one about this subject. */
 static int report_once(struct dir *d, const char *subject, const struct uns_finding *f, struct uns_err *err)
 {
 	if (uns_map_get(&d->reported, subject))
@@ -276,9 +285,60 @@ static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *
 
 /* -- objects -- */
 
-/* Reads the object in an item. If the item cannot be read, *out is NULL and a finding reports the item as damage of the
- * optimizer; one finding is enough for a file that is missing. A hyper-parameter may be stored with each parameter: if
- * the item has the same bytes as the last item of that name (`state`), its value is used again. */
+/* Of the findings about items of one file, the one that says most of the file. Another rank's file has most items at
+ * other places, and may be shorter too: that it is shorter would name the wrong cause. */
+static int weight_of(const struct uns_finding *f)
+{
+	if (f->id == UNS_FOUND_ITEM_FILE_MISSING)
+		return 3;
+	if (f->code == -EBADMSG)
+		return f->id == UNS_FOUND_ITEM_CUT ? 1 : 2;
+	return 0;
+}
+
+/* Keeps what is wrong with an item until all items of its file are known. */
+static int item_broken(struct dir *d, const struct uns_finding *f, struct uns_err *err)
+{
+	struct broken *b = uns_map_get(&d->broken, f->file);
+	bool first = !b;
+
+	if (first) {
+		UNS_TRY_ALLOC(b = UNS_NEW(&d->scratch, struct broken), err);
+		UNS_TRY_ALLOC(uns_map_put(&d->broken, f->file, b, NULL), err);
+	}
+	b->n++;
+	/* The whole file is at least as long as the item that ends last says. */
+	if (first || weight_of(f) > weight_of(b->worst) ||
+	    (f->id == UNS_FOUND_ITEM_CUT && b->worst->id == f->id && f->expected.number > b->worst->expected.number))
+		UNS_TRY_ALLOC(b->worst = uns_finding_copy(&d->scratch, f), err);
+	return 0;
+}
+
+static int report_broken(struct dir *d, struct uns_err *err)
+{
+	const char *path;
+	size_t at = 0, i;
+	void *value;
+
+	while (uns_map_next(&d->broken, &at, &path, &value)) {
+		const struct broken *b = value;
+		struct uns_finding f = *b->worst;
+
+		if (f.id == UNS_FOUND_ITEM_UNREADABLE && f.code == -ENOTSUP)
+			f.id = UNS_FOUND_ITEM_UNKNOWN;
+		else if (f.id == UNS_FOUND_ITEM_UNREADABLE && b->n > 1)
+			f.id = UNS_FOUND_ITEMS_UNREADABLE;
+		for (i = 0; i + 1 < UNS_FINDING_ARGS && f.arg[i].name; i++)
+			;
+		f.arg[i] = (struct uns_finding_arg){ "more", uns_more(b->n - 1) };
+		UNS_TRY(uns_catalog_add_finding(d->cat, &f, err));
+	}
+	return 0;
+}
+
+/* Reads the object in an item. If the item cannot be read, *out is NULL and a finding reports its file as damage of the
+ * optimizer (report_broken). A hyper-parameter may be stored with each parameter: if the item has the same bytes as the
+ * last item of that name (`state`), its value is used again. */
 static int object_read(struct dir *d, const char *key, const char *state, const struct uns_dcp_item_location *at,
 		       const struct uns_value **out, struct uns_err *err)
 {
@@ -308,7 +368,7 @@ static int object_read(struct dir *d, const char *key, const char *state, const 
 	f.file = d->cat->files[at->file].path;
 	f.rank = uns_rank(rank_of(f.file));
 	f.tensor = key;
-	return report_once(d, f.code == -ENODATA ? f.file : key, &f, err);
+	return item_broken(d, &f, err);
 }
 
 /* Adds an object: what belongs to param groups to the groups, all else to the catalog's values. Of the optimizer's
@@ -396,7 +456,10 @@ static int add_entries(struct dir *d, struct uns_err *err)
 	for (i = 0; i < d->meta.n_entries; i++)
 		UNS_TRY(add_entry(d, &d->meta.entry[i], err));
 	UNS_TRY(uns_dcp_plain_finish(&d->plain, err));
-	UNS_TRY(uns_dcp_groups_finish(&d->groups, err));
+	UNS_TRY(report_broken(d, err));
+	/* Of groups whose items cannot be read it is not known what they lack. */
+	if (!d->broken.n)
+		UNS_TRY(uns_dcp_groups_finish(&d->groups, err));
 	UNS_TRY(uns_dcp_numbered_judge(d->cat, d->path, err));
 	if (!d->any_weight && d->roots->weights && d->roots->n_weights)
 		UNS_TRY(UNS_ADD_FINDING(d->cat, err, NO_TENSOR_BELOW_KEY, .scope = UNS_SCOPE_WEIGHTS, .file = d->path,

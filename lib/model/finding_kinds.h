@@ -13,12 +13,20 @@ SECTION("a file, or a part of one, that its parser cannot read")
 KIND(PART_UNREADABLE, part_unreadable, DAMAGED, "{cause}", .help = COPY_ALL)
 KIND(FILE_UNREADABLE, file_unreadable, DAMAGED, "{file}: {cause}", .help = COPY_ALL)
 KIND(TENSOR_UNREADABLE, tensor_unreadable, DAMAGED, "{file}: {tensor}: {cause}", .help = COPY_ALL)
-KIND(ITEM_UNREADABLE, item_unreadable, DAMAGED, "{tensor}: {cause}", .help = COPY_ALL)
+KIND(ITEM_UNREADABLE, item_unreadable, DAMAGED, "{file}[ (rank {rank})]: {tensor}: {cause}",
+     .advice = COPY_BACK OR_BEFORE)
+KIND(ITEM_UNKNOWN, item_unknown, UNKNOWN,
+     "{file}[ (rank {rank})]: {tensor}: {cause}[, and {more} more {more|item|items} of the file cannot be read]",
+     .help = WRITER_READS)
+KIND(ITEMS_UNREADABLE, items_unreadable, DAMAGED,
+     "{file}[ (rank {rank})]: {tensor}[ and {more} more {more|item|items}] cannot be read: the file is another rank's, of another save, or damaged; the first: {cause}",
+     .advice = COPY_BACK OR_BEFORE)
 KIND(ITEM_FILE_MISSING, item_file_missing, INCOMPLETE, "[{tensor}: ]{file} is missing", .advice = COPY_BACK)
 KIND(ITEM_CUT, item_cut, DAMAGED, "[{tensor}: ]{file} is truncated: expected at least {expected} bytes, found {found}",
      .advice = COPY_AGAIN)
 KIND(ITEM_TOO_LARGE, item_too_large, UNKNOWN,
-     "[{tensor}: ]{file}: an object has {found} bytes; unshard reads at most {expected}", .help = WRITER_READS)
+     "[{tensor}: ]{file}: an object has {found} bytes; unshard reads at most {expected}[ (and {more} more {more|item|items} of the file cannot be read)]",
+     .help = WRITER_READS)
 KIND(FILE_MISSING, file_missing, INCOMPLETE, "{file} is missing")
 KIND(WEIGHTS_FILE_MISSING, weights_file_missing, INCOMPLETE, "{file} is missing", .advice = ": " COPY_BACK)
 
@@ -824,7 +832,9 @@ KIND(FILE_ENDS_IN_HOLE, file_ends_in_hole, NOTE,
      .cause = "a copy was interrupted, or the power went before the data was written")
 
 SECTION("what only reading all bytes shows (check --deep)")
-KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED, "{cause}", .advice = COPY_BACK OR_BEFORE, .check = "unreadable",
+KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED,
+     "{cause}[; {more} more {more|item|items} of this file cannot be read: it is another rank's, of another save, or damaged]",
+     .advice = COPY_BACK OR_BEFORE, .check = "unreadable",
      .cause = "the storage cannot read the bytes, or they are not what the file's own format asks for")
 KIND(RECORD_CRC_DIFFERS, record_crc_differs, DAMAGED,
      "{file.name}[ (rank {rank})]: record {record}[ of tensor {tensor}], {bytes} bytes at {at}, has CRC {found}, the archive says {expected}: it was damaged after it was saved",

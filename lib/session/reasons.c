@@ -2,6 +2,8 @@
  * being shown, or why it cannot be opened at all. */
 #include "session/reasons.h"
 
+#include <string.h>
+
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
@@ -44,15 +46,61 @@ static int add(struct reasons *r, const struct uns_finding *f, const char *view,
 	return 0;
 }
 
-/* NULL = not yet. */
-static struct reason *find(const struct reasons *r, const struct uns_finding *f)
+/* It says of the whole file that it is missing, cut or another one; the tensor that it names is an example. */
+static bool is_of_file(const struct uns_finding *f)
 {
+	switch (f->id) {
+	case UNS_FOUND_ITEM_FILE_MISSING:
+	case UNS_FOUND_ITEM_CUT:
+	case UNS_FOUND_ITEMS_UNREADABLE:
+	case UNS_FOUND_SHARD_MISSING:
+	case UNS_FOUND_SHARD_CUT:
+		return f->file != NULL;
+	default:
+		return false;
+	}
+}
+
+bool reasons_tell_of_file(const struct reasons *reasons, const char *path, enum uns_scope scope)
+{
+	const struct uns_finding *f;
 	size_t i;
 
-	for (i = 0; i < r->n; i++)
-		if (uns_finding_equal(r->v[i].finding, f))
+	for (i = 0; i < reasons->n; i++) {
+		f = reasons->v[i].finding;
+		if (is_of_file(f) &&
+		    (f->scope == scope || f->scope == UNS_SCOPE_ALL || f->id != UNS_FOUND_ITEMS_UNREADABLE) &&
+		    strcmp(f->file, path) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* NULL = not yet. Views look at other tensors of a file and name another one as the first that it lacks. */
+static struct reason *find(const struct reasons *r, const struct uns_finding *f)
+{
+	const struct uns_finding *known;
+	size_t i;
+
+	for (i = 0; i < r->n; i++) {
+		known = r->v[i].finding;
+		if (uns_finding_equal(known, f) ||
+		    (is_of_file(known) && is_of_file(f) && strcmp(known->file, f->file) == 0))
 			return &r->v[i];
+	}
 	return NULL;
+}
+
+/* Makes a known finding one about all that another about the same file concerns. */
+static int widen(struct reasons *r, struct reason *known, const struct uns_finding *f)
+{
+	struct uns_finding own = *known->finding;
+
+	if (own.scope == f->scope || own.scope == UNS_SCOPE_ALL)
+		return 0;
+	own.scope = UNS_SCOPE_ALL;
+	known->finding = uns_finding_copy(&r->arena, &own);
+	return known->finding ? 0 : -ENOMEM;
 }
 
 /* What only this view found out; the same thing once for all views. */
@@ -89,7 +137,7 @@ static int add_of_view(struct unshard *u, struct dir_record *record, struct snap
 		return add(r, &own, name, true);
 	known->view = NULL; /* it concerns several */
 	r->n_serious++;
-	return 0;
+	return is_of_file(known->finding) ? widen(r, known, f) : 0;
 }
 
 static int add_all(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct reasons *r)

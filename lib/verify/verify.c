@@ -92,10 +92,11 @@ static int report_file(struct reporting *t, size_t index)
 	size_t i;
 	int code = 0;
 
-	for (i = 0; i < f->n_unreadable && code == 0; i++)
+	if (f->n_unreadable)
 		code = t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_UNREADABLE,
 							    .file = file,
-							    .text = f->unreadable[i],
+							    .text = f->unreadable[0],
+							    .n_more = f->n_unreadable - 1,
 							    .rank = -1 });
 	for (i = 0; i < f->n_records && code == 0; i++)
 		if (f->record[i].expected && !f->record[i].unread && f->record[i].crc != f->record[i].expected)

@@ -20,7 +20,8 @@ enum uns_flaw_kind {
 struct uns_flaw {
 	enum uns_flaw_kind kind;
 	const struct uns_file *file; /* of the first element, for tensors */
-	const char *text;            /* UNREADABLE */
+	const char *text;            /* UNREADABLE: of the first of its parts that cannot be read */
+	size_t n_more;               /* UNREADABLE: that many parts more; one flaw tells of them all */
 
 	const char *record; /* RECORD: its name; NULL = the one of `tensor`, in a compressed item */
 	uint64_t at_bytes, len_bytes;

@@ -120,6 +120,38 @@ def test_an_item_without_its_end(command, golden):
     assert "__0_0.distcp (rank 0): tensor " in text and "no end record" in text
 
 
+def exchange(a, b):
+    first = a.read_bytes()
+    a.write_bytes(b.read_bytes())
+    b.write_bytes(first)
+
+
+def truncate(a, b):
+    for path in (a, b):
+        path.write_bytes(path.read_bytes()[:2000])
+
+
+@pytest.mark.parametrize("harm", [exchange, truncate])
+def test_a_file_of_which_nothing_can_be_read_is_one_finding(command, golden, harm):
+    """Whether it holds 26 hyper-parameters or all tensors; the finding names the file and its rank."""
+    source = golden("run")
+    for part in ("pytorch_model_fsdp_0", "optimizer_0"):
+        harm(*(source / "checkpoint-2" / part / f"__{rank}_0.distcp" for rank in (0, 1)))
+    shallow = findings(command, source)
+    every = findings(command, source, "--deep")
+    files = [f["file"] for f in every]
+    assert len(files) == len(set(files)) == 4, files
+    assert len({f["file"] for f in shallow}) == len(shallow) >= 1
+    for f in every:
+        rank = f["file"][-len("0_0.distcp")]
+        assert f["severity"] == "problem" and f"__{rank}_0.distcp" in f["text"] and f["advice"]
+    if harm is exchange:
+        assert [f["text"].partition("; the first: ")[0] for f in shallow] == [
+            "optimizer_0/__1_0.distcp (rank 1): optimizer.param_groups.0.weight_decay and 25 more items cannot be read: "
+            "the file is another rank's, of another save, or damaged"]
+        assert all("another rank's, of another save, or damaged" in f["text"] for f in every), every
+
+
 def test_one_bit_of_a_compressed_item(command, golden):
     source = golden("dcp/zstd")
     path = source / "ckpt/__0_0.distcp"
