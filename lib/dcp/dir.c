@@ -285,7 +285,7 @@ static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *
 
 /* -- objects -- */
 
-/* Of the findings about items of one file, the one that says most of the file. Another rank's file has most items at
+/* Of the findings about items of one file, the one that is most about the file. Another rank's file has most items at
  * other places, and may be shorter too: that it is shorter would name the wrong cause. */
 static int weight_of(const struct uns_finding *f)
 {
@@ -307,7 +307,7 @@ static int item_broken(struct dir *d, const struct uns_finding *f, struct uns_er
 		UNS_TRY_ALLOC(uns_map_put(&d->broken, f->file, b, NULL), err);
 	}
 	b->n++;
-	/* The whole file is at least as long as the item that ends last says. */
+	/* The whole file has to reach the end of its last item. */
 	if (first || weight_of(f) > weight_of(b->worst) ||
 	    (f->id == UNS_FOUND_ITEM_CUT && b->worst->id == f->id && f->expected.number > b->worst->expected.number))
 		UNS_TRY_ALLOC(b->worst = uns_finding_copy(&d->scratch, f), err);

@@ -46,7 +46,7 @@ static int add(struct reasons *r, const struct uns_finding *f, const char *view,
 	return 0;
 }
 
-/* It says of the whole file that it is missing, cut or another one; the tensor that it names is an example. */
+/* It is about the whole file, which is missing, cut or another one; the tensor that it names is an example. */
 static bool is_of_file(const struct uns_finding *f)
 {
 	switch (f->id) {

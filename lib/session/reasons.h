@@ -23,7 +23,7 @@ struct reasons {
 int reasons_find(struct unshard *u, struct dir_record *record, struct reasons *out, struct uns_err *err);
 void reasons_fini(struct reasons *reasons);
 
-/* One of them says that the file at `path` is missing, cut or another one, and concerns what `scope` names. */
+/* One of them is about the file at `path` being missing, cut or another one, and concerns what `scope` names. */
 bool reasons_tell_of_file(const struct reasons *reasons, const char *path, enum uns_scope scope);
 
 /* That something of the checkpoint or directory at `path` is behind a link that is not followed, as a finding in the

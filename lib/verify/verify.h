@@ -21,7 +21,7 @@ struct uns_flaw {
 	enum uns_flaw_kind kind;
 	const struct uns_file *file; /* of the first element, for tensors */
 	const char *text;            /* UNREADABLE: of the first of its parts that cannot be read */
-	size_t n_more;               /* UNREADABLE: that many parts more; one flaw tells of them all */
+	size_t n_more;               /* UNREADABLE: that many parts more; one flaw for all of them */
 
 	const char *record; /* RECORD: its name; NULL = the one of `tensor`, in a compressed item */
 	uint64_t at_bytes, len_bytes;
