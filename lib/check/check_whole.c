@@ -38,12 +38,15 @@ int check_whole(struct checking *c, struct dir_record *record, struct snapshot *
 	UNS_CLEANUP(uns_vtree_fini) struct uns_vtree tree = { 0 };
 	struct uns_findings found = { 0 };
 	struct uns_whole_input in = { .config = snap->beside.config, .info = &snap->beside.config_info };
+	size_t i;
 
 	if (snap->cat->summary.adapter == UNS_ADAPTER_ALONE || !uns_span_left(&in.config))
 		return 0;
 	UNS_TRY(weights_name(c, record, snap, &tree, err));
 	in.v = tree.tensor;
 	in.n = tree.n_tensors;
+	for (i = 0; i < snap->beside.notes.n; i++)
+		in.other_names |= snap->beside.notes.v[i].id == UNS_FOUND_CONFIG_HAS_OTHER_NAMES;
 	UNS_TRY(uns_whole_find(&in, &arena, &found, err));
 	return findings_hand_over(c, &found);
 }

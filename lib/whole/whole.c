@@ -553,7 +553,8 @@ static int stack_find_ends(struct looking *l, const struct uns_stack *stack, str
 	const struct uns_model_ends *ends = uns_model_ends_of(info->text_type ? info->text_type : info->model_type);
 	const char *dot = strrchr(stack->name, '.');
 
-	if (!ends || strcmp(dot ? dot + 1 : stack->name, ends->stack) != 0 || !is_text_stack(stack->name))
+	if (!ends || l->in->other_names || strcmp(dot ? dot + 1 : stack->name, ends->stack) != 0 ||
+	    !is_text_stack(stack->name))
 		return 0;
 	UNS_TRY(find_one(l, stack, ends->embedding, true, err));
 	UNS_TRY(find_one(l, stack, ends->norm, false, err));

@@ -3,9 +3,11 @@
  * last norm and the head are there. Pure: reads names and shapes only, O(number of tensors).
  *
  * What this cannot see: a tensor that every layer lacks, and the last layers of a model whose config.json does not
- * have their number. A base model shows both (whole/base.h). */
+ * have their number. A base model shows both (check/check_base.c). */
 #ifndef UNS_WHOLE_WHOLE_H
 #define UNS_WHOLE_WHOLE_H
+
+#include <stdbool.h>
 
 #include "model/tree.h"
 #include "names/config.h"
@@ -15,6 +17,7 @@ struct uns_whole_input {
 	size_t n;
 	struct uns_span config; /* config.json; empty = there is none */
 	const struct uns_config_info *info; /* what was read from it */
+	bool other_names; /* none of the weights has a name of the config's model: which are missing is not known */
 };
 
 /* Adds to `out`, in the arena, what is missing or unlike its siblings; nothing if the model is whole. Fails only if
