@@ -25,4 +25,4 @@ def test_a_missing_shard_is_told(made, copied, command, case):
         next(source.glob(f"model/shard-{shard}-*")).unlink()
         done = command("check", "-o", "settle=0", source, check=False)
         assert done.returncode == 1, done.stdout
-        assert ("damaged" if shard == "00001" else "config") in done.stdout
+        assert ("tensor_has_a_hole" if shard == "00001" else "config") in done.stdout
