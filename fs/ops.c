@@ -526,8 +526,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 }
 
 /* Absent on purpose, because libfuse answers ENOSYS once and the kernel then never asks again:
- * access (mode bits are the kernel's with default_permissions, else the owner alone may come here),
- * reading extended attributes, flush, fsync, locks (local ones do). */
+ * access (mode bits are the kernel's with default_permissions, else the owner alone may come here), flush, fsync, locks
+ * (local ones do). */
 const struct fuse_lowlevel_ops fs_ops = {
 	.init = op_init,
 	.lookup = op_lookup,
@@ -543,6 +543,8 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.open = op_open,
 	.read = op_read,
 	.release = op_release,
+	.getxattr = fs_op_getxattr,
+	.listxattr = fs_op_listxattr,
 	.setattr = fs_refuse_setattr,
 	.mknod = fs_refuse_mknod,
 	.mkdir = fs_refuse_mkdir,

@@ -26,6 +26,10 @@ struct fs {
 /* The table; its user data is a struct fs. */
 extern const struct fuse_lowlevel_ops fs_ops;
 
+/* Extended attributes (xattrs.c). */
+void fs_op_getxattr(fuse_req_t req, fuse_ino_t id, const char *name, size_t size);
+void fs_op_listxattr(fuse_req_t req, fuse_ino_t id, size_t size);
+
 /* Answers to whatever would change something (refuse.c). The kernel refuses most of it by itself,
  * because the mount is read-only; the rest reaches us after `mount -o remount,rw`. */
 void fs_refuse_setattr(fuse_req_t req, fuse_ino_t id, struct stat *attr, int to_set, struct fuse_file_info *fi);

@@ -309,6 +309,22 @@ UNSHARD_API ssize_t unshard_pread(unshard_file *file, void *buf, size_t len, uin
  * number of threads. */
 UNSHARD_API void unshard_file_kept(unshard_file *file, uint64_t off, size_t len);
 
+/* -- attributes: what is known of one name of the tree, as texts --
+ *
+ * "view"        the view that shows it ("weights-bf16")
+ * "generation"  of the checkpoint, or of the file of SOURCE: 16 hexadecimal digits, others when the source changes
+ * "source"      of a file: JSON, {"size_bytes","extents":[{"at","length","from":"file"|"zeros"|"computed",
+ *               "file","offset"}]}. The extents follow each other and cover the file; "file" is an absolute path.
+ *               Computed bytes (headers, casts) must be read from the file itself. Reads item headers
+ * "sha256"      of a file: of its content, in hexadecimal. Reads all of the file, and calls calls->progress
+ *               (UNSHARD_READING); nothing is remembered
+ *
+ * -ENODATA: there is no attribute of this name, or not here (a view's name at the root, a directory's bytes). */
+UNSHARD_API int unshard_attribute(unshard *u, const char *path, const char *name, const struct unshard_calls *calls,
+				  char **text, struct unshard_error *err);
+UNSHARD_API int unshard_node_attribute(const unshard_node *node, const char *name, const struct unshard_calls *calls,
+				       char **text, struct unshard_error *err); /* text: for unshard_free */
+
 /* -- checkpoints and their findings -- */
 
 enum unshard_state {

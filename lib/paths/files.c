@@ -53,7 +53,7 @@ static int open_spot(struct unshard_file *f, struct spot *spot, struct uns_err *
 {
 	if (spot_is_dir(spot))
 		return uns_fail(err, -EISDIR, "%s is a directory", f->path);
-	if (spot->key.kind == SPOT_NEWEST || (spot->key.kind == SPOT_SOURCE && spot->stat.kind == UNS_KIND_LINK))
+	if (spot_is_link(spot))
 		return uns_fail(err, -ELOOP, "%s is a link", f->path);
 	if (spot->key.kind == SPOT_SOURCE)
 		return open_source_file(f, spot, err);
@@ -132,6 +132,17 @@ static int open_at(struct unshard *u, struct spot *spot, const char *name, const
 		return code;
 	}
 	return caller_fini(&caller, open_spot_for(u, spot, name, &caller, out, st, err));
+}
+
+int file_open_spot(struct unshard *u, struct spot *spot, const char *name, struct unshard_file **out,
+		   struct uns_err *err)
+{
+	return open_at(u, spot, name, NULL, out, NULL, err);
+}
+
+struct file_bytes file_bytes(const struct unshard_file *f)
+{
+	return (struct file_bytes){ f->layout, f->backing, f->layout ? f->layout->size_bytes : f->text.len };
 }
 
 int unshard_file_open(unshard *u, const char *path, const struct unshard_calls *calls, unshard_file **out,

@@ -552,6 +552,23 @@ bool spot_is_dir(const struct spot *spot)
 	return spot->key.directory;
 }
 
+bool spot_is_link(const struct spot *spot)
+{
+	return spot->key.kind == SPOT_NEWEST ||
+	       (spot->key.kind == SPOT_SOURCE && !spot->key.directory && spot->stat.kind == UNS_KIND_LINK);
+}
+
+bool spot_generation(struct unshard *u, const struct spot *spot, uint64_t *out)
+{
+	if (spot->key.kind == SPOT_SHOWN)
+		*out = snapshots_generation(&u->snapshots, spot->record);
+	else if (spot->key.kind == SPOT_SOURCE && !spot->key.directory)
+		*out = generation_of(&spot->stat);
+	else
+		return false;
+	return true;
+}
+
 static void stat_shown(struct unshard *u, const struct spot *spot, struct unshard_stat *out)
 {
 	const struct shown *shown = spot->shown;

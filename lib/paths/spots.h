@@ -55,6 +55,9 @@ void spot_fini(struct unshard *u, struct spot *spot);
 /* The view's tree, for a directory of a checkpoint. */
 int spot_load(struct unshard *u, struct spot *spot, struct uns_err *err);
 bool spot_is_dir(const struct spot *spot);
+bool spot_is_link(const struct spot *spot);
+/* Of the checkpoint, or of the file of SOURCE. False = it has none. */
+bool spot_generation(struct unshard *u, const struct spot *spot, uint64_t *out);
 int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out, struct uns_err *err);
 /* The inode number of a name in the spot's directory of a checkpoint, without looking further. */
 uint64_t spot_ino_inside(struct unshard *u, const struct spot *spot, const char *inside);

@@ -42,7 +42,7 @@ BELOW["diff"] = BELOW["tensors"] | {"tensors"}  # two lists of tensors
 BELOW["device"] = {"base", "api", "model", "tensors"}  # where a tensor's bytes come from is not its concern
 # What a room shows to others; the rest is for itself and for the rooms named here.
 SHOWS = {
-    "engine": ({"engine.h", "cast.h", "streams.h", "behind.h"}, {"verify"}),
+    "engine": ({"engine.h", "cast.h", "streams.h", "behind.h", "extents.h"}, {"verify"}),
     "verify": ({"verify.h"}, set()),
     "store": ({"store.h", "store_link.h", "catalog_memo.h"}, set()),
 }
