@@ -9,30 +9,6 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 
-/* "36 35 0:42 /root /mount/point rw,noatime master:1 - fuse.rclone source options" */
-bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t size)
-{
-	FILE *table = fopen("/proc/self/mountinfo", "re");
-	unsigned is_major, is_minor;
-	const char *dash;
-	char *line = NULL;
-	bool found = false;
-	size_t cap = 0;
-
-	while (table && !found && getline(&line, &cap, table) >= 0) {
-		dash = strstr(line, " - ");
-		if (!dash || sscanf(line, "%*d %*d %u:%u", &is_major, &is_minor) != 2 || is_major != dev_major ||
-		    is_minor != dev_minor)
-			continue;
-		snprintf(type, size, "%.*s", (int)strcspn(dash + 3, " \n"), dash + 3);
-		found = true;
-	}
-	free(line);
-	if (table)
-		fclose(table);
-	return found;
-}
-
 /* Spaces and the like appear as \040; in place. */
 static void unescape(char *s)
 {
@@ -50,22 +26,52 @@ static void unescape(char *s)
 	*to = '\0';
 }
 
-/* The mount point of a line whose file system is of this type, cut out of the line; else NULL. */
-static char *mount_point_of(char *line, const char *type)
-{
-	char *dash = strstr(line, " - "), *at = line, *end;
-	int i;
+struct mount {
+	unsigned dev_major, dev_minor;
+	char *point, *type; /* in the line that was read */
+};
 
-	if (!dash || strncmp(dash + 3, type, strlen(type)) != 0 || dash[3 + strlen(type)] != ' ')
-		return NULL;
-	for (i = 0; i < 4 && at; i++)
-		at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
-	end = at ? strchr(at, ' ') : NULL;
-	if (!end)
-		return NULL;
-	*end = '\0';
-	unescape(at);
-	return at;
+/* "36 35 0:42 /root /mount/point rw,noatime master:1 - fuse.rclone source options". Lines of another form are passed
+ * over. */
+static bool mount_next(FILE *table, char **line, size_t *cap, struct mount *out)
+{
+	int point = 0, end = 0;
+	char *dash;
+
+	while (table && getline(line, cap, table) >= 0) {
+		dash = strstr(*line, " - ");
+		if (!dash ||
+		    sscanf(*line, "%*d %*d %u:%u %*s %n%*s%n", &out->dev_major, &out->dev_minor, &point, &end) != 2 ||
+		    !end)
+			continue;
+		out->point = *line + point;
+		(*line)[end] = '\0';
+		unescape(out->point);
+		out->type = dash + 3;
+		out->type[strcspn(out->type, " \n")] = '\0';
+		return true;
+	}
+	free(*line);
+	if (table)
+		fclose(table);
+	return false;
+}
+
+bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t size)
+{
+	FILE *table = fopen("/proc/self/mountinfo", "re");
+	struct mount m;
+	char *line = NULL;
+	bool found = false;
+	size_t cap = 0;
+
+	while (mount_next(table, &line, &cap, &m)) {
+		if (found || m.dev_major != dev_major || m.dev_minor != dev_minor)
+			continue;
+		snprintf(type, size, "%s", m.type);
+		found = true;
+	}
+	return found;
 }
 
 int uns_mounts_below(const char *real, const char *type, struct uns_arena *arena, const char *const **out, size_t *n,
@@ -73,25 +79,21 @@ int uns_mounts_below(const char *real, const char *type, struct uns_arena *arena
 {
 	FILE *table = fopen("/proc/self/mountinfo", "re");
 	size_t cap_line = 0, cap = 0, len = strlen(real);
-	const char **v = NULL, *at;
+	const char **v = NULL;
 	char *line = NULL;
+	struct mount m;
 	int code = 0;
 
-	*out = NULL;
 	*n = 0;
-	while (table && code == 0 && getline(&line, &cap_line, table) >= 0) {
-		at = mount_point_of(line, type);
-		if (!at || !uns_path_within(at, real) || strlen(at) == len)
+	while (mount_next(table, &line, &cap_line, &m)) {
+		if (code < 0 || strcmp(m.type, type) != 0 || !uns_path_within(m.point, real) || strlen(m.point) == len)
 			continue;
 		if (!UNS_ARENA_ROOM(arena, v, *n, cap) ||
-		    !(v[*n] = uns_arena_str(arena, at + len + (len > 0 && real[len - 1] != '/'))))
+		    !(v[*n] = uns_arena_str(arena, m.point + len + (len > 0 && real[len - 1] != '/'))))
 			code = uns_oom(err);
 		else
 			++*n;
 	}
-	free(line);
-	if (table)
-		fclose(table);
 	*out = v;
 	return code;
 }

@@ -132,12 +132,11 @@ def rules(root):
 
 
 def rows_of(root, folder, kind):
-    """(file name, source, fields of its uns_<kind> table) of each file in lib/<folder>."""
+    """(file name, source, fields of a uns_<kind>) of each one that a file in lib/<folder> defines."""
     for name in sorted(os.listdir(os.path.join(root, "lib", folder))):
         source = read(root, "lib", folder, name) if name.endswith(".c") else ""
-        table = re.search(rf"const struct uns_{kind} uns_{kind}_\w+ = \{{(.*?)\n\}};", source, re.S)
-        if table:
-            yield name, source, table.group(1)
+        for table in re.findall(rf"const struct uns_{kind} uns_{kind}_\w+ = \{{(.*?)\n\}};", source, re.S):
+            yield name, source, table
 
 
 def views(root):
@@ -156,11 +155,13 @@ def views(root):
 
 
 def formats(root):
-    lines = []
+    lines, of_file = [], {}
     for name, source, table in rows_of(root, "formats", "format"):
+        of_file.setdefault((name, source), []).append(f"`{field(table, 'name', {})}`")
+    for (name, source), formats_of_file in of_file.items():
         top = re.match(r"/\*(.*?)\*/", source, re.S).group(1)
         sketch = [line[5:].rstrip() for line in top.split("\n") if line.startswith(" *   ")]
-        lines += ["", f"### `{field(table, 'name', {})}`", "", f"Defined in [lib/formats/{name}](../lib/formats/{name}).",
+        lines += ["", f"### {', '.join(formats_of_file)}", "", f"Defined in [lib/formats/{name}](../lib/formats/{name}).",
                   ""]
         if sketch:
             lines += ["```text", *sketch, "```"]

@@ -128,9 +128,9 @@ int uns_zero_run_probe(const struct uns_zero_form *form, const struct uns_direct
 }
 
 /* A directory that merely holds one of such a name may hold others' checkpoints too. */
-bool uns_zero_run_begun(const struct uns_zero_form *form, const struct uns_directory *dir)
+bool uns_zero_run_begun(const struct uns_directory *dir)
 {
-	const struct run run = { .form = form, .dir = dir };
+	const struct run run = { .dir = dir };
 	size_t i;
 
 	if (uns_beside_named_step(dir->root, dir->path, "global_step") != UNS_UNKNOWN)

@@ -27,8 +27,8 @@ struct uns_zero_form {
 /* How sure: 0 not this, 90 a tag's directory, 95 a trainer's with a tag in it. Looks at names only. */
 int uns_zero_run_probe(const struct uns_zero_form *form, const struct uns_directory *dir);
 
-/* A run of one, or a tag, by its name and what is beside, without shards so far. */
-bool uns_zero_run_begun(const struct uns_zero_form *form, const struct uns_directory *dir);
+/* A run of one, or a tag, by its name and what is beside, without shards so far. Of either form. */
+bool uns_zero_run_begun(const struct uns_directory *dir);
 
 /* Finds the tag (-ENODATA when there is none), puts all that is in it and beside it into the catalog, and seals that.
  */
