@@ -9,7 +9,8 @@
 
 #include "ops.h"
 
-#define PREFIX "user.unshard."
+#define NAMESPACE "user."
+#define PREFIX    NAMESPACE "unshard."
 
 enum { LONGEST_VALUE_BYTES = 65536 }; /* XATTR_SIZE_MAX */
 
@@ -43,14 +44,17 @@ static void reply(fuse_req_t req, const char *value, size_t len, size_t size)
 		fuse_reply_buf(req, value, len);
 }
 
-/* Names of others (security.capability, asked for at each write and exec) are answered without a look. */
+/* Names of others are answered without a look. EOPNOTSUPP for other namespaces: ls then asks once for the mount, not
+ * for each file, whether there is a security context or an access list. */
 void fs_op_getxattr(fuse_req_t req, fuse_ino_t id, const char *name, size_t size)
 {
 	char *text = NULL;
 	size_t len;
 	int code = -ENODATA;
 
-	if (!strncmp(name, PREFIX, strlen(PREFIX)))
+	if (strncmp(name, NAMESPACE, strlen(NAMESPACE)) != 0)
+		code = -EOPNOTSUPP;
+	else if (!strncmp(name, PREFIX, strlen(PREFIX)))
 		code = attribute(req, id, name + strlen(PREFIX), &text);
 	len = code < 0 ? 0 : strlen(text);
 	if (len > LONGEST_VALUE_BYTES)

@@ -88,7 +88,7 @@ def test_what_is_listed_can_be_read_and_costs_nothing(run, mount, tmp_path):
     assert sorted(os.listxattr(shown)) == ["user.unshard.generation", "user.unshard.view"]
     assert os.listxattr(m / "weights/checkpoint-2") == os.listxattr(shown)
     assert os.listxattr(m) == os.listxattr(m / ".unshard/stats.json") == []
-    for name in ("user.unshard.nothing", "user.other", "security.capability"):
+    for name in ("user.unshard.nothing", "user.other"):
         with pytest.raises(OSError) as failed:
             os.getxattr(shown, name)
         assert failed.value.errno == errno.ENODATA
@@ -100,3 +100,12 @@ def test_what_is_listed_can_be_read_and_costs_nothing(run, mount, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     shutil.copytree(m / "weights/checkpoint-2", tmp_path / "copy")  # copies attributes as well
     assert (tmp_path / "copy/model.safetensors").read_bytes() == shown.read_bytes()
+
+
+def test_ls_asks_for_no_attribute_of_each_file(run, mount):
+    """ls -l looks for a security context and an access list until it is told that the file system has none."""
+    traced = subprocess.run(["strace", "-f", "-e", "trace=getxattr,lgetxattr", "ls", "-lR", mount(run) / "weights"],
+                            capture_output=True, text=True, timeout=600, check=True)
+    entries = [line for line in traced.stdout.splitlines() if line[:1] in "-dl"]
+    asked = [line for line in traced.stderr.splitlines() if "getxattr(" in line]
+    assert 0 < len(asked) <= 3 < len(entries), asked
