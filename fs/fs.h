@@ -63,6 +63,7 @@ struct fs_mount {
 	uint64_t dev; /* as st_dev has it */
 	char type[64]; /* "fuse.unshard" */
 	char source[4096]; /* what was mounted */
+	char path[4096]; /* the mount point */
 };
 
 /* Canonical absolute name of a mount point. The last component itself is not visited. */
@@ -70,6 +71,11 @@ int fs_mount_path(const char *path, char out[4096], struct unshard_error *err);
 
 /* The topmost mount at an absolute, canonical path. false = nothing is mounted there. */
 bool fs_mount_find(const char *path, struct fs_mount *out);
+
+/* Every mount of unshard, in the order of the table. */
+void fs_mounts_visit(void (*visit)(void *ctx, const struct fs_mount *mount), void *ctx);
+/* The mount of unshard that a path is in, by its name alone (the path need not exist); *inside: the rest of it. */
+bool fs_mount_above(const char *path, struct fs_mount *out, const char **inside);
 
 /* By the program fusermount3, for those who may not unmount themselves. 0; -ENOSYS where there is no such program,
  * -EBUSY where it could not. */

@@ -43,7 +43,7 @@ static void copy_field(char *to, size_t size, char *field)
 }
 
 /* 36 35 98:0 /root /mount/point rw,noatime master:1 - type source options */
-static bool parse_line(char *line, const char *path, struct fs_mount *out)
+static bool parse_line(char *line, struct fs_mount *out)
 {
 	char *rest = NULL, *field[5], *type, *source, *dash = strstr(line, " - ");
 	unsigned maj, min;
@@ -55,31 +55,95 @@ static bool parse_line(char *line, const char *path, struct fs_mount *out)
 	for (i = 0; i < 5; i++)
 		if (!(field[i] = strtok_r(i ? NULL : line, " ", &rest)))
 			return false;
-	unescape(field[4]);
 	type = strtok_r(dash + 3, " \n", &rest);
 	source = type ? strtok_r(NULL, " \n", &rest) : NULL;
-	if (!source || strcmp(field[4], path) || sscanf(field[2], "%u:%u", &maj, &min) != 2)
+	if (!source || sscanf(field[2], "%u:%u", &maj, &min) != 2)
 		return false;
 	out->dev = makedev(maj, min);
+	copy_field(out->path, sizeof(out->path), field[4]);
 	copy_field(out->type, sizeof(out->type), type);
 	copy_field(out->source, sizeof(out->source), source);
 	return true;
 }
 
-bool fs_mount_find(const char *path, struct fs_mount *out)
+static void visit_all(bool (*visit)(void *ctx, const struct fs_mount *mount), void *ctx)
 {
 	FILE *table = fopen("/proc/self/mountinfo", "re");
+	struct fs_mount mount;
 	char *line = NULL;
 	size_t cap = 0;
-	bool found = false;
+	bool wanted = true;
 
 	if (!table)
-		return false;
-	while (getline(&line, &cap, table) >= 0)
-		found |= parse_line(line, path, out); /* the last one is on top */
+		return;
+	while (wanted && getline(&line, &cap, table) >= 0)
+		if (parse_line(line, &mount))
+			wanted = visit(ctx, &mount);
 	free(line);
 	fclose(table);
-	return found;
+}
+
+struct wanted_path {
+	const char *path;
+	struct fs_mount *out;
+	bool found;
+};
+
+static bool is_at_path(void *ctx, const struct fs_mount *mount)
+{
+	struct wanted_path *w = ctx;
+
+	if (strcmp(mount->path, w->path) == 0) { /* the last one is on top */
+		*w->out = *mount;
+		w->found = true;
+	}
+	return true;
+}
+
+bool fs_mount_find(const char *path, struct fs_mount *out)
+{
+	struct wanted_path w = { path, out, false };
+
+	visit_all(is_at_path, &w);
+	return w.found;
+}
+
+struct of_ours {
+	void (*visit)(void *ctx, const struct fs_mount *mount);
+	void *ctx;
+};
+
+static bool is_ours(void *ctx, const struct fs_mount *mount)
+{
+	const struct of_ours *o = ctx;
+
+	if (strcmp(mount->type, "fuse.unshard") == 0)
+		o->visit(o->ctx, mount);
+	return true;
+}
+
+void fs_mounts_visit(void (*visit)(void *ctx, const struct fs_mount *mount), void *ctx)
+{
+	struct of_ours o = { visit, ctx };
+
+	visit_all(is_ours, &o);
+}
+
+bool fs_mount_above(const char *path, struct fs_mount *out, const char **inside)
+{
+	char up[PATH_MAX];
+	size_t n = strlen(path);
+
+	for (; n > 0 && n < sizeof(up); n -= n > 0) {
+		if (path[n] && path[n] != '/')
+			continue;
+		snprintf(up, sizeof(up), "%.*s", (int)n, path);
+		if (!fs_mount_find(up, out))
+			continue;
+		*inside = path + n + strspn(path + n, "/");
+		return strcmp(out->type, "fuse.unshard") == 0;
+	}
+	return false;
 }
 
 /* Where the last component starts; NULL when it does not name an entry of a directory. */

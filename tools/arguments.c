@@ -1,30 +1,39 @@
 /* See arguments.h: parsing and opening, nothing of what is printed. */
 #include "arguments.h"
 
+#include <getopt.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "fs.h"
 
-int arguments_parse(struct arguments *a, const struct command *self, const struct option *longs, int argc, char **argv)
+int arguments_flag(struct arguments *a, const struct command *self, int code)
 {
 	struct unshard_error err = { 0 };
-	int c;
+
+	if (code == 'h')
+		return command_help(self);
+	if (code == '?')
+		return command_usage(self);
+	if (code == 'j')
+		a->json = true;
+	if ((code == 'o' && options_parse(&a->options, self->options, optarg, &err) < 0) ||
+	    (code == 'S' && options_store(&a->options, optarg, &err) < 0))
+		return command_fail("%s", err.text);
+	return -1;
+}
+
+int arguments_parse(struct arguments *a, const struct command *self, int argc, char **argv)
+{
+	int code, status;
 
 	*a = (struct arguments){ .log = { .fd = -1 } };
-	while ((c = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
-		if (c == 'h')
-			return command_help(self);
-		if (c == '?')
-			return command_usage(self);
-		if (c == 't')
+	while ((code = flags_next(self->flags, argc, argv)) != -1) {
+		if (code == 't')
 			a->tensors = optarg ? optarg : "*";
-		if (c == 'j')
-			a->json = true;
-		if (c == 'o' && options_parse(&a->options, self->options, optarg, &err) < 0)
-			return command_fail("%s", err.text);
-		if (c == 'S' && options_store(&a->options, optarg, &err) < 0)
-			return command_fail("%s", err.text);
+		status = arguments_flag(a, self, code);
+		if (status >= 0)
+			return status;
 	}
 	if (argc - optind < 1 || (argc - optind > 1 && !self->several))
 		return command_usage(self);

@@ -2,17 +2,9 @@
 #ifndef TOOLS_ARGUMENTS_H
 #define TOOLS_ARGUMENTS_H
 
-#include <getopt.h>
-
 #include "command.h"
 #include "log.h"
 #include "options.h"
-
-/* What all these verbs take, in getopt's table; and a line of their help. */
-#define LONG_HELP  { "help", no_argument, NULL, 'h' }
-#define LONG_JSON  { "json", no_argument, NULL, 'j' }
-#define LONG_STORE { "store", required_argument, NULL, 'S' }
-#define STORE_HELP "  --store FILE|none          the metadata store's file; as -o store=\n"
 
 struct arguments {
 	const char *argument; /* the first of `all` */
@@ -24,8 +16,11 @@ struct arguments {
 	struct log log;
 };
 
-/* `longs`: the verb's own, of those above and --tensors ('t'). -1 = parsed; else an exit status. */
-int arguments_parse(struct arguments *a, const struct command *self, const struct option *longs, int argc, char **argv);
+/* One flag that all these verbs know: json, store, -o, help. -1 = done, or it is the verb's own; else an exit status.
+ */
+int arguments_flag(struct arguments *a, const struct command *self, int code);
+/* For a verb that has these flags alone, and --tensors ('t'). -1 = parsed; else an exit status. */
+int arguments_parse(struct arguments *a, const struct command *self, int argc, char **argv);
 /* What getopt left of the command line, at least one. */
 void arguments_take(struct arguments *a, int argc, char **argv);
 void arguments_fini(struct arguments *a);

@@ -501,18 +501,10 @@ static bool parse_wait(struct check *c, const char *text)
 
 static int check_parse(struct check *c, const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		{ "help", no_argument, NULL, 'h' },         { "json", no_argument, NULL, 'j' },
-		{ "deep", no_argument, NULL, 'd' },         { "repair", required_argument, NULL, 'r' },
-		{ "config", required_argument, NULL, 'c' }, { "versions", required_argument, NULL, 'v' },
-		{ "for", required_argument, NULL, 'f' },    { "store", required_argument, NULL, 'S' },
-		{ "wait", optional_argument, NULL, 'w' },   { "seals", required_argument, NULL, 's' },
-		{ "base", required_argument, NULL, 'b' },   { 0 }
-	};
 	struct unshard_error err = { 0 };
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
+	while ((opt = flags_next(self->flags, argc, argv)) != -1) {
 		if (opt == 'h')
 			return command_help(self);
 		if (opt == '?')
@@ -526,7 +518,7 @@ static int check_parse(struct check *c, const struct command *self, int argc, ch
 			c->repair = optarg;
 		if (opt == 'b')
 			c->base = optarg;
-		if (opt == 'f')
+		if (opt == 'F')
 			c->view = c->a.options.library.view = optarg;
 		if (opt == 'v')
 			c->versions = optarg;
@@ -569,37 +561,53 @@ static int check_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_check = {
 	.name = "check",
-	.arguments =
-		"CHECKPOINT-or-RUN... [--deep] [--base BASE] [--wait[=SECONDS]] [--seals DIR|FILE] [--for VIEW | --repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
-		"--config FILE [--versions PACKAGE=VERSION,...] [--json]",
+	.operands = "CHECKPOINT-or-RUN...",
+	.arguments = "CHECKPOINT-or-RUN... [--deep] [--base BASE] [--wait[=SECONDS]] [--seals DIR|FILE] [--for "
+		     "VIEW | --repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | --config FILE "
+		     "[--versions PACKAGE=VERSION,...] [--json]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
-	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer that\n"
-		"resumes would miss, and directories that are named as checkpoints and hold none; each\n"
-		"with what to do. Of configs: configurations that are known to lose weights, to fail or to\n"
-		"train wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 problems\n"
-		"found (notes are not problems), or no sound copy can be made; 2 could not run; 3 no problem\n"
-		"found, but not everything was judged: a checkpoint is still being saved, or something\n"
-		"cannot be read.\n\n"
-		"  --deep                     read everything: CRCs of torch files and DCP items, NaN and\n"
-		"                             infinity, weights against the optimizer's fp32 copies,\n"
-		"                             and all bytes of a sealed checkpoint against its seal\n"
-		"  --base BASE                compare with the weights of BASE, a model's directory or ORG/NAME\n"
-		"                             in the local Hugging Face cache; with --deep their values too\n"
-		"  --wait[=SECONDS]           wait until no checkpoint is being saved, at most SECONDS\n"
-		"  --seals DIR|FILE           where the seals are; as -o seals=\n"
-		"  --for VIEW                 what a training that resumes from this view would miss: full,\n"
-		"                             full-fsdp, dcp, universal, world-N; status 1 if not exact\n"
-		"  --repair OUT               write a repaired copy where one can be made (one dtype\n"
-		"                             for all ranks, no files of another number of ranks, a\n"
-		"                             tracker); lists every difference from the source\n"
-		"  --config FILE              TrainingArguments, Accelerate, DeepSpeed or LightningCLI, as\n"
-		"                             JSON or YAML; several are taken for one training\n"
-		"  --versions PACKAGE=VERSION,...\n"
-		"                             of transformers, accelerate, lightning, deepspeed, torch;\n"
-		"                             none is guessed\n"
-		"  --json                     one object: counts, findings; or changes\n"
-		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
-		"  -h, --help                 this text\n",
+	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer that "
+		"resumes would miss, and directories that are named as checkpoints and hold none; each with "
+		"what to do. Of configs: configurations that are known to lose weights, to fail or to train "
+		"wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 problems found "
+		"(notes are not problems), or no sound copy can be made; 2 could not run; 3 no problem "
+		"found, but not everything was judged: a checkpoint is still being saved, or something "
+		"cannot be read.",
+	.example = "unshard check --wait=600 runs/llama || exit 1    # in a job script",
+	.flags =
+		(const struct flag[]){
+			{ 'd', "deep", false, NULL,
+			  "read everything: CRCs of torch files and DCP items, NaN and infinity, weights against the "
+			  "optimizer's fp32 copies, and all bytes of a sealed checkpoint against its seal",
+			  NAMES_NOTHING },
+			{ 'b', "base", false, "BASE",
+			  "compare with the weights of BASE, a model's directory or ORG/NAME in the local Hugging Face "
+			  "cache; with --deep their values too",
+			  NAMES_MODEL },
+			{ 'w', "wait", false, "[=SECONDS]", "wait until no checkpoint is being saved, at most SECONDS",
+			  NAMES_NOTHING },
+			{ 's', "seals", false, "DIR|FILE", "where the seals are; as -o seals=", NAMES_FILE },
+			{ 'F', "for", false, "VIEW",
+			  "what a training that resumes from this view would miss: full, full-fsdp, dcp, universal, "
+			  "world-N; status 1 if not exact",
+			  NAMES_VIEW },
+			{ 'r', "repair", false, "OUT",
+			  "write a repaired copy where one can be made (one dtype for all ranks, no files of another "
+			  "number of ranks, a tracker); lists every difference from the source",
+			  NAMES_DIRECTORY },
+			{ 'c', "config", false, "FILE",
+			  "TrainingArguments, Accelerate, DeepSpeed or LightningCLI, as JSON or YAML; several are "
+			  "taken for one training",
+			  NAMES_FILE },
+			{ 'v', "versions", false, "PACKAGE=VERSION,...",
+			  "of transformers, accelerate, lightning, deepspeed, torch; none is guessed", NAMES_NOTHING },
+			FLAG_JSON("one object: counts, findings; or changes"),
+			FLAG_O,
+			FLAG_STORE,
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_CHECKPOINT, NAMES_CHECKPOINT },
 	.options = VERB_CHECK,
 	.run = check_run,
 };

@@ -11,6 +11,7 @@
 #include "arguments.h"
 #include "json.h"
 #include "progress.h"
+#include "table.h"
 #include "text.h"
 
 enum { SHOWN_ROWS = 20, N_SECTIONS = 4 };
@@ -613,22 +614,11 @@ static int parse_tolerance(struct diff *d)
 
 static int parse(struct diff *d, const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		LONG_HELP,
-		LONG_JSON,
-		LONG_STORE,
-		{ "view", required_argument, NULL, 'v' },
-		{ "optimizer", no_argument, NULL, 'O' },
-		{ "no-config", no_argument, NULL, 'C' },
-		{ "tolerance", required_argument, NULL, 't' },
-		{ "all", no_argument, NULL, 'a' },
-		{ 0 },
-	};
 	struct options *o[] = { &d->a.a.options, &d->b.a.options };
 	struct unshard_error err = { 0 };
 	int opt, i;
 
-	while ((opt = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
+	while ((opt = flags_next(self->flags, argc, argv)) != -1) {
 		if (opt == 'h')
 			return command_help(self);
 		if (opt == '?')
@@ -701,26 +691,36 @@ static int diff_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_diff = {
 	.name = "diff",
-	.arguments = "A B [--view VIEW] [--optimizer] [--no-config] [--tolerance ABS[,REL]] [--all] [--json] "
-		     "[-o OPTION,...] [--store FILE|none]",
+	.operands = "A B",
+	.arguments = "A B [--view VIEW] [--optimizer] [--no-config] [--tolerance ABS[,REL]] [--all] [--json] [-o "
+		     "OPTION,...] [--store FILE|none]",
 	.summary = "say how two checkpoints differ: tensors, elements, hyper-parameters",
-	.help = "A and B are checkpoints of any two formats. Their weights are compared as the view shows\n"
-		"them, under the names that models are published with: a sharded checkpoint with the model\n"
-		"that was exported from it, for example. Of every tensor that differs: how many elements\n"
-		"changed, the largest and the mean difference, the norms of A, B and A-B; the same of\n"
-		"each layer and expert. The most changed come first (norm of A-B by that of A).\n"
-		"Every tensor is read. Nothing is written. Exit status: 0 equal, 1 different, 2 could not\n"
-		"run, 3 not judged: a checkpoint may still be being saved.\n\n"
-		"  --view VIEW                compare the tensors of this view (weights)\n"
-		"  --optimizer                also compare the optimizers' states, by the checkpoints' own\n"
-		"                             names\n"
-		"  --no-config                compare tensors alone, not hyper-parameters and config.json\n"
-		"  --tolerance ABS[,REL]      a difference of at most ABS + REL * |B| is none, and another\n"
-		"                             dtype is none either\n"
-		"  --all                      list equal tensors too, and every row\n"
-		"  --json                     one object instead\n"
-		"  -o OPTION,...              see below, for A and B; may be repeated\n" STORE_HELP
-		"  -h, --help                 this text\n",
+	.help = "A and B are checkpoints of any two formats. Their weights are compared as the view shows "
+		"them, under the names that models are published with: a sharded checkpoint with the model "
+		"that was exported from it, for example. Of every tensor that differs: how many elements "
+		"changed, the largest and the mean difference, the norms of A, B and A-B; the same of each "
+		"layer and expert. The most changed come first (norm of A-B by that of A). Every tensor is "
+		"read. Nothing is written. Exit status: 0 equal, 1 different, 2 could not run, 3 not judged: "
+		"a checkpoint may still be being saved.",
+	.example = "unshard diff runs/llama/checkpoint-4 runs/llama/checkpoint-8",
+	.flags =
+		(const struct flag[]){
+			{ 'v', "view", false, "VIEW", "compare the tensors of this view (weights)", NAMES_VIEW },
+			{ 'O', "optimizer", false, NULL,
+			  "also compare the optimizers' states, by the checkpoints' own names", NAMES_NOTHING },
+			{ 'C', "no-config", false, NULL, "compare tensors alone, not hyper-parameters and config.json",
+			  NAMES_NOTHING },
+			{ 't', "tolerance", false, "ABS[,REL]",
+			  "a difference of at most ABS + REL * |B| is none, and another dtype is none either",
+			  NAMES_NOTHING },
+			{ 'a', "all", false, NULL, "list equal tensors too, and every row", NAMES_NOTHING },
+			FLAG_JSON("one object instead"),
+			FLAG_O,
+			FLAG_STORE,
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_CHECKPOINT, NAMES_CHECKPOINT },
 	.options = VERB_DIFF,
 	.run = diff_run,
 };

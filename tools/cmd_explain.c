@@ -135,13 +135,12 @@ static int explain(struct explain *e)
 
 static int explain_run(const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { LONG_HELP, LONG_JSON, { 0 } };
 	struct explain e = { 0 };
 	bool json = false;
 	size_t i;
 	int opt, status;
 
-	while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+	while ((opt = flags_next(self->flags, argc, argv)) != -1) {
 		if (opt == 'h')
 			return command_help(self);
 		if (opt != 'j')
@@ -162,13 +161,20 @@ static int explain_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_explain = {
 	.name = "explain",
+	.operands = "[ID]",
 	.arguments = "[ID] [--json]",
 	.summary = "explain a finding: what it means, how it comes about, what to do",
-	.help = "ID is what the other commands print in brackets behind a finding: [shard_missing].\n"
-		"In the message, words in capitals stand for names and numbers of the checkpoint.\n"
-		"Without ID, all ids are listed. A word of the column \"reported as\" (damaged, rng)\n"
-		"in place of ID lists the ids that are reported so.\n\n"
-		"  --json                     print an array of objects\n"
-		"  -h, --help                 this text\n",
+	.help = "ID is what the other commands print in brackets behind a finding: [shard_missing]. In the "
+		"message, words in capitals stand for names and numbers of the checkpoint. Without ID, all "
+		"ids are listed. A word of the column \"reported as\" (damaged, rng) in place of ID lists the "
+		"ids that are reported so.",
+	.example = "unshard explain shard_missing",
+	.flags =
+		(const struct flag[]){
+			FLAG_JSON("print an array of objects"),
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_FINDING },
 	.run = explain_run,
 };

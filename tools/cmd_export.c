@@ -146,16 +146,10 @@ static int open_and_export(struct export *e, char *path)
 
 static int export_parse(struct export *e, const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		{ "help", no_argument, NULL, 'h' },        { "json", no_argument, NULL, 'j' },
-		{ "view", required_argument, NULL, 'v' },  { "resume", no_argument, NULL, 'r' },
-		{ "verify", no_argument, NULL, 'V' },      { "checksums", no_argument, NULL, 'c' },
-		{ "store", required_argument, NULL, 'S' }, { 0 }
-	};
 	struct unshard_error err = { 0 };
 	int c;
 
-	while ((c = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
+	while ((c = flags_next(self->flags, argc, argv)) != -1) {
 		if (c == 'h')
 			return command_help(self);
 		if (c == '?')
@@ -196,22 +190,33 @@ static int export_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_export = {
 	.name = "export",
-	.arguments = "CHECKPOINT-or-RUN OUT [--view VIEW] [--resume] [--verify] [--checksums] [--json] "
-		     "[-o OPTION,...] [--store FILE|none]",
+	.operands = "CHECKPOINT-or-RUN OUT",
+	.arguments = "CHECKPOINT-or-RUN OUT [--view VIEW] [--resume] [--verify] [--checksums] [--json] [-o "
+		     "OPTION,...] [--store FILE|none]",
 	.summary = "write a view as an ordinary directory, without a mount",
-	.help = "Writes what a mount shows of the checkpoint, or of the run, in one view: every file has\n"
-		"the bytes that the mount's has. Needs no /dev/fuse. OUT must not exist, or be an empty\n"
-		"directory; it appears when all of it is on the disk. Exit status: 0 done; 1 the view\n"
-		"cannot show the checkpoint, or something of the run was left out; 2 could not be done.\n\n"
-		"  --view VIEW                weights (default), weights-bf16, full, dcp, universal,\n"
-		"                             world-8, ...\n"
-		"  --resume                   complete OUT.partial, which an export that was ended left;\n"
-		"                             what it holds is compared with the view\n"
-		"  --verify                   read OUT back from the disk and compare it with the view\n"
-		"  --checksums                add SHA256SUMS, for sha256sum -c\n"
-		"  --json                     one object: what was written, and what was left out\n"
-		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
-		"  -h, --help                 this text\n",
+	.help = "Writes what a mount shows of the checkpoint, or of the run, in one view: every file has the "
+		"bytes that the mount's has. Needs no /dev/fuse. OUT must not exist, or be an empty "
+		"directory; it appears when all of it is on the disk. Exit status: 0 done; 1 the view cannot "
+		"show the checkpoint, or something of the run was left out; 2 could not be done.",
+	.example = "unshard export runs/llama/checkpoint-8 out --verify",
+	.flags =
+		(const struct flag[]){
+			{ 'v', "view", false, "VIEW",
+			  "weights (default), weights-bf16, full, dcp, universal, world-8, ...", NAMES_VIEW },
+			{ 'r', "resume", false, NULL,
+			  "complete OUT.partial, which an export that was ended left; what it holds is compared with "
+			  "the view",
+			  NAMES_NOTHING },
+			{ 'V', "verify", false, NULL, "read OUT back from the disk and compare it with the view",
+			  NAMES_NOTHING },
+			{ 'c', "checksums", false, NULL, "add SHA256SUMS, for sha256sum -c", NAMES_NOTHING },
+			FLAG_JSON("one object: what was written, and what was left out"),
+			FLAG_O,
+			FLAG_STORE,
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_CHECKPOINT, NAMES_DIRECTORY },
 	.options = VERB_EXPORT,
 	.run = export_run,
 };

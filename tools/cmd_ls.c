@@ -7,9 +7,10 @@
 #include "arguments.h"
 #include "json.h"
 #include "progress.h"
+#include "table.h"
 #include "text.h"
 
-enum { N_COLUMNS = 6 };
+enum { N_COLUMNS = 6, NUMBERS = 1 << 2 | 1 << 3 | 1 << 4 }; /* step, ranks, size */
 
 struct listing {
 	const char *source; /* as it was given */
@@ -52,7 +53,10 @@ static void add_row(struct listing *l, const struct unshard_checkpoint *c, const
 	add_number(&l->table, c->step);
 	add_number(&l->table, c->world_size);
 	table_add(&l->table, size);
-	table_add(&l->table, unshard_state_name(c->state));
+	table_add_coloured(&l->table, unshard_state_name(c->state),
+			   c->state == UNSHARD_OK       ? COLOUR_NONE
+			   : c->state == UNSHARD_SAVING ? COLOUR_UNSURE
+							: COLOUR_BAD);
 	if (c->problem && c->state != UNSHARD_OK) {
 		table_add(&l->problems, path);
 		problem_add(l, c);
@@ -141,7 +145,7 @@ static int list_all(struct arguments *a)
 {
 	static const char *const head[N_COLUMNS] = { "PATH", "FORMAT", "STEP", "RANKS", "SIZE", "STATE" };
 	struct listing l = { .several = a->n_all > 1,
-			     .table = { .n_columns = N_COLUMNS },
+			     .table = { .n_columns = N_COLUMNS, .right = NUMBERS },
 			     .problems = { .n_columns = 2 } };
 	size_t i, n_listed = 0;
 	unshard *u;
@@ -168,9 +172,8 @@ static int list_all(struct arguments *a)
 
 static int ls_run(const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { LONG_HELP, LONG_JSON, LONG_STORE, { 0 } };
 	struct arguments a;
-	int status = arguments_parse(&a, self, longs, argc, argv);
+	int status = arguments_parse(&a, self, argc, argv);
 
 	if (status < 0)
 		status = list_all(&a);
@@ -180,14 +183,22 @@ static int ls_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_ls = {
 	.name = "ls",
+	.operands = "SOURCE...",
 	.arguments = "SOURCE... [--json] [-o OPTION,...] [--store FILE|none]",
 	.summary = "list the checkpoints below SOURCE",
-	.help = "One line for each checkpoint: path, format, step, number of ranks, size of its\n"
-		"files, state (ok, saving, damaged, unsupported, unreadable), and below them the reasons.\n"
-		"Mounts of unshard below SOURCE are left out.\n\n"
-		"  --json                     an array of objects instead\n"
-		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
-		"  -h, --help                 this text\n",
+	.help = "One line for each checkpoint: path, format, step, number of ranks, size of its files, state "
+		"(ok, saving, damaged, unsupported, unreadable), and below them the reasons. Mounts of "
+		"unshard below SOURCE are left out.",
+	.example = "unshard ls runs",
+	.flags =
+		(const struct flag[]){
+			FLAG_JSON("an array of objects instead"),
+			FLAG_O,
+			FLAG_STORE,
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_CHECKPOINT, NAMES_CHECKPOINT },
 	.several = true,
 	.options = VERB_LS,
 	.run = ls_run,

@@ -14,6 +14,7 @@
 #include "json.h"
 #include "log.h"
 #include "options.h"
+#include "table.h"
 #include "text.h"
 
 enum { N_COLUMNS = 5, VALUE_BYTES = 60 };
@@ -28,7 +29,7 @@ struct meta {
 	char **argument;
 };
 
-struct action {
+struct meta_action {
 	const char *name;
 	int min, max; /* arguments */
 	int (*run)(struct meta *m);
@@ -54,18 +55,10 @@ static char *absolute(const char *path)
 /* A path of a mount is another name for a checkpoint, which facts are not kept under. */
 static bool is_in_mount(const char *path)
 {
-	char up[PATH_MAX], *slash;
 	struct fs_mount mount;
+	const char *inside;
 
-	snprintf(up, sizeof(up), "%s", path);
-	do {
-		if (fs_mount_find(up, &mount) && !strcmp(mount.type, "fuse.unshard"))
-			return true;
-		slash = strrchr(up, '/');
-		if (slash)
-			*slash = '\0';
-	} while (slash && *up);
-	return false;
+	return fs_mount_above(path, &mount, &inside);
 }
 
 /* The checkpoint's (or run's) path without links, below "/"; must_exist: to be a directory. */
@@ -406,13 +399,13 @@ static int run_import(struct meta *m)
 	return m->n == 1 ? import_all(m, m->argument[0]) : with_path(m, true, import_at);
 }
 
-static const struct action actions[] = {
+static const struct meta_action actions[] = {
 	{ "list", 1, 1, run_list },           { "get", 2, INT_MAX, run_get },       { "set", 2, INT_MAX, run_set },
 	{ "unset", 2, INT_MAX, run_unset },   { "import", 1, 2, run_import },       { "export", 0, 1, export_all },
 	{ "clear-cache", 0, 0, clear_cache }, { "clear-memos", 0, 0, clear_cache }, /* its older name */
 };
 
-static const struct action *find_action(const char *name, int n)
+static const struct meta_action *find_action(const char *name, int n)
 {
 	size_t i;
 
@@ -438,7 +431,7 @@ static int open_store(struct meta *m)
 
 static int verb_run(struct meta *m, const char *name)
 {
-	const struct action *action = find_action(name, m->n);
+	const struct meta_action *action = find_action(name, m->n);
 	int status;
 
 	if (!action)
@@ -453,15 +446,11 @@ static int verb_run(struct meta *m, const char *name)
 
 static int meta_run(const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
-					       { "json", no_argument, NULL, 'j' },
-					       { "store", required_argument, NULL, 's' },
-					       { 0 } };
 	struct meta m = { .self = self, .log = { .fd = -1 } };
 	struct unshard_error err = { 0 };
 	int c, status;
 
-	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+	while ((c = flags_next(self->flags, argc, argv)) != -1) {
 		if (c == 'h')
 			return command_help(self);
 		if (c == '?')
@@ -482,27 +471,39 @@ static int meta_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_meta = {
 	.name = "meta",
-	.arguments = "list|get|set|unset CHECKPOINT [KEY[=VALUE]...] | import [CHECKPOINT] FILE | "
-		     "export [FILE] | clear-cache [--json] [--store FILE]",
+	.operands = "ACTION [CHECKPOINT] [KEY[=VALUE]...]",
+	.arguments = "list|get|set|unset CHECKPOINT [KEY[=VALUE]...] | import [CHECKPOINT] FILE | export [FILE] | "
+		     "clear-cache [--json] [--store FILE]",
 	.summary = "state what is known about a training: step, batch size, cadences, model directory",
-	.help = "Facts belong to a checkpoint, or to a run's directory and then to all checkpoints in\n"
-		"it; the nearest counts. Mounts show a change within seconds. Nothing is written to\n"
-		"the checkpoint: facts are kept in the metadata store.\n\n"
-		"  list CHECKPOINT            the facts that hold for it\n"
-		"  get CHECKPOINT KEY...      their values, as JSON\n"
-		"  set CHECKPOINT KEY=VALUE...\n"
-		"                             VALUE is JSON, or a word that is taken as a string;\n"
-		"                             model=DIR: where config and tokenizer are borrowed from\n"
-		"  unset CHECKPOINT KEY...\n"
-		"  import CHECKPOINT FILE     facts out of a trainer_state.json, training_args.json,\n"
-		"                             training_args.bin or scheduler.pt; or a unit map\n"
-		"                             of FSDP1's flat units\n"
-		"  export [FILE]              all facts, as JSON\n"
-		"  import FILE                the same back (-: from standard input)\n"
-		"  clear-cache                forget what unshard can find again\n\n"
-		"  --store FILE               the store ($XDG_STATE_HOME/unshard/store.db, or\n"
-		"                             ~/.local/state/unshard/store.db)\n"
-		"  --json                     list: as JSON\n"
-		"  -h, --help                 this text\n",
+	.help = "Facts belong to a checkpoint, or to a run's directory and then to all checkpoints in it; "
+		"the nearest counts. Mounts show a change within seconds. Nothing is written to the "
+		"checkpoint: facts are kept in the metadata store.",
+	.example = "unshard meta set runs/llama model=/models/Llama-3.1-8B",
+	.actions =
+		(const struct action[]){
+			{ "list", "CHECKPOINT", "the facts that hold for it" },
+			{ "get", "CHECKPOINT KEY...", "their values, as JSON" },
+			{ "set", "CHECKPOINT KEY=VALUE...",
+			  "VALUE is JSON, or a word that is taken as a string; model=DIR: where config and tokenizer "
+			  "are borrowed from" },
+			{ "unset", "CHECKPOINT KEY...", "forget them" },
+			{ "import", "CHECKPOINT FILE",
+			  "facts out of a trainer_state.json, training_args.json, training_args.bin or scheduler.pt; "
+			  "or a unit map of FSDP1's flat units" },
+			{ "export", "[FILE]", "all facts, as JSON" },
+			{ "import", "FILE", "the same back (-: from standard input)" },
+			{ "clear-cache", "", "forget what unshard can find again" },
+			{ NULL, NULL, NULL },
+		},
+	.flags =
+		(const struct flag[]){
+			{ 's', "store", false, "FILE",
+			  "the store ($XDG_STATE_HOME/unshard/store.db, or ~/.local/state/unshard/store.db)",
+			  NAMES_FILE },
+			FLAG_JSON("list: as JSON"),
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_ACTION, NAMES_CHECKPOINT },
 	.run = meta_run,
 };

@@ -196,15 +196,11 @@ static int session_serve(struct mount *m)
 
 static int mount_parse(struct mount *m, int argc, char **argv)
 {
-	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
-					       { "foreground", no_argument, NULL, 'f' },
-					       { "store", required_argument, NULL, 'S' },
-					       { 0 } };
 	struct unshard_error err = { 0 };
 	int c;
 
 	/* -n, -s and -v are what mount(8) gives its helpers. */
-	while ((c = getopt_long(argc, argv, "fho:nsv", longs, NULL)) != -1) {
+	while ((c = flags_next(m->self->flags, argc, argv)) != -1) {
 		if (c == 'h')
 			return command_help(m->self);
 		if (c == '?')
@@ -237,14 +233,23 @@ static int mount_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_mount = {
 	.name = "mount",
+	.operands = "SOURCE MOUNTPOINT",
 	.arguments = "SOURCE MOUNTPOINT [-f] [-o OPTION,...] [--store FILE|none]",
 	.summary = "show the checkpoints below SOURCE at MOUNTPOINT, read-only",
-	.help = "Returns when the mount is live; a process in the background serves it until\n"
-		"it is unmounted (unshard umount). Nothing is ever written to SOURCE. MOUNTPOINT\n"
-		"/dev/fd/N is the descriptor of a mount that another process has made.\n\n"
-		"  -f, --foreground           serve in this process, until Ctrl-C or umount\n"
-		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
-		"  -h, --help                 this text\n",
+	.help = "Returns when the mount is live; a process in the background serves it until it is unmounted "
+		"(unshard umount). Nothing is ever written to SOURCE. MOUNTPOINT /dev/fd/N is the descriptor "
+		"of a mount that another process has made.",
+	.example = "unshard mount runs mnt    # then load mnt/weights/RUN/checkpoint-N",
+	.flags =
+		(const struct flag[]){
+			{ 'f', "foreground", true, NULL, "serve in this process, until Ctrl-C or umount",
+			  NAMES_NOTHING },
+			FLAG_O,
+			FLAG_STORE,
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_DIRECTORY, NAMES_DIRECTORY },
 	.options = VERB_MOUNT,
 	.run = mount_run,
 };

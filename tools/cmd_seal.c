@@ -180,16 +180,10 @@ static int seal_path(struct seal *s, char *path)
 
 static int parse(struct seal *s, const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { { "again", no_argument, NULL, 'a' },
-					       { "json", no_argument, NULL, 'j' },
-					       { "seals", required_argument, NULL, 's' },
-					       LONG_HELP,
-					       LONG_STORE,
-					       { 0 } };
 	struct unshard_error err = { 0 };
 	int c;
 
-	while ((c = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
+	while ((c = flags_next(self->flags, argc, argv)) != -1) {
 		if (c == 'h')
 			return command_help(self);
 		if (c == '?')
@@ -228,20 +222,30 @@ static int seal_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_seal = {
 	.name = "seal",
+	.operands = "CHECKPOINT-or-RUN",
 	.arguments = "CHECKPOINT-or-RUN [--again] [--seals DIR|FILE] [--json] [-o OPTION,...] [--store FILE|none]",
 	.summary = "keep checksums of sound checkpoints, to find swapped, mixed and damaged files later",
-	.help = "Reads every file of each checkpoint once, and keeps its name, size, time and SHA-256, and a\n"
-		"CRC-32 of each piece of a tensor. From then on check and every mount compare: sizes and\n"
-		"times first, with `check --deep` all bytes. Call it right after a save. A checkpoint that\n"
-		"is damaged, or still being saved, is not sealed. Exit status: 0 sealed, now or before;\n"
-		"1 a checkpoint differs from its seal, or is damaged; 2 could not run; 3 still being saved.\n\n"
-		"  --again                    make every seal again, also one that the files contradict\n"
-		"  --seals DIR|FILE           keep seals as files: DIR/CHECKPOINT.sha256, or FILE, whose\n"
-		"                             name ends in .sha256, for one checkpoint; as -o seals=.\n"
-		"                             `sha256sum -c` in the checkpoint reads them too\n"
-		"  --json                     one object: counts, seals\n"
-		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
-		"  -h, --help                 this text\n",
+	.help = "Reads every file of each checkpoint once, and keeps its name, size, time and SHA-256, and a "
+		"CRC-32 of each piece of a tensor. From then on check and every mount compare: sizes and "
+		"times first, with `check --deep` all bytes. Call it right after a save. A checkpoint that "
+		"is damaged, or still being saved, is not sealed. Exit status: 0 sealed, now or before; 1 a "
+		"checkpoint differs from its seal, or is damaged; 2 could not run; 3 still being saved.",
+	.example = "unshard seal runs/llama          # right after a save",
+	.flags =
+		(const struct flag[]){
+			{ 'a', "again", false, NULL, "make every seal again, also one that the files contradict",
+			  NAMES_NOTHING },
+			{ 's', "seals", false, "DIR|FILE",
+			  "keep seals as files: DIR/CHECKPOINT.sha256, or FILE, whose name ends in .sha256, for one "
+			  "checkpoint; as -o seals=. `sha256sum -c` in the checkpoint reads them too",
+			  NAMES_FILE },
+			FLAG_JSON("one object: counts, seals"),
+			FLAG_O,
+			FLAG_STORE,
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_CHECKPOINT },
 	.options = VERB_SEAL,
 	.run = seal_run,
 };

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "arguments.h"
+#include "table.h"
 #include "text.h"
 
 enum { N_COLUMNS = 5, FILES_NAMED = 3 };
@@ -471,11 +472,8 @@ static int show_path(struct arguments *a, char *path)
 
 static int show_run(const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		LONG_HELP, LONG_JSON, LONG_STORE, { "tensors", optional_argument, NULL, 't' }, { 0 }
-	};
 	struct arguments a;
-	int status = arguments_parse(&a, self, longs, argc, argv);
+	int status = arguments_parse(&a, self, argc, argv);
 	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
 
 	if (status < 0)
@@ -487,14 +485,23 @@ static int show_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_show = {
 	.name = "show",
+	.operands = "CHECKPOINT",
 	.arguments = "CHECKPOINT [--tensors[=GLOB]] [--json] [-o OPTION,...] [--store FILE|none]",
 	.summary = "describe a checkpoint: its content, its views, and why a view is not available",
-	.help = "What the checkpoint holds, its views with the line to write for each (MOUNTPOINT stands\n"
-		"for where the directory above CHECKPOINT is mounted), its modules, its problems.\n\n"
-		"  --tensors[=GLOB]           every tensor with its pieces, or those whose names match\n"
-		"  --json                     one object: info, tensors\n"
-		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
-		"  -h, --help                 this text\n",
+	.help = "What the checkpoint holds, its views with the line to write for each (MOUNTPOINT stands for "
+		"where the directory above CHECKPOINT is mounted), its modules, its problems.",
+	.example = "unshard show runs/llama/checkpoint-8",
+	.flags =
+		(const struct flag[]){
+			{ 't', "tensors", false, "[=GLOB]", "every tensor with its pieces, or those whose names match",
+			  NAMES_TENSOR },
+			FLAG_JSON("one object: info, tensors"),
+			FLAG_O,
+			FLAG_STORE,
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_CHECKPOINT },
 	.options = VERB_SHOW,
 	.run = show_run,
 };

@@ -128,16 +128,12 @@ static int resolve(const char *name, char path[4096], struct unshard_error *err)
 
 static int umount_run(const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
-					       { "lazy", no_argument, NULL, 'z' },
-					       { "force", no_argument, NULL, 'f' },
-					       { 0 } };
 	struct unshard_error err = { 0 };
 	enum how how = PLAIN;
 	char path[4096];
 	int c;
 
-	while ((c = getopt_long(argc, argv, "fhz", longs, NULL)) != -1) {
+	while ((c = flags_next(self->flags, argc, argv)) != -1) {
 		if (c == 'h')
 			return command_help(self);
 		if (c == '?')
@@ -153,13 +149,20 @@ static int umount_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_umount = {
 	.name = "umount",
+	.operands = "MOUNTPOINT",
 	.arguments = "MOUNTPOINT [-z | -f]",
 	.summary = "end a mount",
-	.help = "A mount that is in use is detached: it disappears from the directory tree at once,\n"
-		"files that are open can still be read, and the serving process ends when the last of\n"
-		"them is closed.\n\n"
-		"  -z, --lazy                 detach without trying the ordinary way first\n"
-		"  -f, --force                readers get errors, the serving process ends\n"
-		"  -h, --help                 this text\n",
+	.help = "A mount that is in use is detached: it disappears from the directory tree at once, files "
+		"that are open can still be read, and the serving process ends when the last of them is "
+		"closed.",
+	.example = "unshard umount mnt",
+	.flags =
+		(const struct flag[]){
+			{ 'z', "lazy", true, NULL, "detach without trying the ordinary way first", NAMES_NOTHING },
+			{ 'f', "force", true, NULL, "readers get errors, the serving process ends", NAMES_NOTHING },
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_MOUNT },
 	.run = umount_run,
 };

@@ -93,9 +93,8 @@ static int warm_path(struct arguments *a, char *path)
 
 static int warm_run(const struct command *self, int argc, char **argv)
 {
-	static const struct option longs[] = { LONG_HELP, LONG_STORE, { 0 } };
 	struct arguments a;
-	int status = arguments_parse(&a, self, longs, argc, argv);
+	int status = arguments_parse(&a, self, argc, argv);
 	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
 
 	if (status < 0)
@@ -107,14 +106,22 @@ static int warm_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_warm = {
 	.name = "warm",
+	.operands = "CHECKPOINT",
 	.arguments = "CHECKPOINT [-o OPTION,...] [--store FILE|none]",
 	.summary = "compute the CRCs of a checkpoint's torch files ahead of time",
-	.help = "optimizer.pt, pytorch_model_fsdp.bin and the like are zip files, and a mount\n"
-		"computes their CRCs only if that needs no reading of tensor data; -o crc=exact reads\n"
-		"the data at the first open. This reads it now and keeps the CRCs in the metadata store, for mounts of the\n"
-		"directory above CHECKPOINT with the same options.\n\n"
-		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
-		"  -h, --help                 this text\n",
+	.help = "optimizer.pt, pytorch_model_fsdp.bin and the like are zip files, and a mount computes their "
+		"CRCs only if that needs no reading of tensor data; -o crc=exact reads the data at the first "
+		"open. This reads it now and keeps the CRCs in the metadata store, for mounts of the "
+		"directory above CHECKPOINT with the same options.",
+	.example = "unshard warm runs/llama/checkpoint-8",
+	.flags =
+		(const struct flag[]){
+			FLAG_O,
+			FLAG_STORE,
+			FLAG_HELP,
+			FLAGS_END,
+		},
+	.names = { NAMES_CHECKPOINT },
 	.options = VERB_WARM,
 	.run = warm_run,
 };

@@ -1,10 +1,8 @@
-/* A verb's help, and the sentences about what went wrong. */
+/* The sentences about what went wrong. */
 #include "command.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-
-#include "options.h"
 
 int command_fail(const char *fmt, ...)
 {
@@ -28,20 +26,4 @@ void command_no_memory(void)
 bool command_lacks_memory(void)
 {
 	return no_memory;
-}
-
-int command_usage(const struct command *self)
-{
-	fprintf(stderr, "usage: unshard %s %s\n(more: unshard %s --help)\n", self->name, self->arguments, self->name);
-	return EXIT_COULD_NOT;
-}
-
-int command_help(const struct command *self)
-{
-	printf("usage: unshard %s %s\n\n%s", self->name, self->arguments, self->help);
-	if (self->options) {
-		printf("\nOptions after -o, separated by commas (a comma in a value is written \\,):\n");
-		options_help(self->options);
-	}
-	return EXIT_DONE;
 }

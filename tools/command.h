@@ -3,7 +3,9 @@
 #define TOOLS_COMMAND_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
+#include "flags.h"
 #include "unshard.h"
 
 enum {
@@ -13,18 +15,28 @@ enum {
 	EXIT_NOT_JUDGED = 3, /* it worked and found no problem, but something could not be judged at this moment */
 };
 
+enum { MOST_OPERANDS = 3 };
+
 struct command {
 	const char *name;
-	const char *arguments; /* "SOURCE MOUNTPOINT [-f] [-o OPTION,...]" */
+	const char *operands;  /* "SOURCE MOUNTPOINT" */
+	const char *arguments; /* all of the command line: "SOURCE MOUNTPOINT [-f] [-o OPTION,...]" */
 	const char *summary;
-	const char *help;   /* everything but the options of -o */
+	const char *help;    /* paragraphs, wrapped when they are printed */
+	const char *example; /* one command line, and what it is good for behind '#' */
+	const struct action *actions; /* or NULL; ends with one that has no name */
+	const struct flag *flags;     /* FLAGS_END is the last */
+	enum names names[MOST_OPERANDS]; /* of the operands; the last one holds for all that follow */
 	bool several;       /* takes several paths: arguments_parse */
+	bool hidden;        /* for programs: no list has it */
 	unsigned options;   /* whose options after -o it takes (options.h); 0 = none */
 	int (*run)(const struct command *self, int argc, char **argv); /* argv[0] = the verb */
 };
 
-extern const struct command cmd_mount, cmd_umount, cmd_ls, cmd_show, cmd_check, cmd_export, cmd_warm, cmd_meta,
-	cmd_diff, cmd_seal, cmd_explain;
+/* All verbs, in the order of --help; NULL behind the last. */
+extern const struct command *const commands[];
+/* NULL = no such verb. */
+const struct command *command_find(const char *name);
 
 /* "unshard: " and the sentence on stderr; returns EXIT_COULD_NOT. */
 __attribute__((format(printf, 1, 2))) int command_fail(const char *fmt, ...);
@@ -35,5 +47,7 @@ bool command_lacks_memory(void);
 int command_usage(const struct command *self);
 /* All of it, on stdout; returns EXIT_DONE. */
 int command_help(const struct command *self);
+/* That of `unshard` itself. Returns EXIT_DONE if `to` is stdout. */
+int help_print(FILE *to);
 
 #endif

@@ -12,24 +12,8 @@
 
 #include "command.h"
 #include "fs.h"
+#include "terminal.h"
 #include "text.h"
-
-static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls,   &cmd_show, &cmd_check,  &cmd_diff,
-						  &cmd_seal,  &cmd_export, &cmd_meta, &cmd_warm, &cmd_explain };
-enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
-
-static int help(FILE *to)
-{
-	size_t i;
-
-	fprintf(to, "unshard shows sharded training checkpoints as the directories that frameworks load.\n\nusage:\n");
-	for (i = 0; i < N_COMMANDS; i++)
-		fprintf(to, "  unshard %s %s\n      %s\n", commands[i]->name, commands[i]->arguments,
-			commands[i]->summary);
-	fprintf(to, "  unshard COMMAND --help | --help | --version\n\n"
-		    "Exit status: 0 done, 1 a checkpoint has a problem, 2 could not be done.\n");
-	return to == stdout ? EXIT_DONE : EXIT_COULD_NOT;
-}
 
 static int version(void)
 {
@@ -41,14 +25,14 @@ static int version(void)
 /* One line, with the command that was meant if one is near. */
 static int no_such_command(const char *name)
 {
-	const struct command *near = NULL;
-	size_t i, d, best = 3; /* "list", "unmount" */
+	const struct command *near = NULL, *const * c;
+	size_t d, best = 3; /* "list", "unmount" */
 
-	for (i = 0; i < N_COMMANDS; i++) {
-		d = text_distance(name, commands[i]->name);
+	for (c = commands; *c; c++) {
+		d = (*c)->hidden ? best : text_distance(name, (*c)->name);
 		if (d < best && d < strlen(name)) {
 			best = d;
-			near = commands[i];
+			near = *c;
 		}
 	}
 	return near ? command_fail("unknown command '%s'; did you mean '%s'? (unshard --help lists all)", name,
@@ -109,22 +93,36 @@ static int command_run(const struct command *command, int argc, char **argv)
 	return printed(command->run(command, argc, argv));
 }
 
+/* `unshard help [VERB]`, --help, -h, and those of --version. -1 = it is none of them. */
+static int about(int argc, char **argv)
+{
+	const bool help = !strcmp(argv[1], "help");
+
+	if (help && argc == 3)
+		return command_find(argv[2]) ? command_help(command_find(argv[2])) : no_such_command(argv[2]);
+	if (help || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+		return help_print(stdout);
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version"))
+		return version();
+	return -1;
+}
+
 int main(int argc, char **argv)
 {
-	size_t i;
+	const struct command *command;
+	int status;
 
 	open_standard_descriptors();
 	raise_open_files();
+	terminal_begin();
+	command = command_find("mount");
 	if (argc > 0 && called_as_mount_helper(argv[0]))
-		return cmd_mount.run(&cmd_mount, argc, argv);
+		return command->run(command, argc, argv);
 	if (argc < 2)
-		return help(stderr);
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
-		return printed(help(stdout));
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
-		return printed(version());
-	for (i = 0; i < N_COMMANDS; i++)
-		if (!strcmp(argv[1], commands[i]->name))
-			return command_run(commands[i], argc - 1, argv + 1);
-	return no_such_command(argv[1]);
+		return help_print(stderr);
+	status = about(argc, argv);
+	if (status >= 0)
+		return printed(status);
+	command = command_find(argv[1]);
+	return command ? command_run(command, argc - 1, argv + 1) : no_such_command(argv[1]);
 }

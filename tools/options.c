@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "hub.h"
+
 enum kind {
 	STRING,
 	STRINGS, /* a list: may be repeated */
@@ -37,7 +39,18 @@ enum { NOWHERE = -1 };
 #define TREES (VERB_MOUNT | VERB_EXPORT | VERB_WARM)
 #define ALL   (TREES | VERB_LS | VERB_SHOW | VERB_CHECK | VERB_DIFF | VERB_SEAL)
 
+/* The headings of --help, in this order. */
+enum group { SHOWN, CONFIG, SAVES, RESOURCES, MOUNTED, LOOKING, TESTS, N_GROUPS };
+static const char *const group_text[N_GROUPS] = { "what is shown",
+						  "config, tokenizer, training",
+						  "saves, seals, the metadata store",
+						  "memory and disk",
+						  "the mount",
+						  "when something goes wrong",
+						  "for tests" };
+
 struct row {
+	enum group group;
 	const char *name;
 	unsigned verbs; /* that use it */
 	enum kind kind;
@@ -49,58 +62,59 @@ struct row {
 };
 
 static const struct row rows[] = {
-	{ "view", VERB_MOUNT | VERB_SHOW, STRING, "VIEW", "show this one view at the root instead of all",
+	{ SHOWN, "view", VERB_MOUNT | VERB_SHOW, STRING, "VIEW", "show this one view at the root instead of all",
 	  IN_LIBRARY(view) },
-	{ "weights_key", ALL, STRINGS, "KEY",
+	{ SHOWN, "weights_key", ALL, STRINGS, "KEY",
 	  "take weights from this key of the state dict instead of \"model\", \"state_dict\"; may be repeated",
 	  HERE(weight_root) },
-	{ "strip", TREES | VERB_SHOW | VERB_DIFF, STRING, "PREFIX",
+	{ SHOWN, "strip", TREES | VERB_SHOW | VERB_DIFF, STRING, "PREFIX",
 	  "leave PREFIX out in front of the weights' names (\"model.\" of a LightningModule)", IN_LIBRARY(strip) },
-	{ "names", TREES | VERB_SHOW | VERB_DIFF, CHOICE, "published|memory",
+	{ SHOWN, "names", TREES | VERB_SHOW | VERB_DIFF, CHOICE, "published|memory",
 	  "of weights: those that save_pretrained writes (published), or those that were saved (memory)",
 	  IN_LIBRARY(keep_names) },
-	{ "assume", ALL, WORD, "fsdp-units",
+	{ SHOWN, "assume", ALL, WORD, "fsdp-units",
 	  "name FSDP1's flat units (veRL) by torch's order of traversal, where one fits the sizes",
 	  IN_LIBRARY(assume_fsdp_units) },
-	{ "model", TREES | VERB_SHOW | VERB_CHECK | VERB_DIFF, MODELS, "[RUN=]DIR",
-	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated", HERE(model) },
-	{ "follow", ALL, PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated", HERE(follow) },
-	{ "max_shard_size", TREES | VERB_SHOW, SIZE, "SIZE", "largest weights file made (50GB)",
+	{ CONFIG, "model", TREES | VERB_SHOW | VERB_CHECK | VERB_DIFF, MODELS, "[RUN=]DIR",
+	  "borrow config and tokenizer from DIR, or from ORG/NAME in the local Hugging Face cache (only for RUN below SOURCE); may be repeated",
+	  HERE(model) },
+	{ SHOWN, "follow", ALL, PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated", HERE(follow) },
+	{ SHOWN, "max_shard_size", TREES | VERB_SHOW, SIZE, "SIZE", "largest weights file made (50GB)",
 	  IN_LIBRARY(max_shard_size_bytes) },
-	{ "mem", ALL, SIZE, "SIZE", "memory for metadata and decoded data (128MiB)", IN_LIBRARY(mem_bytes) },
-	{ "cache_dir", ALL & ~(VERB_LS | VERB_SEAL), PATH, "DIR",
+	{ RESOURCES, "mem", ALL, SIZE, "SIZE", "memory for metadata and decoded data (128MiB)", IN_LIBRARY(mem_bytes) },
+	{ RESOURCES, "cache_dir", ALL & ~(VERB_LS | VERB_SEAL), PATH, "DIR",
 	  "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)", IN_LIBRARY(cache_dir) },
-	{ "cache_size", ALL & ~(VERB_LS | VERB_SEAL), SIZE, "SIZE", "at most this much spilled (16GiB)",
+	{ RESOURCES, "cache_size", ALL & ~(VERB_LS | VERB_SEAL), SIZE, "SIZE", "at most this much spilled (16GiB)",
 	  IN_LIBRARY(cache_size_bytes) },
-	{ "settle", ALL, SECONDS, "SECONDS",
+	{ SAVES, "settle", ALL, SECONDS, "SECONDS",
 	  "a checkpoint that may still be written counts as being saved until it was unchanged for this many seconds (60)",
 	  offsetof(struct options, library.settle_seconds), offsetof(struct options, library.no_settling) },
-	{ "store", ALL, STORE, "FILE|none", "metadata store ($XDG_STATE_HOME or ~/.local/state, unshard/store.db)",
-	  IN_LIBRARY(store) },
-	{ "seals", ALL, PATH, "DIR|FILE",
+	{ SAVES, "store", ALL, STORE, "FILE|none",
+	  "metadata store ($XDG_STATE_HOME or ~/.local/state, unshard/store.db)", IN_LIBRARY(store) },
+	{ SAVES, "seals", ALL, PATH, "DIR|FILE",
 	  "seals are files: DIR/CHECKPOINT.sha256, or FILE.sha256 for one checkpoint (in the metadata store)",
 	  IN_LIBRARY(seals) },
-	{ "fact", TREES | VERB_SHOW | VERB_CHECK, STRINGS, "KEY=VALUE",
+	{ CONFIG, "fact", TREES | VERB_SHOW | VERB_CHECK, STRINGS, "KEY=VALUE",
 	  "a value for trainer_state.json where it is missing: train_batch_size=4; may be repeated", HERE(fact) },
-	{ "rng", TREES | VERB_SHOW | VERB_CHECK, CHOICE, "keep|hide",
+	{ SHOWN, "rng", TREES | VERB_SHOW | VERB_CHECK, CHOICE, "keep|hide",
 	  "files of random states: show them (keep), or in no view", offsetof(struct options, library.hide_rng),
 	  offsetof(struct options, library.keep_rng) },
-	{ "crc", VERB_MOUNT | VERB_EXPORT, CHOICE, "free|exact",
+	{ SHOWN, "crc", VERB_MOUNT | VERB_EXPORT, CHOICE, "free|exact",
 	  "CRCs in torch files: those known without reading (free), or all, computed at open", IN_LIBRARY(crc_exact) },
-	{ "allow_other", VERB_MOUNT, FLAG, NULL, "other users may read, as far as mode bits let them",
+	{ MOUNTED, "allow_other", VERB_MOUNT, FLAG, NULL, "other users may read, as far as mode bits let them",
 	  HERE(allow_other) },
-	{ "clones", VERB_MOUNT, NUMBERS, "N:N...", "with MOUNTPOINT /dev/fd/N: further descriptors, cloned from it",
-	  HERE(clones) },
-	{ "max_threads", VERB_MOUNT, COUNT, "N", "requests served at once (16)", HERE(max_threads) },
-	{ "cache", VERB_MOUNT, ONE_OF, "both|mount|sources",
+	{ MOUNTED, "clones", VERB_MOUNT, NUMBERS, "N:N...",
+	  "with MOUNTPOINT /dev/fd/N: further descriptors, cloned from it", HERE(clones) },
+	{ MOUNTED, "max_threads", VERB_MOUNT, COUNT, "N", "requests served at once (16)", HERE(max_threads) },
+	{ MOUNTED, "cache", VERB_MOUNT, ONE_OF, "both|mount|sources",
 	  "what the kernel keeps of a file that was read: SOURCE's pages and the mount's (both), or one of them",
 	  HERE(cache) },
-	{ "readahead", VERB_MOUNT, COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)",
+	{ MOUNTED, "readahead", VERB_MOUNT, COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)",
 	  HERE(read_ahead_kb) },
-	{ "log", ALL, PATH, "FILE", "append log lines to FILE (mount: syslog; mount -f and other verbs: stderr)",
-	  HERE(log) },
-	{ "debug", ALL, FLAG, NULL, "log more", HERE(debug) },
-	{ "delay_read_us", ALL, COUNT, "US", "slow every read of SOURCE down by this many microseconds (0)",
+	{ LOOKING, "log", ALL, PATH, "FILE",
+	  "append log lines to FILE (mount: syslog; mount -f and other verbs: stderr)", HERE(log) },
+	{ LOOKING, "debug", ALL, FLAG, NULL, "log more", HERE(debug) },
+	{ TESTS, "delay_read_us", ALL, COUNT, "US", "slow every read of SOURCE down by this many microseconds (0)",
 	  IN_LIBRARY(delay_read_us) },
 };
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -236,6 +250,16 @@ static char *absolute(struct options *o, const char *path)
 	return own(o, whole);
 }
 
+/* A directory, or else a model of the local Hugging Face cache. What is neither is a path: the library reports it. */
+static char *model_directory(struct options *o, const char *value)
+{
+	char snapshot[PATH_MAX];
+
+	if (access(value, F_OK) < 0 && hub_snapshot(value, snapshot))
+		return own(o, strdup(snapshot));
+	return absolute(o, value);
+}
+
 /* A directory whose own name holds '=' wins over RUN=DIR, as in the library. */
 static char *absolute_model(struct options *o, const char *value)
 {
@@ -243,8 +267,8 @@ static char *absolute_model(struct options *o, const char *value)
 	char *dir, *whole;
 
 	if (!equals || access(value, F_OK) == 0)
-		return absolute(o, value);
-	dir = absolute(o, equals + 1);
+		return model_directory(o, value);
+	dir = model_directory(o, equals + 1);
 	if (!dir || asprintf(&whole, "%.*s=%s", (int)(equals - value), value, dir) < 0)
 		return NULL;
 	return own(o, whole);
@@ -354,6 +378,19 @@ static int set_numbers(struct options *o, const struct row *row, const char *val
 	}
 }
 
+static int set_model(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
+{
+	const char *equals = strchr(value, '='), *dir = equals && access(value, F_OK) < 0 ? equals + 1 : value;
+	char text[PATH_MAX];
+
+	if (hub_is_name(dir) && access(dir, F_OK) < 0 && !hub_snapshot(dir, text))
+		return refuse(
+			err, -ENOENT,
+			"model=%.100s: no such directory, and no model of this name in the Hugging Face cache %.200s",
+			value, hub_cache(text) ? text : "");
+	return append(member(o, row->to), absolute_model(o, value), err);
+}
+
 static int option_set(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
 {
 	if (row->kind == FLAG ? value != NULL : !value || !*value)
@@ -381,7 +418,7 @@ static int option_set(struct options *o, const struct row *row, const char *valu
 	case PATHS:
 		return append(member(o, row->to), absolute(o, value), err);
 	case MODELS:
-		return append(member(o, row->to), absolute_model(o, value), err);
+		return set_model(o, row, value, err);
 	case NUMBERS:
 		return set_numbers(o, row, value, err);
 	case SIZE:
@@ -434,7 +471,7 @@ static int unknown(unsigned verb, const char *name, struct unshard_error *err)
 	size_t i, at = 0;
 
 	for (i = 0; i < N_ROWS && at < sizeof(list); i++)
-		if (rows[i].verbs & verb)
+		if (rows[i].verbs & verb && rows[i].group != TESTS)
 			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", at ? ", " : "", rows[i].name);
 	return refuse(err, -EINVAL, "unknown option '%.60s'; the options are %s", name, list);
 }
@@ -508,23 +545,52 @@ int options_parse(struct options *o, unsigned verb, const char *text, struct uns
 	return code;
 }
 
-void options_help(unsigned verb)
+static enum names names_of(const struct row *row)
 {
-	char left[48];
+	switch (row->kind) {
+	case CHOICE:
+	case ONE_OF:
+	case WORD:
+		return NAMES_WORDS;
+	case PATH:
+	case STORE:
+		return NAMES_FILE;
+	case PATHS:
+		return NAMES_DIRECTORY;
+	case MODELS:
+		return NAMES_MODEL;
+	case STRING:
+		return row->to == offsetof(struct options, library.view) ? NAMES_VIEW : NAMES_NOTHING;
+	case STRINGS:
+	case SIZE:
+	case COUNT:
+	case NUMBERS:
+	case SECONDS:
+	case FLAG:
+		break;
+	}
+	return NAMES_NOTHING;
+}
+
+void options_visit(unsigned verb, void (*visit)(void *ctx, const struct option_row *row), void *ctx)
+{
+	unsigned group;
 	size_t i;
 
-	for (i = 0; i < N_ROWS; i++) {
-		if (!(rows[i].verbs & verb))
-			continue;
-		snprintf(left, sizeof(left), "%s%s%s", rows[i].name, rows[i].value ? "=" : "",
-			 rows[i].value ? rows[i].value : "");
-		printf("  %-26s %s\n", left, rows[i].help);
-	}
-	printf("Sizes: 50GB, 5GiB, 512M (= MiB), or bytes.\n");
-	if (verb != VERB_MOUNT)
-		return;
-	printf("Passed to libfuse and the kernel:");
-	for (i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
-		printf(" %s", passed_on[i]);
-	putchar('\n');
+	for (group = 0; group < N_GROUPS; group++)
+		for (i = 0; i < N_ROWS; i++)
+			if (rows[i].verbs & verb && rows[i].group == group)
+				visit(ctx,
+				      &(struct option_row){ rows[i].name, rows[i].value, rows[i].help,
+							    group_text[group], names_of(&rows[i]), group == TESTS });
+}
+
+const char *options_passed_on(void)
+{
+	static char text[400];
+	size_t i, at = (size_t)snprintf(text, sizeof(text), "Passed to libfuse and the kernel:");
+
+	for (i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]) && at < sizeof(text); i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, " %s", passed_on[i]);
+	return text;
 }

@@ -2,6 +2,7 @@
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H
 
+#include "flags.h"
 #include "unshard.h"
 
 /* Verbs that take -o. */
@@ -51,8 +52,17 @@ int options_store(struct options *o, const char *value, struct unshard_error *er
 int options_seals(struct options *o, const char *value, struct unshard_error *err);
 void options_fini(struct options *o);
 
-/* Print the options that `verb` uses. */
-void options_help(unsigned verb);
+/* An option that a verb uses, for --help and the completion of shells. */
+struct option_row {
+	const char *name, *value, *help; /* value NULL = takes none */
+	const char *group;  /* the heading that it is listed below */
+	enum names names;   /* of the value */
+	bool hidden;        /* for tests */
+};
+/* Those of one group follow each other. */
+void options_visit(unsigned verb, void (*visit)(void *ctx, const struct option_row *row), void *ctx);
+/* The sentence about options that go to libfuse and the kernel; belongs to the program. */
+const char *options_passed_on(void);
 
 /* "50GB", "5GiB", "512M" (= MiB), "1000" (bytes). false = no such size. */
 bool options_size(const char *text, uint64_t *bytes);

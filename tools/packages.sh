@@ -8,12 +8,12 @@ libsqlite3-dev=3.40 libyaml-dev=0.2.2"
 packages_debian_build="cmake ninja-build gcc pkg-config libfuse3-dev fuse3 libzstd-dev libcjson-dev \
 zlib1g-dev libsqlite3-dev libyaml-dev"
 packages_debian_unit="libcmocka-dev python3 locales"
-packages_debian_tests="python3-venv rsync strace unzip numactl rclone clang libclang-rt-dev \
+packages_debian_tests="python3-venv rsync strace unzip numactl rclone zsh fish clang libclang-rt-dev \
 clang-tidy cppcheck mold"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
 cjson-devel zlib-devel sqlite-devel libyaml-devel"
 packages_fedora_unit="libcmocka-devel python3 glibc-locale-source"
-packages_fedora_tests="rsync strace unzip numactl rclone clang compiler-rt libasan libubsan \
+packages_fedora_tests="rsync strace unzip numactl rclone zsh fish clang compiler-rt libasan libubsan \
 libtsan clang-tools-extra cppcheck mold"
 
 # packages_missing NAME...: those of a Debian list that are not installed.

@@ -1,4 +1,4 @@
-/* Terminal columns are counted in characters, not bytes: names may be UTF-8. */
+/* Sizes, paths and names as people read them. */
 #include "text.h"
 
 #include <stdio.h>
@@ -46,80 +46,6 @@ char *path_name(const char *path)
 
 	free(real);
 	return name;
-}
-
-void table_add(struct table *t, const char *cell)
-{
-	size_t cap = t->cap ? 2 * t->cap : 64;
-	char **grown = t->cell;
-
-	if (t->n_cells == t->cap) {
-		grown = realloc(t->cell, cap * sizeof(*grown));
-		if (!grown) {
-			command_no_memory();
-			return;
-		}
-		t->cell = grown;
-		t->cap = cap;
-	}
-	t->cell[t->n_cells] = strdup(cell);
-	if (t->cell[t->n_cells])
-		t->n_cells++;
-	else
-		command_no_memory();
-}
-
-static size_t width(const char *s)
-{
-	size_t n = 0;
-
-	for (; *s; s++)
-		n += (*s & 0xc0) != 0x80;
-	return n;
-}
-
-static size_t column_width(const struct table *t, size_t column)
-{
-	size_t i, w, widest = 0;
-
-	for (i = column; i < t->n_cells; i += t->n_columns) {
-		w = width(t->cell[i]);
-		widest = w > widest ? w : widest;
-	}
-	return widest;
-}
-
-void table_print(const struct table *t, const char *indent)
-{
-	size_t *widest = calloc(t->n_columns, sizeof(*widest)), i, column, pad;
-
-	if (!widest)
-		command_no_memory();
-	if (command_lacks_memory()) {
-		free(widest);
-		return;
-	}
-	for (column = 0; column < t->n_columns; column++)
-		widest[column] = column_width(t, column);
-	for (i = 0; i < t->n_cells; i++) {
-		column = i % t->n_columns;
-		if (!column)
-			fputs(indent, stdout);
-		text_print(t->cell[i]);
-		pad = column + 1 < t->n_columns ? widest[column] - width(t->cell[i]) + 2 : 0;
-		while (pad--)
-			putchar(' ');
-		if (column + 1 == t->n_columns)
-			putchar('\n');
-	}
-	free(widest);
-}
-
-void table_fini(struct table *t)
-{
-	while (t->n_cells)
-		free(t->cell[--t->n_cells]);
-	free(t->cell);
 }
 
 size_t text_distance(const char *a, const char *b)

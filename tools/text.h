@@ -1,4 +1,4 @@
-/* Numbers and tables for people. */
+/* Numbers, paths and names for people. */
 #ifndef TOOLS_TEXT_H
 #define TOOLS_TEXT_H
 
@@ -25,16 +25,5 @@ char *path_name(const char *path);
 
 /* How many letters have to be changed, put in or left out to make b of a; SIZE_MAX for a long b. */
 size_t text_distance(const char *a, const char *b);
-
-/* Rows of cells, printed with columns as wide as their widest cell. Without memory for a cell nothing is printed, and
- * the command fails (command_no_memory). */
-struct table {
-	size_t n_columns, n_cells, cap;
-	char **cell;
-};
-
-void table_add(struct table *t, const char *cell);
-void table_print(const struct table *t, const char *indent);
-void table_fini(struct table *t);
 
 #endif

@@ -56,7 +56,7 @@ def problems():
             if takes(verb, option) != (option in own):
                 yield f"unshard {verb} {'does not take' if option in own else 'takes'} {option}, its help says otherwise"
             if option in own and option.startswith("--") and option not in ("--help", "--foreground", "--lazy", "--force") \
-                    and option not in texts[verb].split("\n")[0]:
+                    and option not in texts[verb].split("\n\n")[0]:
                 yield f"unshard {verb}: the usage line does not name {option}"
         for option, value in sorted(after_o.items()):
             if takes_after_o(verb, option, value) != (option in names):

@@ -88,7 +88,7 @@ def option_problems(page):
         if name and used:
             paged[name.group(1)] = taking if used.group(1) == "all" else used.group(1).split(", ")
     for name in sorted(set(helped) | set(paged)):
-        if helped.get(name) != paged.get(name):
+        if set(helped.get(name, [])) != set(paged.get(name, [])):
             yield f"OPTIONS: {name} is used by {paged.get(name)}; --help lists it for {helped.get(name)}"
 
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../tools/hub.c"
 #include "../../tools/options.c"
 
 static const struct {
