@@ -55,22 +55,28 @@ def entry_points():
 
 # -- what is compiled --
 
+OLDEST_CMAKE = (3, 20)
+
+
 def environment():
-    """In which cmake runs. A cmake that pip installed is a Python script: the one outside the build's own environment
-    needs to be called without what leads Python into that, the one inside needs just this."""
+    """In which a cmake runs that is new enough; None = in none. A cmake that pip installed is a Python script: the one
+    outside the build's own environment needs to be called without what leads Python into that, the one inside needs
+    just this."""
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     for found in (outside, dict(os.environ)):
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            subprocess.run(["cmake", "--version"], check=True, env=found, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL)
-            return found
+            told = subprocess.run(["cmake", "--version"], check=True, env=found, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, text=True).stdout
+            version = re.match(r"cmake version (\d+)\.(\d+)", told)
+            if version and tuple(map(int, version.groups())) >= OLDEST_CMAKE:
+                return found
     return None
 
 
 def get_requires_for_build_wheel(config_settings=None):
     """PEP 517: what pip installs before it calls build_wheel."""
     del config_settings
-    return [] if environment() else ["cmake>=3.20", "ninja"]
+    return [] if environment() else [f"cmake>={'.'.join(map(str, OLDEST_CMAKE))}", "ninja"]
 
 
 def run(*command):

@@ -2,17 +2,23 @@
 # tools/quickstart and tests/run; knows nothing of either.
 
 # The oldest that unshard builds with; CMakeLists.txt has the same.
-packages_debian_oldest="cmake=3.20 libfuse3-dev=3.14 libzstd-dev=1.5 libcjson-dev=1.7.15 zlib1g-dev=1:1.2.11 \
-libsqlite3-dev=3.40 libyaml-dev=0.2.2"
+packages_debian_oldest="cmake=3.20 libfuse3-dev=3.14 libzstd-dev=1.4.8 libcjson-dev=1.7.14 zlib1g-dev=1:1.2.11 \
+libsqlite3-dev=3.34 libyaml-dev=0.2.2"
 
 packages_debian_build="cmake ninja-build gcc pkg-config libfuse3-dev fuse3 libzstd-dev libcjson-dev \
 zlib1g-dev libsqlite3-dev libyaml-dev"
+packages_debian_library="gcc pkg-config libzstd-dev libcjson-dev zlib1g-dev libsqlite3-dev libyaml-dev python3-venv"
+packages_debian_load="python3-venv"
 packages_debian_unit="libcmocka-dev python3 locales"
+packages_debian_mounts="python3-pytest strace procps fuse3"
 packages_debian_tests="python3-venv rsync strace unzip numactl rclone zsh fish clang libclang-rt-dev \
 clang-tidy cppcheck mold"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
 cjson-devel zlib-devel sqlite-devel libyaml-devel"
+packages_fedora_library="gcc pkgconf-pkg-config libzstd-devel cjson-devel zlib-devel sqlite-devel libyaml-devel python3"
+packages_fedora_load="python3"
 packages_fedora_unit="libcmocka-devel python3 glibc-locale-source"
+packages_fedora_mounts="python3-pytest strace procps-ng fuse3"
 packages_fedora_tests="rsync strace unzip numactl rclone zsh fish clang compiler-rt libasan libubsan \
 libtsan clang-tools-extra cppcheck mold"
 
@@ -70,13 +76,17 @@ packages_too_old() {
 	done
 }
 
-# Wheels that were built on Debian 12 run where glibc is not older than 2.34.
+# packages_refuse_old LINE...: as packages_too_old prints them. pip brings a cmake; libfuse is for the mount alone. Wheels
+# that were built on Debian 12 run where glibc is not older than 2.34.
 packages_refuse_old() {
-	local glibc runs="neither the build nor a wheel runs here"
+	local glibc runs=""
 	glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | grep -oE '[0-9.]+$' || true)
-	dpkg --compare-versions "${glibc:-0}" lt 2.34 || runs="a wheel that was built on Debian 12 runs here (pip install)"
-	printf 'this system is too old to build unshard: %s; %s. Elsewhere, unshard export writes plain directories\n' \
-		"$(printf '%s\n' "$@" | paste -sd, | sed 's/,/, /g')" "$runs" >&2
+	dpkg --compare-versions "${glibc:-0}" lt 2.34 || runs="a wheel that was built on Debian 12 (pip install)"
+	if ! printf '%s\n' "$@" | grep -qvE '^(cmake|libfuse3-dev) '; then
+		runs="${runs:+$runs, and }all but the mount (CMAKE_ARGS=-DUNSHARD_MOUNT=OFF pip install .)"
+	fi
+	printf 'this system is too old to build unshard: %s. Here runs: %s. Elsewhere, unshard export writes plain directories\n' \
+		"$(printf '%s\n' "$@" | paste -sd, | sed 's/,/, /g')" "${runs:-neither the build nor a wheel}" >&2
 }
 
 # packages_install build [unit [tests]]: installs what is missing, or says the one line that would and

@@ -80,13 +80,38 @@ static int memo_insert(struct uns_store *store, const char *kind, uint64_t key, 
 	return statement_step(store, s, err);
 }
 
-/* Delete the least recently used memos until the rest fits. Of two with the same last use, the one that
- * was put first goes first. */
+/* The memo that is forgotten first. Of two with the same last use, it is the one that was put first. */
+static int memo_oldest(struct uns_store *store, sqlite3_stmt *oldest, int64_t *rowid, uint64_t *size,
+		       struct uns_err *err)
+{
+	int row = statement_step(store, oldest, err);
+
+	if (row > 0) {
+		*rowid = sqlite3_column_int64(oldest, 0);
+		*size = (uint64_t)sqlite3_column_int64(oldest, 1);
+	}
+	sqlite3_reset(oldest);
+	return row;
+}
+
+static int memo_delete(struct uns_store *store, sqlite3_stmt *removal, int64_t rowid, struct uns_err *err)
+{
+	int code;
+
+	sqlite3_bind_int64(removal, 1, rowid);
+	code = statement_step(store, removal, err);
+	sqlite3_reset(removal);
+	return code;
+}
+
+/* Delete the least recently used memos until the rest fits. */
 static int memos_evict(struct uns_store *store, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *sum = NULL;
-	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
-	uint64_t held;
+	UNS_CLEANUP(statement_end) sqlite3_stmt *oldest = NULL;
+	UNS_CLEANUP(statement_end) sqlite3_stmt *removal = NULL;
+	uint64_t held, size;
+	int64_t rowid;
 	int row;
 
 	UNS_TRY(database_prepare(store, "SELECT coalesce(sum(size), 0) FROM memo", &sum, err));
@@ -95,17 +120,14 @@ static int memos_evict(struct uns_store *store, struct uns_err *err)
 	if (held <= store->memo_bound_bytes)
 		return 0;
 	sqlite3_reset(sum);
-	UNS_TRY(database_prepare(store,
-				 "DELETE FROM memo WHERE rowid ="
-				 " (SELECT rowid FROM memo ORDER BY used_s, rowid LIMIT 1)"
-				 " RETURNING size",
-				 &s, err));
+	UNS_TRY(database_prepare(store, "SELECT rowid, size FROM memo ORDER BY used_s, rowid LIMIT 1", &oldest, err));
+	UNS_TRY(database_prepare(store, "DELETE FROM memo WHERE rowid = ?1", &removal, err));
 	while (held > store->memo_bound_bytes) {
-		row = statement_step(store, s, err);
+		row = memo_oldest(store, oldest, &rowid, &size, err);
 		if (row <= 0)
 			return row;
-		held -= uns_u64_min(held, (uint64_t)sqlite3_column_int64(s, 0));
-		sqlite3_reset(s);
+		UNS_TRY(memo_delete(store, removal, rowid, err));
+		held -= uns_u64_min(held, size);
 	}
 	return 0;
 }

@@ -34,7 +34,7 @@ static int fact_put(struct uns_store *store, const struct uns_store_fact *f, str
 
 	UNS_TRY(database_prepare(store,
 				 "INSERT INTO fact (subject, key, json, origin, time_s)"
-				 " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE"
+				 " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (subject, key) DO UPDATE"
 				 " SET json = ?3, origin = ?4, time_s = ?5",
 				 &s, err));
 	sqlite3_bind_text(s, 1, f->subject, -1, SQLITE_STATIC);

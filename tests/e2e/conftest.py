@@ -25,8 +25,8 @@ from pathlib import Path
 
 import pytest
 
-import trees
 from faults import Faults
+from fingerprints import fingerprint
 from launches import LAUNCHES
 
 HERE = Path(__file__).resolve().parent
@@ -269,7 +269,7 @@ def mount(tmp_path):
         path.mkdir(exist_ok=True)
         if not any(o.startswith("settle=") for o in options):
             options = ("settle=0", *options)
-        before = None if changing else trees.fingerprint(source)
+        before = None if changing else fingerprint(source)
         unshard("mount", source, path, "-o", ",".join(options), env=faults.env if faults else None)
         mounted = Mount(path, source)
         live.append((mounted, before))
@@ -280,7 +280,7 @@ def mount(tmp_path):
         detach(mounted.path)
     for mounted, before in live:
         if before is not None:
-            assert trees.fingerprint(mounted.source) == before, "the source was changed"
+            assert fingerprint(mounted.source) == before, "the source was changed"
 
 
 @pytest.fixture

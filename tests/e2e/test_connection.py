@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-import trees
 from conftest import LONGEST_S, ROOT, UNSHARD, is_mounted
+from fingerprints import fingerprint
 
 GOLDEN = ROOT / "tests/golden/run"
 CLONE = 0x8004E500  # FUSE_DEV_IOC_CLONE of linux/fuse.h: _IOR(229, 0, uint32_t)
@@ -94,7 +94,7 @@ def waited_at(pid):
 def test_a_process_without_any_capability_serves_what_its_parent_mounted(served, readable, mount, mnt, eventually,
                                                                          clones):
     child = served(readable, clones)
-    before = trees.fingerprint(readable)
+    before = fingerprint(readable)
     names = [mnt / "weights/checkpoint-2/model.safetensors", mnt / "full/checkpoint-2/optimizer.pt"]
     eventually(lambda: names[0].stat())
     status = Path(f"/proc/{child.pid}/status").read_text()
@@ -121,7 +121,7 @@ def test_a_process_without_any_capability_serves_what_its_parent_mounted(served,
         assert contents(mnt / view) == contents(ordinary / view)
     subprocess.run(["umount", str(mnt)], check=True)
     assert child.wait(LONGEST_S) == 0
-    assert trees.fingerprint(readable) == before
+    assert fingerprint(readable) == before
 
 
 def test_sigterm_ends_it_and_leaves_the_mount_to_the_parent(served, readable, mnt, eventually):

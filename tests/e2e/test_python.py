@@ -665,9 +665,10 @@ def archive_of(folder):
 
 
 @pytest.mark.parametrize("cmake, needs, passes", [
-    ("exit 0", [], False),
-    ('[ -z "$PYTHONPATH" ]', [], False),  # pip's, outside the build's environment
-    ('[ -n "$PYTHONPATH" ]', [], True),  # pip's, inside it
+    ("echo cmake version 3.20.0", [], False),
+    ('[ -z "$PYTHONPATH" ] && echo cmake version 4.4.4', [], False),  # pip's, outside the build's environment
+    ('[ -n "$PYTHONPATH" ] && echo cmake version 4.4.4', [], True),  # pip's, inside it
+    ("echo cmake version 3.18.4", ["cmake>=3.20", "ninja"], None),  # Debian 11's
     ("exit 1", ["cmake>=3.20", "ninja"], None),
     (None, ["cmake>=3.20", "ninja"], None),
 ])

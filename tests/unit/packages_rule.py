@@ -10,7 +10,7 @@ STAND_INS = {
     "dpkg-query": "exit 1",  # nothing is installed
     "dpkg": '[ "$2" = "$4" ] && exit 1; [ "$(printf "%s\\n" "$2" "$4" | sort -V | head -n 1)" = "$2" ]',  # A lt B
     "apt-get": 'echo "apt-get $*" >>"$CALLS"',
-    "apt-cache": 'echo "  Candidate: $HAS"',
+    "apt-cache": 'case $2 in cmake) has=$HAS_CMAKE ;; libfuse3-dev) has=$HAS_FUSE ;; esac; echo "  Candidate: ${has:-$HAS}"',
     "getconf": 'echo "glibc $GLIBC"',
     "id": 'echo "$USER_ID"',
     "sudo": '[ "$1" != -n ] || exit 1; "$@"',
@@ -19,13 +19,17 @@ CASES = [
     # name, environment, exit status, text, whether apt-get is called at all, whether it installs
     ("a user whose sudo asks", {"USER_ID": "1000", "HAS": "99", "GLIBC": "2.36"}, 2,
      "missing packages; type: sudo apt-get install -y --no-install-recommends cmake ninja-build gcc", False, False),
-    ("Debian 11", {"USER_ID": "0", "HAS": "1.5.0", "GLIBC": "2.31"}, 2,
-     "this system is too old to build unshard: cmake is 1.5.0 (3.20 is needed), libfuse3-dev is 1.5.0 (3.14 is needed)",
+    ("very old", {"USER_ID": "0", "HAS": "1.0.0", "GLIBC": "2.28"}, 2,
+     "this system is too old to build unshard: cmake is 1.0.0 (3.20 is needed), libfuse3-dev is 1.0.0 (3.14 is needed)",
      True, False),
-    ("Debian 11's wheel", {"USER_ID": "0", "HAS": "1.5.0", "GLIBC": "2.31"}, 2,
-     "neither the build nor a wheel runs here. Elsewhere, unshard export writes plain directories", True, False),
-    ("old, with a glibc for wheels", {"USER_ID": "0", "HAS": "1.5.0", "GLIBC": "2.35"}, 2,
-     "a wheel that was built on Debian 12 runs here (pip install)", True, False),
+    ("very old: the wheel", {"USER_ID": "0", "HAS": "1.0.0", "GLIBC": "2.28"}, 2,
+     "Here runs: neither the build nor a wheel. Elsewhere, unshard export writes plain directories", True, False),
+    ("Debian 11", {"USER_ID": "0", "HAS": "99", "HAS_CMAKE": "3.18.4", "HAS_FUSE": "3.10.3", "GLIBC": "2.31"}, 2,
+     "too old to build unshard: cmake is 3.18.4 (3.20 is needed), libfuse3-dev is 3.10.3 (3.14 is needed). Here runs: all "
+     "but the mount (CMAKE_ARGS=-DUNSHARD_MOUNT=OFF pip install .). Elsewhere", True, False),
+    ("old, with a glibc for wheels", {"USER_ID": "0", "HAS": "99", "HAS_FUSE": "3.10.5", "GLIBC": "2.35"}, 2,
+     "unshard: libfuse3-dev is 3.10.5 (3.14 is needed). Here runs: a wheel that was built on Debian 12 (pip install), and "
+     "all but the mount", True, False),
     ("root of a new system", {"USER_ID": "0", "HAS": "99", "GLIBC": "2.41"}, 0, "installing cmake", True, True),
 ]
 
