@@ -1,11 +1,9 @@
-/* Landlock has no functions in libc: https://docs.kernel.org/userspace-api/landlock.html */
 #include "confine.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/capability.h>
-#include <linux/landlock.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -13,57 +11,50 @@
 #include <unistd.h>
 
 #include "fail.h"
-
-#ifndef LANDLOCK_ACCESS_FS_TRUNCATE
-#define LANDLOCK_ACCESS_FS_TRUNCATE (1ULL << 14) /* Linux 6.2 */
-#endif
+#include "landlock.h"
 
 enum { HAS_TRUNCATE = 3 }; /* version of Landlock's interface */
 
 /* All that makes or changes a file or a directory. A rename to another directory is refused by itself. */
-static const uint64_t changes = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
-				LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
-				LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
-				LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
-				LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM;
+static const uint64_t changes = LANDLOCK_WRITE_FILE | LANDLOCK_REMOVE_DIR | LANDLOCK_REMOVE_FILE | LANDLOCK_MAKE_CHAR |
+				LANDLOCK_MAKE_DIR | LANDLOCK_MAKE_REG | LANDLOCK_MAKE_SOCK | LANDLOCK_MAKE_FIFO |
+				LANDLOCK_MAKE_BLOCK | LANDLOCK_MAKE_SYM;
 static const char *const devices[] = { "/dev/fuse", "/dev/null" }; /* opened by each thread; by who leaves a terminal */
 
 static int allow(int rules, const char *path, uint64_t access)
 {
-	struct landlock_path_beneath_attr beneath = { .allowed_access = access,
-						      .parent_fd = open(path, O_PATH | O_CLOEXEC) };
-	long code;
+	struct landlock_beneath beneath = { .allowed_access = access, .parent_fd = open(path, O_PATH | O_CLOEXEC) };
+	int code;
 
 	if (beneath.parent_fd < 0)
 		return 0;
-	code = syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0);
-	code = code < 0 ? -errno : 0;
+	code = landlock_allow(rules, &beneath) < 0 ? -errno : 0;
 	close(beneath.parent_fd);
-	return (int)code;
+	return code;
 }
 
 /* in: NULL, or the directory in which directories may be made and removed, so renamed too. */
 static int restrict_writing(const char *const *writable, size_t n, const char *in)
 {
-	long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-	struct landlock_ruleset_attr attr = { .handled_access_fs = changes };
+	struct landlock_ruleset ruleset = { .handled_access_fs = changes };
+	long version = landlock_version();
 	int rules, code = 0;
 	size_t i;
 
 	if (version < 1)
-		return 0; /* not in this kernel, or turned off */
+		return 0;
 	if (version >= HAS_TRUNCATE)
-		attr.handled_access_fs |= LANDLOCK_ACCESS_FS_TRUNCATE;
-	rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+		ruleset.handled_access_fs |= LANDLOCK_TRUNCATE;
+	rules = landlock_create(&ruleset);
 	if (rules < 0)
 		return -errno;
 	for (i = 0; !code && i < n; i++)
-		code = allow(rules, writable[i], attr.handled_access_fs);
+		code = allow(rules, writable[i], ruleset.handled_access_fs);
 	for (i = 0; !code && i < sizeof(devices) / sizeof(*devices); i++)
-		code = allow(rules, devices[i], LANDLOCK_ACCESS_FS_WRITE_FILE);
+		code = allow(rules, devices[i], LANDLOCK_WRITE_FILE);
 	if (!code && in)
-		code = allow(rules, in, LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_REMOVE_DIR);
-	if (!code && syscall(SYS_landlock_restrict_self, rules, 0) < 0)
+		code = allow(rules, in, LANDLOCK_MAKE_DIR | LANDLOCK_REMOVE_DIR);
+	if (!code && landlock_restrict_self(rules) < 0)
 		code = -errno;
 	close(rules);
 	return code;

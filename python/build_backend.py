@@ -85,7 +85,7 @@ def run(*command):
     except FileNotFoundError:
         sys.exit(f"{command[0]} is missing: docs/install.md lists what a build needs (installing a wheel needs none)")
     except subprocess.CalledProcessError as e:
-        sys.exit(f"{command[0]} failed with status {e.returncode}; what it said stands above")
+        sys.exit(f"{e.stdout}\n{command[0]} failed with status {e.returncode}; what it said stands above")
 
 
 def compile_into(folder):

@@ -55,7 +55,7 @@ static int sys_openat2(int dir, const char *rel, int flags, uint64_t resolve)
 {
 	struct open_how how = { .flags = (uint64_t)flags, .resolve = resolve };
 
-	return (int)syscall(SYS_openat2, dir, rel, &how, sizeof(how));
+	return (int)syscall(__NR_openat2, dir, rel, &how, sizeof(how));
 }
 
 static void trim_slashes(char *path)

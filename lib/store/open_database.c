@@ -34,10 +34,12 @@ static int file_create(const char *path, struct uns_err *err)
 
 static int database_connect(struct uns_store *store, const char *name, int flags, struct uns_err *err)
 {
-	int code = sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+	int code = sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
 
 	if (code)
-		return database_fail(store, code, "cannot be opened", err);
+		return database_fail(store, store->db ? sqlite3_extended_errcode(store->db) : code, "cannot be opened",
+				     err);
+	sqlite3_extended_result_codes(store->db, 1);
 	sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(store->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
 	sqlite3_db_config(store->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
