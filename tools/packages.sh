@@ -12,7 +12,7 @@ packages_debian_load="python3-venv"
 packages_debian_unit="libcmocka-dev python3 locales"
 packages_debian_mounts="python3-pytest strace procps fuse3"
 packages_debian_tests="python3-venv rsync strace unzip numactl rclone zsh fish clang libclang-rt-dev \
-clang-tidy cppcheck mold"
+clang-tidy cppcheck mold ccache"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
 cjson-devel zlib-devel sqlite-devel libyaml-devel"
 packages_fedora_library="gcc pkgconf-pkg-config libzstd-devel cjson-devel zlib-devel sqlite-devel libyaml-devel python3"
@@ -20,7 +20,7 @@ packages_fedora_load="python3"
 packages_fedora_unit="libcmocka-devel python3 glibc-locale-source"
 packages_fedora_mounts="python3-pytest strace procps-ng fuse3"
 packages_fedora_tests="rsync strace unzip numactl rclone zsh fish clang compiler-rt libasan libubsan \
-libtsan clang-tools-extra cppcheck mold"
+libtsan clang-tools-extra cppcheck mold ccache"
 
 # packages_missing NAME...: those of a Debian list that are not installed.
 packages_missing() {
