@@ -426,7 +426,9 @@ static bool try_rest(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, co
 		return false;
 	if (n->only_root && !(e->n_path > 1 && step_is(e, 0, n->only_root)))
 		return false; /* an object that was saved beside the tensors */
-	out->root = n->only_root ? n->only_root : "";
+	out->root = n->only_root ? n->only_root : n->roots->keys_are_objects && e->n_path > 1 ? e->path[0].key : "";
+	if (!out->root) /* the element is a number */
+		return false;
 	out->name = steps_join(n, e, n->only_root ? 1 : 0, key);
 	return true;
 }

@@ -2,6 +2,7 @@
 #ifndef UNS_DCP_ROOTS_H
 #define UNS_DCP_ROOTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct uns_arena;
@@ -19,6 +20,9 @@ struct uns_dcp_roots {
 	/* The root that the catalog records for all tensors and groups, in place of the one in the directory; NULL =
 	 * that one. For a second model or optimizer, whose root in its directory is "model" or "optimizer" again. */
 	const char *as_root;
+	/* Each key at the top is one object's state dict (Lightning Fabric): it is the root of its tensors also if
+	 * weights of several keys are shown together, and these have it in front of their names. */
+	bool keys_are_objects;
 	/* Called once with the content of .metadata, before tensors are made of it, for a framework that saves tensors
 	 * in another shape than their own (megatron/space.h). NULL = every tensor has its own shape. Chunks are put
 	 * into `arena`, parts of items into `parts`. */

@@ -99,9 +99,12 @@ static int64_t by_lightning(struct collect *c)
 	return by_value(c, UNS_META_ROOT, "global_step");
 }
 
+/* Under Lightning Fabric the engine makes no step, and has counted none. */
 static int64_t by_engine(struct collect *c)
 {
-	return by_value(c, "model_states", "global_steps");
+	const int64_t step = by_value(c, "model_states", "global_steps");
+
+	return !step && c->in->cat->summary.resumed_by & UNS_BY_FABRIC ? UNS_UNKNOWN : step;
 }
 
 static int64_t by_megatron(struct collect *c)

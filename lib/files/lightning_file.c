@@ -1,6 +1,6 @@
-/* Lightning's checkpoint keys around tensors that stay where they are. Knows Lightning's dict, not how a torch file is
- * written. Source: lightning 2.6 trainer/connectors/checkpoint_connector.py,
- * strategies/{strategy,fsdp,model_parallel}.py. */
+/* Lightning's checkpoint keys around tensors that stay where they are: the Trainer's keys, or those of a script with
+ * Fabric (fabric_file.h). Knows Lightning's dict, not how a torch file is written. Source: lightning 2.6
+ * trainer/connectors/checkpoint_connector.py, strategies/{strategy,fsdp,model_parallel}.py. */
 #include "files/lightning_file.h"
 
 #include <stdio.h>
@@ -11,11 +11,17 @@
 #include "base/path.h"
 #include "model/cover.h"
 #include "model/meta_file.h"
+#include "files/fabric_file.h"
 #include "files/optimizer_state.h"
 #include "wire/torchfile.h"
 #include "wire/value_new.h"
 
 enum { MAX_OPTIMIZERS = 1024, MAX_META_NODES = 1 << 20, MAX_META_DEPTH = 64, ROOM_FOR_ROOT = 32 };
+
+static bool is_fabric(const struct uns_catalog *cat)
+{
+	return cat->summary.resumed_by & UNS_BY_FABRIC;
+}
 
 /* -- meta.pt in the catalog -- */
 
@@ -86,35 +92,43 @@ static size_t count_optimizers(const struct uns_catalog *cat)
 
 bool uns_lightning_has_optimizer(const struct uns_catalog *cat)
 {
-	return count_optimizers(cat) > 0;
+	return is_fabric(cat) ? uns_fabric_optimizer(cat, 0) != NULL : count_optimizers(cat) > 0;
 }
 
 /* -- check -- */
 
-int uns_lightning_check(const struct uns_catalog *cat, bool resume, struct uns_err *why)
+/* Storage keys must be the numbers from 0 that torch gives: the new storages get the numbers after them. */
+static int check_storages(const struct uns_catalog *cat, struct uns_err *why)
 {
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
-	size_t i, n_optimizers = resume ? count_optimizers(cat) : 0, n_storages = count_storages(cat);
-	char root[ROOM_FOR_ROOT];
+	const size_t n = count_storages(cat);
 	unsigned long long key;
+
+	for (; t < end; t++) {
+		if (!is_meta_storage(t))
+			continue;
+		if (!uns_str_number(t->name, "", "", &key) || key >= n)
+			return UNS_CATALOG_FAIL(cat, why, LIGHTNING_META_STORAGE, .scope = UNS_SCOPE_ALL,
+						.found = uns_str(t->name));
+		UNS_TRY(uns_cover_check(cat, t, why));
+	}
+	return 0;
+}
+
+int uns_lightning_check(const struct uns_catalog *cat, bool resume, struct uns_err *why)
+{
+	size_t i, n_optimizers = resume && !is_fabric(cat) ? count_optimizers(cat) : 0;
+	char root[ROOM_FOR_ROOT];
 
 	UNS_TRY(uns_cover_weights(cat, why));
 	if (resume)
 		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, why));
 	if (!uns_catalog_value(cat, UNS_META_PICKLE, ""))
 		return UNS_CATALOG_FAIL(cat, why, LIGHTNING_META_UNREADABLE, .scope = UNS_SCOPE_ALL);
-	/* Storage keys must be the numbers from 0 that torch gives: the new storages get the numbers after them. */
-	for (; t < end; t++) {
-		if (!is_meta_storage(t))
-			continue;
-		if (!uns_str_number(t->name, "", "", &key) || key >= n_storages)
-			return UNS_CATALOG_FAIL(cat, why, LIGHTNING_META_STORAGE, .scope = UNS_SCOPE_ALL,
-						.found = uns_str(t->name));
-		UNS_TRY(uns_cover_check(cat, t, why));
-	}
+	UNS_TRY(check_storages(cat, why));
 	for (i = 0; i < n_optimizers; i++)
 		UNS_TRY(uns_optimizer_check(cat, optimizer_root(root, i), why));
-	return 0;
+	return is_fabric(cat) ? uns_fabric_check(cat, resume, why) : 0;
 }
 
 /* -- building -- */
@@ -192,6 +206,25 @@ static int stand_ins_add(struct builder *b, struct uns_err *err)
 	return 0;
 }
 
+static int trainer_keys_add(struct builder *b, struct uns_err *err)
+{
+	UNS_TRY(state_dict_add(b, err));
+	if (!b->in->resume)
+		return 0;
+	UNS_TRY(optimizers_add(b, err));
+	return stand_ins_add(b, err);
+}
+
+static int fabric_keys_add(struct builder *b, struct uns_err *err)
+{
+	const struct uns_lightning_input *in = b->in;
+
+	UNS_TRY(uns_fabric_add_models(in->catalog, in->out, &b->out->arena, b->root, &b->leaves, err));
+	return in->resume ? uns_fabric_add_optimizers(in->catalog, in->global_step, &b->out->arena, b->root, &b->leaves,
+						      err)
+			  : 0;
+}
+
 /* -- objects -- */
 
 /* The first class in v that weights_only=True refuses, or NULL. v is a tree of known size. */
@@ -243,18 +276,20 @@ static void builder_fini(struct builder *b)
 int uns_lightning_add(const struct uns_lightning_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(builder_fini)
-	struct builder b = { .in = in, .out = out, .root = uns_value_new_dict(&out->arena, 4) };
+	struct builder b = { .in = in,
+			     .out = out,
+			     .root = uns_value_new_dict(
+				     &out->arena, is_fabric(in->catalog) ? uns_fabric_count_keys(in->catalog) : 4) };
 	struct uns_torch_input torch = { .cat = in->catalog, .root = b.root, .leaves = &b.leaves, .stem = "archive" };
 	const char *name = uns_path_name(in->catalog->path);
 	struct uns_vfile file = { .source = UNS_NONE, .path = name }, *whole;
 
 	UNS_TRY_ALLOC(b.root, err);
 	UNS_TRY(uns_lightning_front(in->catalog, &torch.front, &b.leaves, err));
-	UNS_TRY(state_dict_add(&b, err));
-	if (in->resume) {
-		UNS_TRY(optimizers_add(&b, err));
-		UNS_TRY(stand_ins_add(&b, err));
-	}
+	if (is_fabric(in->catalog))
+		UNS_TRY(fabric_keys_add(&b, err));
+	else
+		UNS_TRY(trainer_keys_add(&b, err));
 	if (!*name)
 		file.path = "checkpoint.ckpt";
 	else if (!uns_str_ends(name, ".ckpt"))

@@ -1,13 +1,16 @@
-/* lightning_fsdp: what Lightning's FSDPStrategy (sharded) and ModelParallelStrategy save.
+/* lightning_fsdp: what Lightning's FSDPStrategy (sharded) and ModelParallelStrategy save, under a Trainer or under
+ * Fabric.
  *
  *   .metadata  __0_0.distcp ...   one DCP directory; roots "model" (FSDP) or "state_dict" (model
- *                                 parallel), "optimizer_0", "optimizer_1", ...
- *   meta.pt                       torch.save of the rest: epoch, global_step, loops, callbacks,
- *                                 lr_schedulers, hyper_parameters; written last
+ *                                 parallel), "optimizer_0", "optimizer_1", ...; under Fabric the keys that the script
+ *                                 gave its models and optimizers
+ *   meta.pt                       torch.save of the rest; written last. A Trainer's: epoch, global_step,
+ *                                 pytorch-lightning_version, loops, callbacks, lr_schedulers, hyper_parameters;
+ *                                 Fabric's: the script's other keys
  *
  * With save_weights_only there are no optimizers, and meta.pt lacks callbacks and lr_schedulers.
  * Owns this layout and how meta.pt is kept (model/meta_file.h). Source: lightning 2.2 - 2.6,
- * strategies/fsdp.py, model_parallel.py. */
+ * {pytorch,fabric}/strategies/{fsdp,model_parallel}.py. */
 #include "formats/format.h"
 
 #include <string.h>
@@ -155,6 +158,11 @@ static int add_meta(struct uns_catalog *cat, const struct uns_directory *dir, st
 		uns_fail_in_file(&why, path);
 		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err);
 	}
+	if (!uns_value_get(m.torch.root, "pytorch-lightning_version")) {
+		cat->summary.framework = "Lightning Fabric";
+		cat->summary.resumed_by = UNS_BY_FABRIC;
+		return 0;
+	}
 	if (!uns_value_int(uns_value_get(m.torch.root, "global_step"), &cat->summary.step) || cat->summary.step < 0)
 		cat->summary.step = UNS_UNKNOWN;
 	return 0;
@@ -168,6 +176,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	const struct uns_dcp_roots roots = {
 		.weights = options && options->n_weight_roots ? options->weight_roots : NULL,
 		.n_weights = options ? options->n_weight_roots : 0,
+		.keys_are_objects = true,
 	};
 	struct uns_save_end end = { .root = dir->root, .below = dir->path, .is_state = true };
 	struct uns_err why = { .keep = &cat->arena };
@@ -188,7 +197,8 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(uns_save_times_check(cat, &end, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	cat->summary.is_weights_only = !uns_lightning_has_optimizer(cat);
-	uns_resume_find(cat);
+	if (cat->summary.resumed_by & UNS_BY_LIGHTNING)
+		uns_resume_find(cat);
 	UNS_TRY(uns_adapter_find(cat, err));
 	return uns_catalog_seal(cat, err);
 }

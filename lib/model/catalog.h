@@ -188,7 +188,9 @@ enum uns_resumer {
 	UNS_BY_LIGHTNING = 1 << 2,
 	/* DeepSpeed's engine alone: its files hold all that was saved beside model and optimizer */
 	UNS_BY_ENGINE = 1 << 3,
-	UNS_RESUMERS = (1 << 4) - 1
+	/* Lightning Fabric, under keys of the script's own */
+	UNS_BY_FABRIC = 1 << 4,
+	UNS_RESUMERS = (1 << 5) - 1
 };
 
 /* The file that names a run's last checkpoint, which its trainer looks for. */

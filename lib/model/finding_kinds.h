@@ -511,6 +511,10 @@ KIND(LIGHTNING_META_STORAGE, lightning_meta_storage, UNKNOWN,
      "meta.pt has a storage named {found}, and torch's storages are numbered from 0: unshard "
      "cannot add tensors to such a file",
      .help = OTHER_VIEW)
+KIND(FABRIC_OBJECT, fabric_object, UNKNOWN,
+     "{tensor}, below the key {key}, is no tensor of a model and no part of an optimizer with states: unshard does not know how Fabric's single file would hold it",
+     .advice = "load the view dcp, which shows the directory as it is",
+     .cause = "a model's state dict holds an object that is no tensor (get_extra_state), or an optimizer has no states")
 KIND(PIPELINE_NAMES, pipeline_names, UNKNOWN,
      "{checkpoint} was saved by a pipeline, which names parameters otherwise than the whole model does",
      .help = OTHER_VIEW)

@@ -1,5 +1,6 @@
 /* Checkpoints that appear as one file, and under which names: a Lightning directory X.ckpt (or X)
- * is the file X.ckpt in views that say so, and, where they show both, the directory X beside it.
+ * is the file X.ckpt in views that say so, and, where they show both, the directory X beside it. Scripts with Fabric
+ * call the directory X.pth as well: then that is the file's name.
  * Owns these names; what is in the file is the view's. */
 #include "paths/forms.h"
 
@@ -7,8 +8,10 @@
 
 #include "base/path.h"
 
-#define FILE_SUFFIX  ".ckpt"
+#define FILE_SUFFIX  ".ckpt" /* of a file whose directory has none of these */
 #define TAKEN_SUFFIX ".unshard"
+
+static const char *const file_suffixes[] = { FILE_SUFFIX, ".pth", ".pt", NULL };
 
 bool forms_has_file(const struct uns_view *view, const struct dir_record *record)
 {
@@ -23,6 +26,17 @@ static const char *without(struct uns_arena *arena, const char *name, const char
 	if (n <= m || !uns_str_ends(name, suffix))
 		return NULL;
 	return uns_arena_strn(arena, name, n - m);
+}
+
+/* NULL = the name has none of the files' suffixes, or memory is out. */
+static const char *without_suffix(struct uns_arena *arena, const char *name)
+{
+	const char *base = NULL;
+	size_t i;
+
+	for (i = 0; file_suffixes[i] && !base; i++)
+		base = without(arena, name, file_suffixes[i]);
+	return base;
 }
 
 /* A name of SOURCE wins over a made one. */
@@ -40,13 +54,13 @@ static const char *made_name(struct unshard *u, struct uns_arena *arena, const c
 int forms_names(struct unshard *u, const struct uns_view *view, const struct dir_record *record,
 		struct uns_arena *arena, struct form_names *out, struct uns_err *err)
 {
-	const char *own = uns_path_name(record->path), *base = without(arena, own, FILE_SUFFIX);
+	const char *own = uns_path_name(record->path), *base = without_suffix(arena, own);
 	const char *dir = uns_path_parent(arena, record->path);
 
-	if (!base)
-		base = own;
-	out->file = dir ? made_name(u, arena, dir, own, uns_arena_printf(arena, "%s" FILE_SUFFIX, base)) : NULL;
-	out->dir = dir ? made_name(u, arena, dir, own, base) : NULL;
+	const char *file = base ? own : uns_arena_printf(arena, "%s" FILE_SUFFIX, own);
+
+	out->file = dir ? made_name(u, arena, dir, own, file) : NULL;
+	out->dir = dir ? made_name(u, arena, dir, own, base ? base : own) : NULL;
 	out->dir_is_listed = view->form == UNS_FORM_BOTH;
 	return out->file && out->dir ? 0 : uns_oom(err);
 }
@@ -94,10 +108,11 @@ static int try_made(struct lookup *l, const char *made, struct uns_err *err)
 {
 	struct uns_arena *arena = l->arena;
 	int found = try_directory(l, without(arena, made, FILE_SUFFIX), err);
+	size_t i;
 
-	if (found)
-		return found;
-	return try_directory(l, uns_arena_printf(arena, "%s" FILE_SUFFIX, made), err);
+	for (i = 0; file_suffixes[i] && !found; i++)
+		found = try_directory(l, uns_arena_printf(arena, "%s%s", made, file_suffixes[i]), err);
+	return found;
 }
 
 int forms_find(struct unshard *u, const struct uns_view *view, const char *dir, const char *name,

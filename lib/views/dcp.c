@@ -146,6 +146,8 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 	const struct uns_catalog *cat = in->catalog;
 
 	(void)parameter, (void)is_file;
+	if (cat->summary.resumed_by & UNS_BY_FABRIC && cat->summary.is_one_file)
+		return UNS_LINE_OF_FABRIC;
 	if (cat->summary.is_weights_only)
 		return "trainer.validate(model, ckpt_path=\"%s\")";
 	if (cat->summary.is_one_file)

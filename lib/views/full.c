@@ -209,6 +209,8 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 {
 	const struct uns_catalog *cat = in->catalog;
 
+	if (cat->summary.resumed_by & UNS_BY_FABRIC && cat->summary.is_one_file)
+		return UNS_LINE_OF_FABRIC;
 	if (is_file)
 		return parameter == FSDP ? "trainer.fit(model, ckpt_path=\"%s\")  # FSDPStrategy"
 					 : "trainer.fit(model, ckpt_path=\"%s\")";

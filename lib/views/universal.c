@@ -46,7 +46,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
  * Lightning on "checkpoint" (fabric/strategies/deepspeed.py, _is_deepspeed_checkpoint). */
 static const char *tag_of(const struct uns_view_input *in, int64_t step, struct uns_arena *arena)
 {
-	if (in->catalog->summary.resumed_by & UNS_BY_LIGHTNING)
+	if (in->catalog->summary.resumed_by & (UNS_BY_LIGHTNING | UNS_BY_FABRIC))
 		return uns_arena_str(arena, "checkpoint");
 	if (in->catalog->summary.resumed_by & UNS_BY_ACCELERATE)
 		return uns_arena_str(arena, "pytorch_model");
@@ -301,6 +301,8 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 	const struct uns_catalog *cat = in->catalog;
 
 	(void)parameter, (void)is_file;
+	if (cat->summary.resumed_by & UNS_BY_FABRIC)
+		return UNS_LINE_OF_FABRIC "  # DeepSpeedStrategy with \"checkpoint\": {\"load_universal\": true}";
 	if (cat->summary.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy with "
 		       "\"checkpoint\": {\"load_universal\": true}";

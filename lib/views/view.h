@@ -105,6 +105,9 @@ static inline bool uns_view_parse_bare(const char *parameter, uint64_t *out)
 #define UNS_LINE_OF_FILES \
 	"{k: v for f in glob.glob(\"%s/*.safetensors\") for k, v in safetensors.torch.load_file(f).items()}"
 
+/* For `usage`: Lightning Fabric loads all that the script names in `state`. */
+#define UNS_LINE_OF_FABRIC "fabric.load(\"%s\", state)"
+
 /* What a view shows beside weights and optimizer. */
 static inline struct uns_resume_input uns_view_resume(const struct uns_view_input *in)
 {

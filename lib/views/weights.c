@@ -479,6 +479,8 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 {
 	const struct uns_catalog *cat = in->catalog;
 
+	if (is_file && cat->summary.resumed_by & UNS_BY_FABRIC)
+		return UNS_LINE_OF_FABRIC "  # a state of models, without optimizers";
 	if (is_file)
 		return "MyLightningModule.load_from_checkpoint(\"%s\")";
 	if (cat->summary.adapter == UNS_ADAPTER_ALONE)

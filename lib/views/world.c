@@ -43,6 +43,8 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 	const struct uns_catalog *cat = in->catalog;
 
 	(void)parameter, (void)is_file;
+	if (cat->summary.resumed_by & UNS_BY_FABRIC)
+		return UNS_LINE_OF_FABRIC "  # DeepSpeedStrategy, at N ranks";
 	if (cat->summary.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy, at N ranks";
 	if (cat->summary.family == UNS_FAMILY_RANKS)

@@ -48,9 +48,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static const char *const weights[] = { "model", "app.model" };
 	static const struct uns_dcp_roots roots[] = {
 		{ 0 },
-		{ weights, 2, NULL, NULL },
-		{ weights, 0, NULL, NULL },
-		{ weights, 1, "model_1", NULL },
+		{ .weights = weights, .n_weights = 2 },
+		{ .weights = weights, .n_weights = 0 },
+		{ .weights = weights, .n_weights = 1, .as_root = "model_1" },
+		{ .keys_are_objects = true },
 	};
 	struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_dcp_metadata meta = { 0 };

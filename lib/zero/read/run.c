@@ -9,6 +9,7 @@
 #include "files/beside.h"
 #include "files/empty_group.h"
 #include "files/resume_files.h"
+#include "model/client_state.h"
 #include "model/save_times.h"
 #include "zero/engine_state.h"
 #include "zero/mark.h"
@@ -265,6 +266,26 @@ static bool is_finished(const struct run *run, const struct uns_catalog *cat)
 }
 
 /* The listing's files that are no companions yet, and the summary. */
+/* Fabric's strategy gives the tag that the Trainer's gives, and lacks what a Trainer saves. It steps the optimizer
+ * itself: the engine counts no step then (lightning 2.6, fabric/wrappers.py). */
+static bool is_fabric(const struct run *run, const struct uns_catalog *cat, const struct uns_zero_found *found)
+{
+	return *run->tag && !is_trainer(run) && !is_accelerate(run) && is_lightning(run) && !found->global_steps &&
+	       !uns_catalog_value(cat, UNS_CLIENT_ROOT, "pytorch-lightning_version");
+}
+
+static const char *framework_of(const struct run *run, const struct uns_catalog *cat,
+				const struct uns_zero_found *found)
+{
+	if (is_fabric(run, cat, found))
+		return "Lightning Fabric, DeepSpeed";
+	if (*run->tag && is_trainer(run))
+		return "Hugging Face Trainer, DeepSpeed";
+	if (*run->tag && is_accelerate(run))
+		return "Hugging Face Accelerate, DeepSpeed";
+	return *run->tag && is_lightning(run) ? "Lightning, DeepSpeed" : "DeepSpeed";
+}
+
 static int add_rest(struct run *run, struct uns_catalog *cat, const struct uns_zero_found *found, struct uns_err *err)
 {
 	const struct uns_directory *dir = run->dir;
@@ -278,10 +299,7 @@ static int add_rest(struct run *run, struct uns_catalog *cat, const struct uns_z
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	summary->format = run->form->name;
 	summary->family = run->form->family;
-	summary->framework = of_run && is_trainer(run)      ? "Hugging Face Trainer, DeepSpeed"
-			     : of_run && is_accelerate(run) ? "Hugging Face Accelerate, DeepSpeed"
-			     : of_run && is_lightning(run)  ? "Lightning, DeepSpeed"
-							    : "DeepSpeed";
+	summary->framework = framework_of(run, cat, found);
 	if (found->stage >= 0)
 		summary->framework =
 			uns_arena_printf(&cat->arena, "%s ZeRO stage %d", summary->framework, found->stage);
@@ -294,6 +312,10 @@ static int add_rest(struct run *run, struct uns_catalog *cat, const struct uns_z
 	summary->wants_config = of_run && (is_trainer(run) || is_accelerate(run));
 	/* The Trainer's step where there is one: that is what a resumed run goes on from. */
 	summary->step = found->global_steps;
+	if (is_fabric(run, cat, found)) {
+		summary->resumed_by = UNS_BY_FABRIC;
+		summary->step = UNS_UNKNOWN;
+	}
 	UNS_TRY(uns_beside_step(dir->root, dir->path, dir->list, &summary->step, err));
 	if (found->dp_world_size > 0 && found->dp_world_size <= INT32_MAX && mp <= INT32_MAX)
 		summary->world_size = found->dp_world_size * mp;
