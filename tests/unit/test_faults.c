@@ -3,7 +3,7 @@
  * the right answer; once the fault is gone the same session gives the right answers to everything, and so
  * does a later one with the same store. Under the sanitizers no error path leaks or touches what is gone.
  *
- *   test_faults GROUP [SUBJECT]   GROUP: files, memory, store; SUBJECT: a name of `subjects`
+ *   test_faults GROUP [SUBJECT]   GROUP: files, memory, store; SUBJECT: a name in golden_sources.h
  *
  * Where there are many calls of a kind, some of them are chosen, others under the sanitizers than without.
  * UNSHARD_LONG=1 lets twenty times as many fail, UNSHARD_LONG=all all of them (that takes hours). Wrong
@@ -26,6 +26,7 @@
 
 #include "base/text.h"
 #include "faults/faults.h"
+#include "golden_sources.h"
 #include "unshard.h"
 
 enum {
@@ -43,43 +44,6 @@ static char doing[400]; /* what is under way, for who reads of a crash */
 
 /* -- what is made, and how it is opened -- */
 
-struct subject {
-	const char *name;
-	const char *make;  /* a shell line in an empty SOURCE; $G = tests/golden */
-	const char *model; /* -o model= */
-	bool has_facts;    /* the store says something about it */
-};
-
-static const struct subject subjects[] = {
-	{ "fsdp", "cp -r $G/run/. .", NULL, false },
-	{ "fsdp, no trainer_state",
-	  "cp -r $G/run/. . && rm checkpoint-2/trainer_state.json && mv config.json ../base.json", NULL, false },
-	{ "fsdp, siblings", "cp -r $G/run/. . && cp -r checkpoint-2 checkpoint-4 && rm checkpoint-2/trainer_state.json",
-	  NULL, false },
-	{ "fsdp, facts", "cp -r $G/run/. . && rm checkpoint-2/trainer_state.json", NULL, true },
-	{ "fsdp, model elsewhere", "cp -r $G/run/checkpoint-2 . && mkdir ../base && cp $G/run/*.json ../base",
-	  "../base", false },
-	{ "hf", "mkdir ckpt && cp $G/run.model.safetensors ckpt/model.safetensors && cp $G/run/*.json ckpt", NULL,
-	  false },
-	{ "dcp ranks", "cp -r $G/dcp/ranks/ckpt .", NULL, false },
-	{ "dcp zstd", "cp -r $G/dcp/zstd/ckpt .", NULL, false },
-	{ "megatron", "cp -r $G/dcp/megatron/iter_0000010 .", NULL, false },
-	{ "lightning", "cp -r $G/dcp/torch2.2.2_lightning/ckpt .", NULL, false },
-	{ "zero 0", "cp -r $G/zero/z0_w1/. .", NULL, false },
-	{ "zero 1", "cp -r $G/zero/z1_bf16_optimizer_w2/. .", NULL, false },
-	{ "zero 2", "cp -r $G/zero/z2_w3/. . && rm -r *_universal", NULL, false },
-	{ "zero 3", "cp -r $G/zero/z3_w2/. . && rm -r *_universal", NULL, false },
-	{ "universal 2", "cp -r $G/zero/z2_w3/*_universal .", NULL, false },
-	{ "universal 3", "cp -r $G/zero/z3_w2/*_universal .", NULL, false },
-	{ "ranks", "mkdir -p step/actor && cp $G/ranks/fsdp2/* step/actor", NULL, false },
-	{ "ranks orig", "mkdir -p step/actor && cp $G/ranks/orig/* step/actor", NULL, false },
-	{ "ranks 2.0", "mkdir actor && cp $G/rank_files/torch2.0.1/*.pt actor", NULL, false },
-	{ "ranks 2.1", "mkdir actor && cp $G/rank_files/torch2.1.2/*.pt actor", NULL, false },
-	{ "accelerate", "cp -r $G/older/accelerate0.29.3-torch2.2.2_f1_sh_w3/run/ckpt .", NULL, false },
-	{ "trainer 4.46", "cp -r $G/older/transformers4.46.3-torch2.4.1_f1_sh_w2/run/ckpt .", NULL, false },
-	{ "fsdp2 2.4", "cp -r $G/older/torch2.4.1_fsdp2_w2_fp32_dcp/run/ckpt .", NULL, false },
-};
-
 static void shell(const char *line)
 {
 	if (system(line) != 0) {
@@ -88,23 +52,23 @@ static void shell(const char *line)
 	}
 }
 
-static const char *source_of(const struct subject *s)
+static const char *source_of(const struct golden_source *s)
 {
 	static char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s/%d/source", work, (int)(s - subjects));
+	snprintf(path, sizeof(path), "%s/%d/source", work, (int)(s - golden_sources));
 	return path;
 }
 
-static const char *store_of(const struct subject *s)
+static const char *store_of(const struct golden_source *s)
 {
 	static char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s/%d/store.db", work, (int)(s - subjects));
+	snprintf(path, sizeof(path), "%s/%d/store.db", work, (int)(s - golden_sources));
 	return path;
 }
 
-static int open_session(const struct subject *s, unshard **out, struct unshard_error *err)
+static int open_session(const struct golden_source *s, unshard **out, struct unshard_error *err)
 {
 	char model[PATH_MAX];
 	const char *models[1] = { model };
@@ -116,7 +80,7 @@ static int open_session(const struct subject *s, unshard **out, struct unshard_e
 	return unshard_open(source_of(s), &options, out, err);
 }
 
-static void fresh_store(const struct subject *s)
+static void fresh_store(const struct golden_source *s)
 {
 	struct unshard_error err = { 0 };
 	char path[PATH_MAX + 8];
@@ -398,7 +362,7 @@ static int plan_checkpoint(void *ctx, const struct unshard_checkpoint *c)
 /* Of those that differ in a number alone, one. */
 static const char *const views[] = { "dcp", "full", "full-fsdp", "universal", "weights", "weights-bf16", "world-1" };
 
-static void tour_plan(struct tour *t, const struct subject *s)
+static void tour_plan(struct tour *t, const struct golden_source *s)
 {
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = t, .checkpoint = plan_checkpoint };
 	struct unshard_error err = { 0 };
@@ -588,7 +552,7 @@ static void take_tour(struct tour *t, unshard *u, enum phase phase)
 	}
 }
 
-static void prepare_store(const struct subject *s, struct tour *t, bool remembered)
+static void prepare_store(const struct golden_source *s, struct tour *t, bool remembered)
 {
 	unshard *u;
 
@@ -602,7 +566,7 @@ static void prepare_store(const struct subject *s, struct tour *t, bool remember
 	unshard_close(u);
 }
 
-static void run_case(const struct subject *s, struct tour *t, bool remembered)
+static void run_case(const struct golden_source *s, struct tour *t, bool remembered)
 {
 	struct unshard_error err = { 0 };
 	unshard *u;
@@ -675,7 +639,7 @@ static const struct fault {
 };
 
 /* Every one of them, or `most` spread over all. */
-static void run_cases(const struct subject *s, struct tour *t, const struct fault *fault, uint64_t n)
+static void run_cases(const struct golden_source *s, struct tour *t, const struct fault *fault, uint64_t n)
 {
 	uint64_t i, low, high, most = (uint64_t)times * fault->most;
 
@@ -693,7 +657,7 @@ static void run_cases(const struct subject *s, struct tour *t, const struct faul
 }
 
 /* How many calls of each kind a tour makes when none fails. */
-static void count_calls(const struct subject *s, struct tour *t, bool remembered, uint64_t count[FAULTS_CALLS])
+static void count_calls(const struct golden_source *s, struct tour *t, bool remembered, uint64_t count[FAULTS_CALLS])
 {
 	unshard *u;
 
@@ -709,7 +673,7 @@ static void count_calls(const struct subject *s, struct tour *t, bool remembered
 	memcpy(count, faults_plan->count, sizeof(faults_plan->count));
 }
 
-static void run_subject(const struct subject *s, const char *group)
+static void run_subject(const struct golden_source *s, const char *group)
 {
 	static struct tour t;
 	uint64_t count[2][FAULTS_CALLS];
@@ -737,9 +701,9 @@ static void make_subjects(void)
 	size_t i;
 
 	setenv("G", UNSHARD_GOLDEN, 1);
-	for (i = 0; i < sizeof(subjects) / sizeof(*subjects); i++) {
-		snprintf(line, sizeof(line), "mkdir -p %s && cd %s && %s", source_of(&subjects[i]),
-			 source_of(&subjects[i]), subjects[i].make);
+	for (i = 0; i < sizeof(golden_sources) / sizeof(*golden_sources); i++) {
+		snprintf(line, sizeof(line), "mkdir -p %s && cd %s && %s", source_of(&golden_sources[i]),
+			 source_of(&golden_sources[i]), golden_sources[i].make);
 		shell(line);
 	}
 	usleep(OLD_ENOUGH_US);
@@ -762,9 +726,9 @@ int main(int argc, char **argv)
 	if (!mkdtemp(work))
 		return 1;
 	make_subjects();
-	for (i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
-		if (argc == 2 || strcmp(argv[2], subjects[i].name) == 0)
-			run_subject(&subjects[i], argv[1]);
+	for (i = 0; i < sizeof(golden_sources) / sizeof(*golden_sources); i++)
+		if (argc == 2 || strcmp(argv[2], golden_sources[i].name) == 0)
+			run_subject(&golden_sources[i], argv[1]);
 	result = tell();
 	snprintf(line, sizeof(line), "rm -rf %s", work);
 	shell(line);

@@ -78,6 +78,22 @@ int __wrap_openat64(int dir, const char *name, int flags, ...)
 	return __real_openat64(dir, name, flags);
 }
 
+int __real_fstatat64(int dir, const char *name, struct stat *st, int flags);
+int __wrap_fstatat64(int dir, const char *name, struct stat *st, int flags);
+int __wrap_fstatat64(int dir, const char *name, struct stat *st, int flags)
+{
+	trace_at(dir, name);
+	return __real_fstatat64(dir, name, st, flags);
+}
+
+ssize_t __real_readlinkat(int dir, const char *name, char *buf, size_t size);
+ssize_t __wrap_readlinkat(int dir, const char *name, char *buf, size_t size);
+ssize_t __wrap_readlinkat(int dir, const char *name, char *buf, size_t size)
+{
+	trace_at(dir, name);
+	return __real_readlinkat(dir, name, buf, size);
+}
+
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
 long __wrap_syscall(long number, ...)
