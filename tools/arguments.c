@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "fs.h"
+#include "once.h"
 
 int arguments_flag(struct arguments *a, const struct command *self, int code)
 {
@@ -31,6 +32,7 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 	while ((code = flags_next(self->flags, argc, argv)) != -1) {
 		if (code == 't')
 			a->tensors = optarg ? optarg : "*";
+		a->every |= code == 'a';
 		status = arguments_flag(a, self, code);
 		if (status >= 0)
 			return status;
@@ -54,6 +56,21 @@ void arguments_fini(struct arguments *a)
 	options_fini(&a->options);
 }
 
+/* A metadata store that cannot be used is a property of the machine: the library logs it in every session. */
+static void store_note(struct arguments *a, unshard *u)
+{
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT };
+
+	if (a->options.library.no_store || a->options.debug)
+		return;
+	a->log.holds = true;
+	unshard_meta_list(u, "", &calls, NULL);
+	a->log.holds = false;
+	if (*a->log.held && once(a->log.held))
+		log_line(&a->log, UNSHARD_LOG_WARNING, a->log.held);
+	*a->log.held = '\0';
+}
+
 int arguments_open(struct arguments *a, const char *source, unshard **out)
 {
 	struct unshard_error err = { 0 };
@@ -68,6 +85,7 @@ int arguments_open(struct arguments *a, const char *source, unshard **out)
 	library->trim_memory = true;
 	if (unshard_open(source, library, out, &err) < 0)
 		return command_fail("%s", err.text);
+	store_note(a, *out);
 	return -1;
 }
 

@@ -10,11 +10,13 @@
 
 #include "arguments.h"
 #include "base_model.h"
+#include "grouped.h"
 #include "json.h"
 #include "progress.h"
+#include "terminal.h"
 #include "text.h"
 
-enum { MAX_CONFIGS = 16 };
+enum { MAX_CONFIGS = 16, TEXT = 14 /* the column of a finding's sentence */ };
 
 struct check {
 	struct arguments a;
@@ -39,6 +41,7 @@ struct check {
 	bool printed;
 	struct progress progress;
 	struct unshard_check_counts counts;
+	struct grouped grouped;
 };
 
 static const char *severity_text(enum unshard_severity severity)
@@ -129,11 +132,14 @@ static int visit(void *ctx, const struct unshard_finding *f)
 		return 0;
 	}
 	progress_end(&c->progress);
+	if (!grouped_add(&c->grouped, f, !c->last_path || strcmp(c->last_path, f->path) != 0))
+		return 0;
 	if (print_path(c, f->path) < 0)
 		return -ENOMEM;
-	printf("  %-10s  ", severity_text(f->severity));
-	text_print(f->text);
-	printf(" [%s]\n", f->id);
+	printf("  %s%-10s%s  ", terminal_colour(stdout, f->severity == UNSHARD_PROBLEM ? COLOUR_BAD : COLOUR_NONE),
+	       severity_text(f->severity),
+	       terminal_plain(stdout, f->severity == UNSHARD_PROBLEM ? COLOUR_BAD : COLOUR_NONE));
+	terminal_finding(f->text, f->id, TEXT, TEXT);
 	return 0;
 }
 
@@ -238,6 +244,7 @@ static int checked(struct check *c, int code, const struct unshard_error *err)
 /* The end of all checks, of which at least one was made. */
 static int finish(struct check *c, int status)
 {
+	grouped_end(&c->grouped);
 	if (c->findings)
 		print_json(c);
 	else
@@ -553,6 +560,7 @@ static int check_run(const struct command *self, int argc, char **argv)
 			 : c.repair  ? repair_path(&c)
 			 : c.base    ? check_paths_against(&c)
 				     : check_paths(&c);
+	grouped_end(&c.grouped); /* it did not come to an end */
 	free(c.last_path);
 	cJSON_Delete(c.findings);
 	arguments_fini(&c.a);

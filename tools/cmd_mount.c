@@ -1,15 +1,23 @@
 /* unshard mount: options, the session and the mount are put together, and what is where is printed. */
 #include <dirent.h>
 #include <getopt.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "arguments.h"
 #include "fs.h"
+#include "once.h"
+#include "terminal.h"
 #include "text.h"
 
 _Static_assert(sizeof(((struct numbers *)0)->v) / sizeof(int) == FS_MOST_CLONES, "as many as fs takes");
+
+/* What a user needs to know, in the order of how much it matters: so many are printed when the mount is live, below the
+ * line that it is. */
+enum { MOST_NOTES = 2 };
 
 struct mount {
 	const struct command *self;
@@ -19,25 +27,42 @@ struct mount {
 	struct options options;
 	struct log log;
 	unshard *u;
+	char note[MOST_NOTES][2048];
+	size_t n_notes;
 };
 
-/* A metadata store that cannot be used: the log has it too, but few read a log. */
-static void tell_store(const struct mount *m)
+__attribute__((format(printf, 2, 3))) static void note(struct mount *m, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (m->n_notes == MOST_NOTES)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(m->note[m->n_notes++], sizeof(m->note[0]), fmt, ap);
+	va_end(ap);
+}
+
+static void say(const char *sentence)
+{
+	fputs("unshard: ", stderr);
+	terminal_wrap(stderr, sentence, terminal_width(stderr), strlen("unshard: "), strlen("unshard: "));
+	fputc('\n', stderr);
+}
+
+/* In the process that serves; its stderr is still the terminal. A metadata store that cannot be used: the log has it
+ * too, but few read a log. */
+static void serving(void *ctx)
 {
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT };
 	struct unshard_error err = { 0 };
-
-	if (!m->options.library.no_store && unshard_meta_list(m->u, "", &calls, &err) < 0 && !m->foreground)
-		fprintf(stderr, "unshard: %s; the mount works without it\n", err.text);
-}
-
-/* In the process that serves; its stderr is still the terminal. */
-static void serving(void *ctx)
-{
 	struct mount *m = ctx;
-	char line[512];
+	char line[640];
 
-	tell_store(m);
+	if (!m->options.library.no_store && unshard_meta_list(m->u, "", &calls, &err) < 0 && !m->foreground &&
+	    once(err.text)) {
+		snprintf(line, sizeof(line), "%s; the mount works without it", err.text);
+		say(line);
+	}
 	snprintf(line, sizeof(line), "unshard %s shows %.200s at %.200s", unshard_version(), m->source, m->mountpoint);
 	log_line(&m->log, UNSHARD_LOG_INFO, line);
 }
@@ -45,11 +70,16 @@ static void serving(void *ctx)
 static void live(void *ctx, const char *hint)
 {
 	struct mount *m = ctx;
+	char line[9000];
+	size_t i;
 
-	fprintf(stderr, "unshard: %s is shown at %s; log lines go to %s\n", m->source, m->mountpoint,
-		log_where(m->options.log, m->foreground));
 	if (hint)
-		fprintf(stderr, "unshard: %s\n", hint);
+		note(m, "%s", hint);
+	snprintf(line, sizeof(line), "%s is shown at %s; log lines go to %s", m->source, m->mountpoint,
+		 log_where(&m->log, m->options.log));
+	say(line);
+	for (i = 0; i < m->n_notes; i++)
+		say(m->note[i]);
 }
 
 static void log_failure(void *ctx, int level, const char *line)
@@ -82,55 +112,82 @@ static bool is_within(const char *path, const char *dir)
 	return strncmp(path, dir, n) == 0 && (!path[n] || path[n] == '/');
 }
 
-static void tell_covered(const struct mount *m)
+static void note_covered(struct mount *m)
 {
 	char *source = realpath(m->source, NULL), *at = realpath(m->mountpoint, NULL);
 	size_t covered = entries_of(m->mountpoint);
 
 	if (source && at && is_within(source, at))
-		fprintf(stderr, "unshard: %s is inside %s: its path cannot be used until you unmount\n", m->source,
-			m->mountpoint);
+		note(m, "%s is inside %s: its path cannot be used until you unmount", m->source, m->mountpoint);
 	else if (source && at && is_within(at, source))
-		fprintf(stderr,
-			"unshard: %s is inside %s: other programs that go through %s find the views' files too\n",
-			m->mountpoint, m->source, m->source);
+		note(m, "%s is inside %s: other programs that go through %s find the views' files too", m->mountpoint,
+		     m->source, m->source);
 	else if (covered)
-		fprintf(stderr, "unshard: %s is not empty: its %zu %s cannot be reached until you unmount\n",
-			m->mountpoint, covered, plural(covered, "entry", "entries"));
+		note(m, "%s is not empty: its %zu %s cannot be reached until you unmount", m->mountpoint, covered,
+		     plural(covered, "entry", "entries"));
 	free(source);
 	free(at);
 }
 
-enum { MOST_LOOKED_AT = 256 };
+/* A mount is live at once: so much of SOURCE is looked at before, and for so long. */
+enum { MOST_LOOKED_AT = 256, MOST_CHECKPOINTS = 32, MOST_MS = 300 };
 
 struct looked {
-	bool found, gave_up;
+	int64_t until_ms;
+	size_t n, n_without_config;
+	bool gave_up;
 };
 
-static int scan_step(void *ctx, const struct unshard_progress *p)
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int look_step(void *ctx, const struct unshard_progress *p)
 {
 	struct looked *l = ctx;
 
-	l->found |= p->checkpoints > 0;
-	l->gave_up |= p->directories > MOST_LOOKED_AT;
-	return l->found || l->gave_up;
+	l->n = p->checkpoints;
+	l->gave_up = p->directories > MOST_LOOKED_AT || p->checkpoints > MOST_CHECKPOINTS || now_ms() > l->until_ms;
+	return l->gave_up;
 }
 
-/* A small tree without a checkpoint is most likely the wrong one. A large one is not gone through for it. */
-static void tell_empty(const struct mount *m)
+static int count_configs(void *ctx, const struct unshard_finding *f)
 {
-	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
-						 .mountpoint = m->is_passed ? NULL : m->mountpoint };
-	struct looked l = { 0 };
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = scan_step };
+	struct looked *l = ctx;
+
+	l->n_without_config += !strcmp(f->id, "config_missing");
+	return 0;
+}
+
+/* A small tree without a checkpoint is most likely the wrong one; from_pretrained fails without a config.json. */
+static void note_content(struct mount *m)
+{
+	struct unshard_options options = m->options.library;
+	struct looked l = { .until_ms = now_ms() + MOST_MS };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = look_step,
+					     .finding = count_configs };
 	unshard *u = NULL;
 
-	if (unshard_open(m->source, &options, &u, NULL) == 0 && unshard_scan(u, &calls, NULL) == 0 && !l.found)
-		fprintf(stderr,
-			"unshard: no checkpoint found below %s so far; those that are saved there later appear "
-			"in the mount\n",
-			m->source);
+	options.no_store = true;
+	options.store = NULL;
+	options.log = NULL;
+	if (unshard_open(m->source, &options, &u, NULL) < 0)
+		return;
+	unshard_check(u, "", 0, &calls, NULL, NULL);
 	unshard_close(u);
+	if (!l.n && !l.gave_up)
+		note(m, "no checkpoint found below %s so far; those that are saved there later appear in the mount",
+		     m->source);
+	if (l.n_without_config)
+		note(m,
+		     "%s%zu of %zu %s no config.json, which from_pretrained needs: add -o model=DIR, or -o "
+		     "model=ORG/NAME of the local Hugging Face cache",
+		     l.gave_up ? "at least " : "", l.n_without_config, l.n,
+		     plural(l.n, "checkpoint has", "checkpoints have"));
 }
 
 static int serve(struct mount *m, unshard *u)
@@ -181,8 +238,8 @@ static int session_serve(struct mount *m)
 		return command_fail("%s", err.text);
 	}
 	if (!m->is_passed)
-		tell_covered(m);
-	tell_empty(m);
+		note_covered(m);
+	note_content(m);
 	full_source = realpath(m->source, NULL); /* what the mount table shows */
 	if (full_source)
 		m->source = full_source;

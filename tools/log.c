@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <syslog.h>
@@ -42,9 +43,67 @@ static int open_file(const char *path)
 	return -EINVAL;
 }
 
+/* -- the default file -- */
+
+static bool state_file(char out[4096])
+{
+	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	const bool is_set = state && *state == '/';
+	char *slash;
+	int n;
+
+	if (!is_set && !(home && *home == '/'))
+		return false;
+	n = snprintf(out, 4096, "%s%s/unshard/mount.log", is_set ? state : home, is_set ? "" : "/.local/state");
+	if (n < 0 || n >= 4096)
+		return false;
+	for (slash = out; (slash = strchr(slash + 1, '/'));) { /* as the metadata store makes its directory */
+		*slash = '\0';
+		mkdir(out, 0700);
+		*slash = '/';
+	}
+	return true;
+}
+
+/* Without a syslog. Where it cannot be written, lines go nowhere, as syslog(3) has it. */
+static void open_default(struct log *log)
+{
+	if (access("/dev/log", F_OK) == 0 || !state_file(log->file))
+		return;
+	log->fd = open_file(log->file);
+	log->with_time = log->fd >= 0;
+	if (log->fd < 0)
+		*log->file = '\0';
+}
+
+enum { MOST_BYTES = 8 << 20 };
+
+/* Several mounts write to it: the first that finds it too long moves it away, if it is still the same file. A mount
+ * that may not (its store is elsewhere, so it can write nowhere else) empties it. */
+static void keep_small(struct log *log)
+{
+	struct stat own, named;
+	char old[4100];
+	int fd;
+
+	if (fstat(log->fd, &own) < 0 || own.st_size < MOST_BYTES)
+		return;
+	snprintf(old, sizeof(old), "%s.1", log->file);
+	if (stat(log->file, &named) == 0 && named.st_ino == own.st_ino && rename(log->file, old) < 0 &&
+	    ftruncate(log->fd, 0) == 0)
+		return;
+	fd = open_file(log->file);
+	if (fd < 0)
+		return;
+	dup3(fd, log->fd, O_CLOEXEC);
+	close(fd);
+}
+
 int log_open(struct log *log, const char *path, bool foreground, struct unshard_error *err)
 {
 	*log = (struct log){ .fd = foreground ? STDERR_FILENO : -1, .with_time = path != NULL };
+	if (!path && !foreground)
+		open_default(log);
 	if (path) {
 		log->fd = open_file(path);
 		if (log->fd < 0) {
@@ -79,6 +138,10 @@ void log_line(void *ctx, int level, const char *line)
 
 	if (level < 0 || level >= N_LEVELS)
 		level = N_LEVELS - 1;
+	if (log->holds) {
+		snprintf(log->held, sizeof(log->held), "%s", line);
+		return;
+	}
 	if (log->fd < 0) {
 		syslog(priority[level], "%s", line);
 		return;
@@ -88,6 +151,11 @@ void log_line(void *ctx, int level, const char *line)
 	if (log->fd == STDERR_FILENO) {
 		pthread_mutex_lock(&told_lock);
 		snprintf(log->told.text, sizeof(log->told.text), "%s", line);
+		pthread_mutex_unlock(&told_lock);
+	}
+	if (*log->file) {
+		pthread_mutex_lock(&told_lock);
+		keep_small(log);
 		pthread_mutex_unlock(&told_lock);
 	}
 	dprintf(log->fd, "%s%s: %s\n", stamp, log->with_time ? word[level] : "unshard", line);
@@ -103,13 +171,15 @@ int log_fail(const struct log *log, const struct unshard_error *err)
 	return told ? EXIT_COULD_NOT : command_fail("%s", *err->text ? err->text : "out of memory");
 }
 
-const char *log_where(const char *path, bool foreground)
+const char *log_where(const struct log *log, const char *path)
 {
 	if (path)
 		return path;
-	if (foreground)
+	if (log->fd == STDERR_FILENO)
 		return "stderr";
+	if (*log->file)
+		return log->file;
 	if (access("/dev/log", F_OK) == 0)
 		return "syslog";
-	return "nowhere: this machine has no syslog (keep them with -o log=FILE)";
+	return "nowhere: no syslog, and no directory for a log file (-o log=FILE)";
 }

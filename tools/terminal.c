@@ -22,10 +22,10 @@ size_t terminal_width(FILE *to)
 	long n = columns ? strtol(columns, NULL, 10) : 0;
 	struct winsize size;
 
-	if (n <= 0 && isatty(fileno(to)))
-		n = ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : TERMINAL_USUAL;
-	if (n <= 0)
+	if (!isatty(fileno(to)))
 		return 0;
+	if (n <= 0)
+		n = ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : TERMINAL_USUAL;
 	return n < NARROWEST ? NARROWEST : n > WIDEST ? WIDEST : (size_t)n;
 }
 
@@ -132,4 +132,16 @@ void terminal_wrap(FILE *to, const char *text, size_t width, size_t at, size_t i
 		column += spaces + columns;
 		text += n;
 	}
+}
+
+void terminal_finding(const char *text, const char *id, size_t at, size_t indent)
+{
+	const size_t n = strlen(text) + strlen(id) + sizeof(" []");
+	char *whole = malloc(n);
+
+	if (whole)
+		snprintf(whole, n, "%s [%s]", text, id);
+	terminal_wrap(stdout, whole ? whole : text, terminal_width(stdout), at, indent);
+	putchar('\n');
+	free(whole);
 }

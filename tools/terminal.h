@@ -11,7 +11,7 @@ enum { TERMINAL_USUAL = 80 };
 /* Wide characters are counted from here on. Call once, before the first output. */
 void terminal_begin(void);
 
-/* Columns: $COLUMNS, else what the terminal reports; 0 = `to` is no terminal, and lines are not wrapped. */
+/* Columns: $COLUMNS, else what the terminal reports; 0 = `to` is no terminal: programs get whole lines. */
 size_t terminal_width(FILE *to);
 
 /* Columns that a text takes: a wide character two, a combining one none, a byte that is no UTF-8 one. */
@@ -27,5 +27,8 @@ const char *terminal_plain(FILE *to, enum colour colour);
  * all others in column `indent`. Words that are longer than a line are not cut. A newline in the text ends a line.
  * width 0 = no wrapping. Control characters become '?'. Ends without a newline. */
 void terminal_wrap(FILE *to, const char *text, size_t width, size_t at, size_t indent);
+
+/* The same for a finding: its sentence, and its id behind it in brackets. Ends the line. */
+void terminal_finding(const char *text, const char *id, size_t at, size_t indent);
 
 #endif

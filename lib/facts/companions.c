@@ -131,6 +131,18 @@ static int add_model_fact(struct search *s, struct uns_err *err)
 	return note_unusable(s, UNS_FOUND_MODEL_FACT_UNUSABLE, dir, &why, err);
 }
 
+/* Accelerate saves below PROJECT/checkpoints/, Lightning below VERSION/checkpoints/: what the script leaves for the
+ * whole run (save_pretrained) is in the directory above. */
+static int add_project(struct search *s, const struct uns_root *root, const char *run, struct uns_err *err)
+{
+	const char *project;
+
+	if (strcmp(uns_root_name(root, run), "checkpoints") != 0)
+		return 0;
+	UNS_TRY(uns_root_up(root, run, &s->out->arena, &root, &project, err));
+	return project ? add_candidate(s, root, project, "the directory above checkpoints/", false, err) : 0;
+}
+
 /* Adds the run's directory. If the checkpoint is SOURCE itself, that is the directory above SOURCE, and
  * notes name it by its path. */
 static int add_run(struct search *s, struct uns_err *err)
@@ -145,6 +157,7 @@ static int add_run(struct search *s, struct uns_err *err)
 		what = uns_arena_printf(arena, "%s, the directory above SOURCE", uns_root_path(s->run_root));
 	UNS_TRY_ALLOC(what, err);
 	UNS_TRY(add_candidate(s, s->run_root, run, what, false, err));
+	UNS_TRY(add_project(s, s->run_root, run, err));
 	/* veRL puts Megatron's config and tokenizer into huggingface/, beside the directory of the shards. */
 	return s->cat->summary.is_megatron ? add_candidate(s, s->run_root, uns_path_join(arena, run, "huggingface"),
 							   "the directory huggingface/ beside it", false, err)

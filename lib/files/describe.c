@@ -117,6 +117,7 @@ static void key_verdict(struct uns_text *t, const struct uns_view_verdict *view)
 	uns_text_str(t, "{");
 	key_str(t, "state", view->state);
 	key_str(t, "why", view->why);
+	key_str(t, "why_id", view->why_id);
 	key_str(t, "usage", view->usage);
 	for (i = 0; i < view->n_notes; i++) {
 		if (!i)

@@ -10,6 +10,7 @@ struct uns_view_verdict {
 	const char *view;  /* "weights-bf16" */
 	const char *state; /* "ok", "saving", "damaged", "none"; "unreadable" just now */
 	const char *why;   /* the reason if the state is not "ok", else NULL */
+	const char *why_id; /* of the finding that is the reason, or NULL */
 	const char *usage; /* the line to write if the state is "ok", else NULL */
 	const char *const *note; /* what a user should know before loading */
 	size_t n_notes;
@@ -17,7 +18,7 @@ struct uns_view_verdict {
 
 /* {"path","format","framework","step","world_size","finished","tensors","weights_bytes",...,
  *  "objects":[{"name","file","length"}],
- *  "views":{NAME:{"state","why","usage","notes" where there are some}},"problems":[FINDING]} */
+ *  "views":{NAME:{"state","why","why_id","usage","notes" where there are some}},"problems":[FINDING]} */
 void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat, const struct uns_view_verdict *views,
 		       size_t n_views, const struct uns_findings *problems);
 

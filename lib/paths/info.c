@@ -312,10 +312,12 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 	if (code < 0)
 		return uns_fail_copy(err, &why);
 	row->state = state_text(state, &why);
-	if (state != SHOW_OK)
+	if (state != SHOW_OK) {
 		row->why = uns_arena_str(&out->arena, why.text);
-	else
+		row->why_id = why.finding ? uns_finding_name(why.finding->id) : NULL;
+	} else {
 		row->usage = usage_line(a, view, number, row->view, &out->arena);
+	}
 	if (!row->why && !row->usage)
 		return uns_oom(err);
 	out->n++;

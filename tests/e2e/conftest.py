@@ -43,7 +43,7 @@ STATE = tempfile.mkdtemp(prefix="unshard-state-")  # the default metadata store 
 atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
-                  XDG_STATE_HOME=STATE)
+                  XDG_STATE_HOME=STATE, XDG_RUNTIME_DIR=STATE)
 
 
 def pytest_addoption(parser):

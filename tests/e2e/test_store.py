@@ -287,8 +287,10 @@ def test_a_home_where_nothing_can_be_written(home, run, small, command, tmp_path
         assert "XDG_STATE_HOME" in said[0]
         assert ("its disk is full" in said[0]) == (home == "full")
 
+    env["XDG_RUNTIME_DIR"] = str(tmp_path)  # where what was said once is remembered
+    one_sentence(command("ls", run, env=env))
     for args in (["ls", run], ["show", run / "checkpoint-2"], ["check", run], ["mount", run.parent, mnt]):
-        one_sentence(command(*args, env=env))
+        assert "metadata store" not in command(*args, env=env).stderr
     try:
         serves(mnt)
     finally:
