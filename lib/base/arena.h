@@ -1,7 +1,7 @@
 /* Memory that is released all at once: one arena per catalog, tree or parse.
  *
  * An arena remembers that an allocation failed, until uns_arena_fini. So a function checks a result that it uses
- * itself (UNS_TRY_ALLOC in base/error.h), and stores one that it only passes on: NULL then stands for "out of memory"
+ * itself (UNS_TRY_ALLOC in base/error.h), and stores one that it only passes on: NULL then means "out of memory"
  * until something asks the arena (uns_arena_check). What is built in an arena asks it: catalogs in each uns_catalog_add
  * and uns_catalog_seal, trees in uns_vtree_add, layouts in uns_layout_build. A path or text from another arena that
  * is NULL fails them as well. */

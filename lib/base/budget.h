@@ -13,7 +13,7 @@ static inline size_t uns_parse_budget(size_t input_bytes)
 }
 
 /* How many items may be reached a second time, through values that an input holds once and names
- * often: whoever walks the values visits them each time. */
+ * often: a walk over the values visits them each time. */
 static inline size_t uns_share_budget(size_t input_bytes)
 {
 	return UNS_PARSE_STEPS + UNS_PARSE_BYTES_PER_BYTE * input_bytes;

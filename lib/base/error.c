@@ -12,7 +12,7 @@ int uns_fail(struct uns_err *err, int code, const char *fmt, ...)
 	va_list ap;
 
 	if (code >= 0)
-		code = -EIO; /* an errno that nobody has set: it must not pass for success */
+		code = -EIO; /* an errno that was never set: it must not pass for success */
 	if (!err || err->code)
 		return code;
 	err->code = code;
@@ -85,7 +85,7 @@ int uns_fail_in(struct uns_err *err, const char *fmt, ...)
 	if (used >= 0 && (size_t)used < sizeof(err->text))
 		snprintf(err->text + used, sizeof(err->text) - (size_t)used, ": %s", old);
 	uns_one_line(err->text, strlen(err->text));
-	err->finding = NULL; /* says less than the sentence now */
+	err->finding = NULL; /* has less than the sentence now */
 	err->cause = NULL;
 	return err->code;
 }

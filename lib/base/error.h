@@ -5,7 +5,7 @@
  *   -EBADMSG damaged   -ENOTSUP valid but unknown   -ENODATA incomplete checkpoint
  *   -ESTALE source changed   -ENOENT   -ENOMEM   -EIO   -EINVAL bad argument
  *
- * Who wants to know as a value what is wrong (model/finding.h), and not only a sentence about it, sets
+ * A caller that wants what is wrong as a value (model/finding.h), and not only a sentence about it, sets
  * `keep` before: the finding, where there is one, and its texts are put there. */
 #ifndef UNS_BASE_ERROR_H
 #define UNS_BASE_ERROR_H
@@ -25,7 +25,7 @@ struct uns_err {
 
 	struct uns_arena *keep; /* set by the caller; NULL = only code and sentence are wanted */
 	/* In `keep`, or borrowed from what outlives it. NULL = not known. */
-	const struct uns_finding *finding; /* what `text` says, as a value */
+	const struct uns_finding *finding; /* what `text` is a sentence of */
 	const char *file;                  /* the file that was being read */
 	const char *cause;                 /* `text` is "file: cause" */
 };
@@ -33,17 +33,17 @@ struct uns_err {
 /* Record code and sentence if err is empty; always returns code. err may be NULL. */
 __attribute__((format(printf, 3, 4), cold)) int uns_fail(struct uns_err *err, int code, const char *fmt, ...);
 
-/* -ENOMEM, with the one sentence that says it. */
+/* -ENOMEM, with its one sentence. */
 __attribute__((cold)) int uns_oom(struct uns_err *err);
 
 /* Returns 0, or fails with -ENOMEM if an allocation in the arena has failed. */
 int uns_arena_check(const struct uns_arena *arena, struct uns_err *err);
 
-/* Fail for the reason that `why` has, with copies of its texts. The finding is borrowed: who sees findings
+/* Fail for the reason that `why` has, with copies of its texts. The finding is borrowed: code that knows findings
  * calls uns_fail_copy (model/finding.h). */
 __attribute__((cold)) int uns_fail_as(struct uns_err *err, const struct uns_err *why);
 
-/* Does a failed read say something about the file itself: that it is absent (also: behind a link that may
+/* Is a failed read about the file itself: is that absent (also: behind a link that may
  * not be followed), damaged, incomplete or of an unknown form? Only then may a caller conclude something
  * from it, look elsewhere, or make a file in its place. Every other code (-EIO, -EACCES, -EMFILE,
  * -ENOMEM, -ESTALE, ..) is a fault of this moment: what was asked for fails with it, and it is

@@ -25,7 +25,7 @@ int uns_pool_new(unsigned n_threads, const struct uns_processors *where, struct 
 
 /* Run work(ctx, i) for i in [0, n) on the pool and the calling thread; returns when all are done.
  * The first error stops further items from starting and is returned with its sentence. Any number of
- * threads may call at once. An item may call it too (pool.c says why that cannot end in a deadlock). */
+ * threads may call at once. An item may call it too (pool.c has why that cannot end in a deadlock). */
 int uns_pool_each(struct uns_pool *pool, size_t n, int (*work)(void *ctx, size_t i, struct uns_err *err), void *ctx,
 		  struct uns_err *err);
 

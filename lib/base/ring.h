@@ -1,4 +1,4 @@
-/* The last lines of something that goes on. Threads: any. */
+/* The last lines of something that has no end. Threads: any. */
 #ifndef UNS_BASE_RING_H
 #define UNS_BASE_RING_H
 

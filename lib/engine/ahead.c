@@ -40,7 +40,7 @@ struct stretch {
 	const void *reader;
 };
 
-/* A thread and its work. Whoever joins the thread frees the lane. */
+/* A thread and its work. The thread that joins it frees the lane. */
 struct lane {
 	SLIST_ENTRY(lane) next;
 	struct uns_ahead *ahead;

@@ -23,7 +23,7 @@ struct uns_ahead;
 
 /* A stretch of a file. */
 struct uns_ahead_ask {
-	const struct uns_file *file; /* told apart by it; not used once the call has returned */
+	const struct uns_file *file; /* distinguished by it; not used once the call has returned */
 	int fd;        /* may be closed then */
 	uint64_t at, end;
 	uint64_t call_bytes; /* the kernel heeds no more of one call */

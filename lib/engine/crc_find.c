@@ -88,7 +88,7 @@ static int read_chunk(void *ctx, size_t i, struct uns_err *err)
 	return 0;
 }
 
-/* Chunks of one tensor stand together and in order. */
+/* Chunks of one tensor are together and in order. */
 static int keep_all(const struct find *f, struct uns_err *err)
 {
 	const struct chunk *c, *end = f->chunk + f->n;

@@ -84,7 +84,7 @@ int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a, c
 		      const char **how, struct uns_err *err);
 
 /* CRC-32 of all of a tensor served as `out`, as UNS_FROM_CRC32 shows it: what was found before, or what combines from
- * the CRCs that the pieces' containers recorded; else 0, which stands for "not known" (and is what torch writes with
+ * the CRCs that the pieces' containers recorded; else 0, which means "not known" (and is what torch writes with
  * set_crc32_options(False)). Reads headers at most. What was served once for this tensor and type stays as long as the
  * backing does, even if more becomes known: a page that the kernel keeps and one that it asks for later must agree. */
 int uns_backing_crc(struct uns_backing *backing, const struct uns_tensor *tensor, enum uns_dtype out, uint32_t *crc,

@@ -22,7 +22,7 @@ int uns_locate(struct uns_backing *b, const struct uns_tensor *tensor, const str
 bool uns_location_known(struct uns_backing *b, const struct uns_piece *piece, struct uns_location *out);
 void uns_location_keep(struct uns_backing *b, const struct uns_piece *piece, const struct uns_location *location);
 
-/* Parse the item that fills `r` and check that it is what the catalog says of the piece; the file's
+/* Parse the item that fills `r` and check that it is what the catalog has for the piece; the file's
  * reader must outlive *out. */
 int uns_item_tensor(const struct uns_backing *b, const struct uns_tensor *tensor, const struct uns_piece *piece,
 		    const struct uns_reader *r, struct uns_arena *arena, struct uns_torch_tensor *out,

@@ -3,7 +3,7 @@
  * A reader that goes through a file from front to back makes storage and FUSE take turns: the shards are read
  * when pages are wanted, and wait while pages are delivered. So, once a reader has taken more than the kernel
  * reads around a single touch, the shards' bytes that it will want next are asked for (posix_fadvise WILLNEED),
- * and the further the longer it goes on. They go into the kernel's page cache, never into our memory. A file system
+ * and the further the longer it continues. They go into the kernel's page cache, never into our memory. A file system
  * that may let the asking thread wait is asked by another one (ahead.h). */
 #ifndef UNS_ENGINE_STREAMS_H
 #define UNS_ENGINE_STREAMS_H
@@ -12,7 +12,7 @@
 
 #include "engine/engine.h"
 
-enum { UNS_STREAMS = 4 }; /* readers told apart, in one open file */
+enum { UNS_STREAMS = 4 }; /* readers that are distinguished, in one open file */
 
 struct uns_stream {
 	uint64_t next;    /* the furthest byte that was read, + 1 */

@@ -1,5 +1,5 @@
 /* Streaming decompression of a part of a source file. Three things are bounded, whatever the data
- * say: the input and output buffers here, the bytes made (max_bytes), and zstd's own window
+ * are: the input and output buffers here, the bytes made (max_bytes), and zstd's own window
  * (engine/windows.h), which each frame's header asks for. */
 #include "engine/decode.h"
 

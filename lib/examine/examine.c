@@ -14,7 +14,7 @@
 enum { MAX_DEPTH = 4 }; /* of a checkpoint's own sub-directories */
 
 /* Without the device's number, which is another at each mount of NFS, btrfs or an overlay and on each host:
- * inode numbers and memos are made of generations, and stay. The change time stands for it; the mount's number where
+ * inode numbers and memos are made of generations, and stay. The change time is in its place; the mount's number where
  * the identity has one. */
 static void examined_add(struct examined *f, const char *name, const struct uns_stat *st)
 {
@@ -125,7 +125,7 @@ static int add_plain(const struct uns_directory *dir, struct examined *f, struct
 
 /* -- checkpoints -- */
 
-/* Which files that end a save are missing, or older than the checkpoint's own (model/save_times.h): both say that
+/* Which files that end a save are missing, or older than the checkpoint's own (model/save_times.h): both mean that
  * the save has not ended. No more than that: they are written again by each later save of the run. */
 static int look_at_marks(const struct examiner *x, struct uns_capture *capture, const struct examined *f,
 			 struct uns_err *err)

@@ -10,7 +10,7 @@
 /* Is `key` one that unshard uses? Only such keys are taken from files that are imported. */
 bool fact_key_known(const char *key);
 /* Checks that `key` consists of a-z, 0-9, '_', '.' and '-', and that `json` (JSON text) is a value that a mount can use
- * for it. Any value is right for a key that is not known. Otherwise fails with -EINVAL and a sentence that says what is
+ * for it. Any value is right for a key that is not known. Otherwise fails with -EINVAL and a sentence with what is
  * expected. */
 int fact_key_check(const char *key, const char *json, struct uns_err *err);
 

@@ -1,4 +1,4 @@
-/* A file that a view computes is readable only for a user who may read all of its sources (io/access.h): the files that
+/* A file that a view computes is readable only for users that may read all of its sources (io/access.h): the files that
  * contain its tensors' pieces, and those that only describe them (.metadata). A file that is shown unchanged has its
  * own owner, mode and time. */
 #include "files/attributes.h"

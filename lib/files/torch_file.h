@@ -4,7 +4,7 @@
  *   STEM/data/0 .. STEM/data/N | STEM/version | STEM/.data/serialization_id |
  *   central directory | zip64 end | zip64 locator | end
  *
- * Every record's data starts 64-aligned, sizes and CRCs follow the data in a descriptor and stand in the central
+ * Every record's data starts 64-aligned, sizes and CRCs follow the data in a descriptor and are in the central
  * directory, as torch 2.13 writes them. */
 #ifndef UNS_FILES_TORCH_FILE_H
 #define UNS_FILES_TORCH_FILE_H

@@ -53,7 +53,7 @@ static int64_t step_of_name(const struct uns_directory *dir)
 	return step;
 }
 
-/* Buckets of Megatron's optimizer are flat tensors of several parameters each, with padding that nobody sets. (Source:
+/* Buckets of Megatron's optimizer are flat tensors of several parameters each, with padding that is never set. (Source:
  * distrib_optimizer.py, sharded_param_state_dp_reshardable.) */
 static int find_buckets(struct uns_catalog *cat, struct uns_err *err)
 {

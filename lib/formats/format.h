@@ -30,7 +30,7 @@ struct uns_format {
 	 * hidden while something in it changes (-o settle=), so it must be none that holds other
 	 * checkpoints. NULL = never. */
 	bool (*begun)(const struct uns_directory *dir);
-	/* Fill and seal the catalog. Fails only when nothing at all can be said; damage to a part
+	/* Fill and seal the catalog. Fails only when nothing at all is known; damage to a part
 	 * becomes a problem with its scope, and the rest is served. */
 	int (*open)(const struct uns_directory *dir, const struct uns_format_options *options, struct uns_catalog *cat,
 		    struct uns_err *err);

@@ -312,7 +312,7 @@ static int add_adapter(struct uns_catalog *cat, const struct uns_directory *dir,
 	return 0;
 }
 
-/* -- what stands beside them -- */
+/* -- files beside them -- */
 
 /* Every other file. One that is gone meanwhile, or a link to something that is not a file, is none. */
 static int add_companions(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)

@@ -1,6 +1,6 @@
-/* Who may read what is made of several files. Mode bits have one owner, one group and the others; sources may
+/* The permissions of what is made of several files. Mode bits have one owner, one group and the others; sources may
  * have other owners and groups. The bits here never allow anybody what a source, or a directory on its way,
- * denies; where it cannot be told (is this owner in that group?) they deny.
+ * denies; where that is not known (is this owner in that group?) they deny.
  *
  * Pure; any thread. */
 #ifndef UNS_IO_ACCESS_H
@@ -16,7 +16,7 @@ struct uns_access {
 /* All that the file's owner and group could be allowed. */
 struct uns_access uns_access_of(const struct uns_stat *file);
 
-/* Whoever reads it must be allowed to read this file, too. */
+/* Only users who may read this file may read the result. */
 void uns_access_demand(struct uns_access *access, const struct uns_stat *file);
 
 /* The file, or directory, is reached through this directory: its mode is what both allow. */

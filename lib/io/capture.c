@@ -91,7 +91,7 @@ int uns_capture_new(const struct uns_root *root, const char *path, const char *h
 	return uns_capture_new_of(root, path, hidden, false, NULL, out, err);
 }
 
-/* What is no directory is a file; fails as `why` says where it is none, or cannot be looked at now. */
+/* What is no directory is a file; fails with `why` where it is none, or cannot be looked at now. */
 static int open_file(struct uns_capture *c, struct uns_err *why)
 {
 	struct uns_err own = { 0 };
@@ -283,7 +283,7 @@ static int fill_dir(struct uns_capture *c, struct dir *d, int fd, struct uns_err
 	return 0;
 }
 
-/* With one descriptor for both, unless somebody asked for its names before. */
+/* With one descriptor for both, unless its names were asked for before. */
 static int list_and_fill(struct uns_capture *c, const char *path, struct dir **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int own = -1;

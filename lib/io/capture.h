@@ -1,7 +1,7 @@
 /* One look at a directory and at what is below it: each directory is listed once, each entry stat'ed
- * once, and everybody who asks during one examination (which format is it, what is its generation,
- * what does its catalog hold) gets the same answer. So all that is made of one capture belongs
- * together, even while somebody writes.
+ * once, and all questions of one examination (which format is it, what is its generation,
+ * what does its catalog hold) are answered from that. So all that is made of one capture belongs
+ * together, even while a trainer writes.
  *
  * It costs one system call an entry, and four for each directory. What it was not made of is looked
  * at when it is first asked for, and remembered as well.
@@ -19,7 +19,7 @@ struct uns_capture;
 /* Open directory `path` below root and stat it; nothing is listed yet. `hidden` (a path below root,
  * borrowed; NULL = none) is left out as if it were not there, and never touched. `lists` (borrowed; NULL = none) keeps
  * the listings of directories around it for other captures.
- * -ENOENT; -ENOTDIR when it is no directory. A regular file is stat'ed alone where `file` says so: stats of what
+ * -ENOENT; -ENOTDIR when it is no directory. A regular file is stat'ed alone with `file`: stats of what
  * lies around it come from the capture then. */
 int uns_capture_new_of(const struct uns_root *root, const char *path, const char *hidden, bool file,
 		       struct uns_kept_lists *lists, struct uns_capture **out, struct uns_err *err);
@@ -56,7 +56,7 @@ bool uns_capture_filled(const struct uns_capture *capture, const struct uns_root
 void uns_capture_look(struct uns_capture *capture, const struct uns_root *root, const char *dir,
 		      const char *const *names, size_t n);
 
-/* 0, or the first listing or stat of this capture that failed for a reason which says nothing about the files
+/* 0, or the first listing or stat of this capture that failed for a reason that is not the files'
  * (uns_code_is_finding; what is kept to others, -EACCES, aside): what was made of it may be wrong. */
 int uns_capture_fault(const struct uns_capture *capture, struct uns_err *err);
 

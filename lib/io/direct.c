@@ -16,13 +16,13 @@
 enum {
 	LEAST_BYTES = 64 << 10,  /* of less, what the kernel reads around it into the cache is worth more */
 	BOUNCE_BYTES = 1 << 20,  /* read at once into memory of our own */
-	USUAL_ALIGN = 4096,      /* where the file system does not say: right for all disks */
+	USUAL_ALIGN = 4096,      /* where the file system reports none: right for all disks */
 	PAGES_AT_ONCE = 4096,
 };
 
 /* -- which way -- */
 
-/* false: it says nothing. *block 0: it refuses, for this file. */
+/* false: it reports none. *block 0: it refuses, for this file. */
 static bool ask_file_system(int fd, uint32_t *block, uint32_t *align)
 {
 #ifdef STATX_DIOALIGN

@@ -22,13 +22,13 @@ struct uns_direct {
 	uint32_t align_bytes;         /* addresses in memory are multiples of it */
 };
 
-/* Is [off, off+len) better read past the page cache? It is if it is long, the file system says how to (statx's
+/* Is [off, off+len) better read past the page cache? It is if it is long, the file system reports how (statx's
  * STATX_DIOALIGN: file systems on local disks do, from Linux 6.1 on), and less than half of it is in the cache. Where
- * the kernel does not tell what is cached, for example who may neither own nor write the file, it is not.
+ * the kernel does not report what is cached, as to a process that may neither own nor write the file, it is not.
  * Two system calls; reads nothing. */
 bool uns_direct_suits(int fd, uint64_t off, size_t len);
 
-/* Let the descriptor be read past the page cache: all who share its open file then are. `out` stays zero where the
+/* Let the descriptor be read past the page cache: so are all other users of its open file. `out` stays zero where the
  * file system refuses that. */
 void uns_direct_begin(struct uns_direct *out, int fd);
 

@@ -10,7 +10,7 @@
 #include "io/source.h"
 
 enum uns_input_kind {
-	UNS_INPUT_FILE,  /* what is there: a file's or a directory's identity, or that there is none */
+	UNS_INPUT_FILE,  /* a file's or a directory's identity, or that there is none */
 	UNS_INPUT_THERE, /* whether something of that name is there */
 	UNS_INPUT_SINCE, /* whether a file is there that was written at `since_ns` or later */
 	UNS_INPUT_NAMES, /* the names in a directory that one of the globs fits */
@@ -48,7 +48,7 @@ int uns_inputs_add(struct uns_inputs **list, const struct uns_input *input);
 int uns_inputs_hold_root(struct uns_inputs **list, struct uns_root *root);
 
 /* Hash of all that was seen. Paths count by their last names alone, so that it is the same from whichever directory
- * above them somebody looks. */
+ * above them they are looked at. */
 uint64_t uns_inputs_hash(const struct uns_inputs *list);
 
 /* As bytes, with what was seen: of a list whose inputs are all below `root`, or below the directories above it that are

@@ -1,5 +1,5 @@
 /* Listings that many captures want: a run's directory is looked at for each of its checkpoints. Listing and sorting it
- * anew each time would cost as much as the run has checkpoints, for each of them. */
+ * again each time would cost as much as the run has checkpoints, for each of them. */
 #ifndef UNS_IO_KEPT_LIST_H
 #define UNS_IO_KEPT_LIST_H
 

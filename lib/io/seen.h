@@ -1,5 +1,5 @@
 /* The one door by which files are looked at for a checkpoint: each of these functions asks a capture, and adds what it
- * saw to the capture's list of inputs. So the list is complete, whoever looks, and looking again is to ask all of it
+ * saw to the capture's list of inputs. So the list is complete, and looking again is to ask all of it
  * once more. What lies in the capture's own directory is not in the list: all of that is looked at anyway.
  *
  * Each may be called without a capture (NULL): then it looks, and nothing is remembered. */

@@ -339,8 +339,8 @@ static int go_through(const struct uns_base *base, const char *path, struct uns_
 	return 0;
 }
 
-/* Links are followed with the rights of this process. Who comes by one must be allowed to go through the
- * directories that it leads through, too. Where it cannot be told which they are, only its owner is. */
+/* Links are followed with the rights of this process. A user of one must be allowed to go through the
+ * directories that it leads through, too. If these are not known, only the link's owner is. */
 static int add_links_way(const struct uns_root *root, const char *rel, int fd, struct uns_stat *out)
 {
 	char link[40], real[PATH_MAX];
@@ -398,7 +398,7 @@ int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_a
 	if (fd < 0)
 		return fd;
 	len = readlinkat(fd, "", target, sizeof(target));
-	if (len < 0) /* ENOENT is what the kernel says of a descriptor that is no link */
+	if (len < 0) /* the kernel answers ENOENT for a descriptor that is no link */
 		return uns_root_fail(root, rel, errno == ENOENT ? -EINVAL : -errno, err);
 	*out = uns_arena_strn(arena, target, (size_t)len);
 	return *out ? 0 : uns_oom(err);

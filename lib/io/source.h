@@ -112,7 +112,7 @@ int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, 
 /* What such a read fails with: `got` is -1, with errno, or 0, at the end of the file. */
 int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, struct uns_err *err);
 /* The same without waiting for storage: -EAGAIN, without a sentence, when the bytes are not in
- * memory or the file system cannot tell. */
+ * memory or the file system does not know. */
 int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off);
 
 /* An open file as a reader (base/reader.h); `file` must outlive it. Not for long-lived use: takes no

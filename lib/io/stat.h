@@ -8,7 +8,7 @@
 #include "base/clock.h"
 
 /* What must stay equal for bytes read earlier to still be the file's bytes. ino is 0 on file systems whose numbers
- * do not last (io/numbers.h): there the rest has to tell.
+ * do not last (io/numbers.h): there the rest decides.
  *
  * A change time in nanoseconds is one file's alone, on whatever file system. One of whole seconds is not: images that
  * were made with fixed times (mksquashfs -all-time, SOURCE_DATE_EPOCH) may have other files of equal numbers, sizes and
@@ -43,7 +43,7 @@ struct uns_stat {
 	uint32_t uid, gid;
 	struct uns_identity id;
 	uint64_t nlink;
-	int64_t born_ns; /* when the inode was made; 0 = the file system does not say */
+	int64_t born_ns; /* when the inode was made; 0 = the file system does not record it */
 };
 
 #endif

@@ -23,7 +23,7 @@ enum { MAX_KEYS = 3 };
  * meaning unless another one is switched on (`only_with`) or off (`not_with`) is compared only then. */
 static const struct {
 	const char *arg, *only_with, *not_with;
-	enum uns_megatron_size size; /* UNS_MG_NONE = `key` says where it is */
+	enum uns_megatron_size size; /* UNS_MG_NONE = it is at `key` */
 	const char *key[MAX_KEYS];
 } compared[] = {
 	{ "num_attention_heads", NULL, NULL, UNS_MG_HEADS, { "num_attention_heads" } },

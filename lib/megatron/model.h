@@ -15,7 +15,7 @@ bool uns_megatron_has_optimizer(const struct uns_catalog *cat);
 int uns_megatron_check(const struct uns_catalog *cat, struct uns_err *why);
 
 /* *out: the catalog as it would be of such a framework's checkpoint. Its tensors are slices of those of `cat`; it lives
- * in the tree's arena, and shares with `cat` what is in no tensor or group. Notes of `tree` say what was derived. A
+ * in the tree's arena, and shares with `cat` what is in no tensor or group. Notes of `tree` report what was derived. A
  * checkpoint without an optimizer of which the config is not known stays as it is: *out is `cat`. Fails with a finding
  * if the config does not fit or anything is not known that resuming needs. */
 int uns_megatron_model(const struct uns_config_info *info, struct uns_span config, const struct uns_catalog *cat,

@@ -12,7 +12,7 @@ bool uns_megatron_knows(const char *model_type);
 /* Replaces *v (n tensors of `cat`, under Megatron's names) by the published tensors, in the order of the model's state
  * dict, and names the table in a note of `out`. Fails with -EBADMSG and the tensor's name if a published tensor is not
  * found in *v, a tensor of *v is not used, or a stored shape is not the one that `config` demands (config.json's text;
- * `info` is its parsed form). If there is no table for the family, *v stays, and a note says so. *v is malloc'd before
+ * `info` is its parsed form). If there is no table for the family, *v stays, and there is a note. *v is malloc'd before
  * and after; names, slices, and tensors made of blocks (model/block_tensor.h, without a slice) live in out->arena. */
 int uns_megatron_apply(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
 		       struct uns_named_tensor **v, size_t *n, struct uns_vtree *out, struct uns_err *err);

@@ -22,7 +22,7 @@ struct uns_megatron_sizes {
 int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena, struct uns_megatron_sizes *out,
 			    struct uns_err *err);
 
-/* The dimensions that `columns` of a row stands for, in order. Returns how many. */
+/* The dimensions of a row's `columns`, in order. Returns how many. */
 enum { UNS_MG_MAX_DIMS = 4 };
 size_t uns_megatron_dims(enum uns_megatron_size columns, enum uns_megatron_size out[UNS_MG_MAX_DIMS]);
 

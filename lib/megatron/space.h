@@ -2,7 +2,7 @@
  * 0.16, --ckpt-fully-parallel-save). A struct uns_dcp_roots's `restore`. Works on the metadata; reads no files.
  *
  * A parameter of shape [X, Y, Z], of which ranks hold parts of [x, y, z], has states of the shape [X/x, Y/y, Z/z,
- * x*y*z] there: the first indices say which part it is, the last one is a flat range of that part's elements, which
+ * x*y*z] there: the first indices are the part's, the last one is a flat range of that part's elements, which
  * ranks of data parallelism share:
  *
  *   decoder.layers.mlp.linear_fc2.weight                            [2, 16, 24]

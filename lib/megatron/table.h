@@ -97,8 +97,8 @@ struct uns_megatron_rule {
 
 /* Of a family with a vision model: where the language model's tensors are, and the vision model's. */
 struct uns_megatron_vision {
-	const char *stored_in; /* stands in front of the language model's stored names */
-	const char *published_in; /* stands in place of "model." at the beginning of its published ones */
+	const char *stored_in; /* in front of the language model's stored names */
+	const char *published_in; /* in place of "model." at the beginning of its published ones */
 	/* In front of the vision model's layers, of each layer, behind them, and of each that the language model sees
 	 * besides the last (NULL = of none). */
 	const struct uns_megatron_rule *first, *layer, *last, *deepstack;

@@ -16,8 +16,8 @@
 bool uns_autoep_knows(const char *model_type);
 
 /* Replaces *v (n tensors under AutoEP's names) by the published experts and by what else transformers has in memory:
- * uns_published_apply does the rest. A note of `out` says so. If the family is not known, *v stays, and a note says so.
- * *v is malloc'd before and after; names and slices live in out->arena. */
+ * uns_published_apply does the rest. `out` gets a note of that. If the family is not known, *v stays, and the note
+ * reports that. *v is malloc'd before and after; names and slices live in out->arena. */
 int uns_autoep_apply(const struct uns_config_info *config, struct uns_named_tensor **v, size_t *n,
 		     struct uns_vtree *out, struct uns_err *err);
 

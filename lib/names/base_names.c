@@ -105,7 +105,7 @@ static int read_whole(struct reading *r, struct uns_err *err)
 
 /* -- an index -- */
 
-/* Of the files that hold tensors whose shapes are wanted, and that are there: an index may have been copied alone. */
+/* Of existing files that hold tensors whose shapes are wanted: an index may have been copied alone. */
 static int read_shapes(struct reading *r, const cJSON *map, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map read = UNS_MAP_INIT;

@@ -7,8 +7,8 @@
 #include "names/published_names.h"
 #include "model/tree.h"
 
-/* Transposes those of the n tensors, under their published names, that the base model's files have transposed; a note
- * of `out` says so. Where the base model has other shapes, or its files are not there, all stay as they are, with a
+/* Transposes those of the n tensors, under their published names, that the base model's files have transposed; `out`
+ * gets a note of that. Where the base model has other shapes, or its files are not there, all stay as they are, with a
  * note. Fails with -ENOTSUP if some are transposed and another has as many rows as columns: programs that load it do
  * not agree on its order. Tensors made of blocks (model/block_tensor.h, without a slice) live in out->arena. `base` may
  * be NULL. */

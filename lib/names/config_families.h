@@ -8,7 +8,7 @@
 enum uns_family_flag {
 	UNS_FAMILY_TIES = 1,       /* tie_word_embeddings absent means true (in other families: false) */
 	UNS_FAMILY_LIFTS = 2,      /* absent at the top and true in text_config means true */
-	UNS_FAMILY_LIFTS_OVER = 4, /* true in text_config means true, whatever the top says */
+	UNS_FAMILY_LIFTS_OVER = 4, /* true in text_config means true, whatever the top has */
 	UNS_FAMILY_RENAMED = 8,    /* names on disk differ from those in memory */
 };
 

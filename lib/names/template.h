@@ -1,6 +1,6 @@
 /* Names of tensors by templates with numbers, and lists of tensors on their way from one naming to another. Owns what a
  * template matches, and the proof that no two tensors get one name. A name consists of components with dots between
- * them; in a template '*' stands for the number of a layer and '#' for that of an expert, each a whole component. Pure.
+ * them; in a template '*' is the number of a layer and '#' for that of an expert, each a whole component. Pure.
  */
 #ifndef UNS_NAMES_TEMPLATE_H
 #define UNS_NAMES_TEMPLATE_H
@@ -26,8 +26,8 @@ bool uns_template_ends(const char *name, const char *template, size_t *kept, uin
 
 /* -- -o strip=: removes a prefix from tensor names ("model." of a LightningModule's model) -- */
 
-/* The prefix to remove from these names: `strip`, or "" if `strip` is NULL or two names would become equal (a note in
- * `out` says so). Borrowed. */
+/* The prefix to remove from these names: `strip`, or "" if `strip` is NULL or two names would become equal (then
+ * `out` gets a note). Borrowed. */
 int uns_strip_choose(const char *strip, const char *const *names, size_t n, struct uns_vtree *out, const char **prefix,
 		     struct uns_err *err);
 

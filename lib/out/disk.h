@@ -35,7 +35,7 @@ bool uns_share_blocks(int from, int to);
  * from `off` on: fewer where the kernel cannot, or fails. */
 uint64_t uns_copy_in_kernel(int from, int to, uint64_t off, uint64_t len);
 
-/* Told of bytes that were copied. Negative ends the copy. */
+/* Receives how many bytes were copied. Negative ends the copy. */
 struct uns_copied {
 	int (*step)(void *ctx, uint64_t n_bytes, struct uns_err *err);
 	void *ctx;

@@ -1,4 +1,4 @@
-/* A directory that is made anew: written under another name beside its place, then renamed, so that it appears
+/* A new directory: written under another name beside its place, then renamed, so that it appears
  * whole or not at all. */
 #ifndef UNS_OUT_TARGET_H
 #define UNS_OUT_TARGET_H

@@ -5,9 +5,9 @@
  *
  * w1 is the gate, w3 up, w2 down. Which ranks of data parallelism share a layer, and which have the same experts, is
  * as with deepspeed.moe (parallel/experts.h). The router is MODULE.router; the model knows it by a second name too.
- * Model files say it all in "ds_autoep_layers": [{moe_layer_id, module_path, expert_key_prefix, num_experts, ep_size,
- * ep_rank, affine_maps: {version, params: {name: map}}, ..}]. Source: deepspeed 0.19.8, module_inject/auto_ep_layer.py,
- * checkpoint/autoep_affine.py, runtime/engine.py (_save_moe_checkpoint). */
+ * Model files have all of it in "ds_autoep_layers": [{moe_layer_id, module_path, expert_key_prefix, num_experts,
+ * ep_size, ep_rank, affine_maps: {version, params: {name: map}}, ..}]. Source: deepspeed 0.19.8,
+ * module_inject/auto_ep_layer.py, checkpoint/autoep_affine.py, runtime/engine.py (_save_moe_checkpoint). */
 #ifndef UNS_ZERO_AUTOEP_H
 #define UNS_ZERO_AUTOEP_H
 

@@ -25,7 +25,7 @@ static int parse_param(const struct uns_value *key, const struct uns_value *v, s
 				"for %s",
 				UNS_MAX_DIMS, out->name);
 	out->shape.n = (uint32_t)n;
-	/* As the widest type that it will be given out as. */
+	/* As the widest type that a view has it in. */
 	UNS_TRY(uns_shape_check(&out->shape, UNS_F64, err));
 	out->elems = uns_shape_elems(&out->shape);
 	return 0;

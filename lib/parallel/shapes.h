@@ -27,7 +27,7 @@ struct uns_zero_cursor {
 	const struct uns_zero_param *now; /* NULL = the rank holds nothing of the parameter at hand */
 	size_t next;
 };
-/* Goes on to the parameter of that name. */
+/* Continues at the parameter of that name. */
 void uns_zero_cursor_go(struct uns_zero_cursor *cursor, const char *name);
 
 /* {name: torch.Size, ...}; NULL or None gives none. */

@@ -4,7 +4,7 @@
  *   parameter [16, 12], fused from three   [ q0 q1 | k0 k1 | v0 v1 ]
  *   slice of rank 0 [8, 12]                [ q0 k0 v0 ]         slice of rank 1 [ q1 k1 v1 ]
  *
- * A box that several ranks hold (a norm's weight, say) belongs to the lowest of them here. Source: the maps that
+ * A box that several ranks hold (as a norm's weight) belongs to the lowest of them here. Source: the maps that
  * deepspeed >= 0.19 puts into model files, universal_checkpoint_info["affine_map"] (checkpoint/affine.py); affine.py's
  * "source" is the parameter's side, its "dest" the slice's. */
 #ifndef UNS_ZERO_SLICES_H

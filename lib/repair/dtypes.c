@@ -1,6 +1,6 @@
 /* What the ranks hold of one tensor gets one dtype. A file is rewritten only where each tensor names its dtype for
- * itself: a storage or a description that two tensors share, of which one would change, is left alone, and the report
- * says so. */
+ * itself: a storage or a description that two tensors share, of which one would change, is left alone, which the
+ * report has. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

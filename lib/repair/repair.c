@@ -25,7 +25,7 @@ static void repair_fini(struct repair *r)
 	uns_arena_fini(&r->arena);
 }
 
-/* -- what is there, and what is wrong with it -- */
+/* -- what SOURCE has, and what is wrong with it -- */
 
 static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err *err)
 {

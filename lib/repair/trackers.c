@@ -177,7 +177,7 @@ static bool is_ordered(const struct run *run)
 	return n_sound < 2 || n_numbers == n_sound;
 }
 
-/* What EasyR1 notes beside the last step is kept as long as it speaks of saves that are there. */
+/* What EasyR1 notes beside the last step is kept as long as it is about existing saves. */
 static const char *easyr1_text(struct run *run, struct uns_span old, const char *number)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;

@@ -74,7 +74,7 @@ static int directory_hand_over(const struct scan *s, const char *path, enum unsh
 	return text.failed ? uns_oom(err) : checkpoint_hand_over(s, &c);
 }
 
-/* A save, or a copy, that has only begun is shown: no file says yet what it will be. */
+/* A save, or a copy, that has only begun is shown: no file shows yet what it will be. */
 static int visit_plain(void *ctx, struct dir_record *record, const struct uns_listing *list, size_t *mark,
 		       struct uns_err *err)
 {

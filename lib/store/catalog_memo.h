@@ -1,5 +1,5 @@
 /* What was found out about a checkpoint once and is kept in the store: its catalog and its tensors' CRCs,
- * under a key that says of which files, read by which program with which options. All of it can be found
+ * under a key of which files, read by which program with which options. All of it can be found
  * out again, so that nothing here fails. Writes: no lock may be held. */
 #ifndef UNS_STORE_CATALOG_MEMO_H
 #define UNS_STORE_CATALOG_MEMO_H

@@ -6,7 +6,7 @@
  *          files: may be deleted at any time
  *
  * Threads: any; calls are serialised inside. No lock of the session is held while one runs.
- * A store that cannot be used is a sentence, never a reason not to serve: callers go on without. */
+ * A store that cannot be used is a sentence, never a reason not to serve: callers continue without. */
 #ifndef UNS_STORE_STORE_H
 #define UNS_STORE_STORE_H
 

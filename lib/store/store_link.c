@@ -77,7 +77,7 @@ int store_link_choose(struct store_link *link, bool off, const char *store, cons
 	return link->directory ? 0 : uns_oom(err);
 }
 
-/* The directories of the default path, for their owner alone; what is there stays as it is. */
+/* The directories of the default path, for their owner alone; existing ones stay as they are. */
 static int make_directories(const char *path, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *dir = strdup(path);
@@ -135,7 +135,7 @@ static bool wants_opening(const struct store_link *s)
 	return (!s->handle || uns_store_read_only(s->handle)) && uns_now_ns() >= s->retry_ns;
 }
 
-/* Said when it is news, not at each retry. */
+/* Logged when it is news, not at each retry. */
 static void problem_log(struct store_link *s, const char *text)
 {
 	if (*text && strcmp(text, s->problem) != 0)

@@ -72,7 +72,7 @@ static int list_add(struct unshard_tensors *l, const struct uns_named_tensor *na
 					.dtype = (enum unshard_dtype)named->out,
 					.n_dims = shape->n };
 	if (l->of_view && t->role == UNS_ROLE_MASTER)
-		out->role = UNSHARD_WEIGHT; /* it is given out as the weight that it is a copy of */
+		out->role = UNSHARD_WEIGHT; /* it is shown as the weight that it is a copy of */
 	out->state = state_of(t, out->role);
 	memcpy(out->shape, shape->dim, shape->n * sizeof(*out->shape));
 	if (!uns_u64_mul(size, uns_dtype_size(named->out), &out->size_bytes) ||

@@ -1,5 +1,5 @@
-/* dcp: a torch distributed checkpoint, for loaders that reshard by themselves. One that is there is
- * shown as it is, once the whole of it is there; a DeepSpeed checkpoint becomes one: what FSDP's
+/* dcp: a torch distributed checkpoint, for loaders that reshard by themselves. A saved one is
+ * shown as it is, once it is complete; a DeepSpeed checkpoint becomes one: what FSDP's
  * sharded resume of a Trainer or Accelerate reads, or, from a plain engine, one directory. */
 #include <string.h>
 

@@ -30,7 +30,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 {
 	if (uns_megatron_has_optimizer(cat))
 		return uns_megatron_check(cat, why);
-	if (parameter == PLAIN && cat->summary.is_pipeline) /* numbers would have to be made up */
+	if (parameter == PLAIN && cat->summary.is_pipeline) /* numbers would have to be invented */
 		return UNS_CATALOG_FAIL(cat, why, PIPELINE_NUMBERS, .scope = UNS_SCOPE_OPTIMIZER);
 	if (parameter == PLAIN && cat->summary.experts_vary)
 		return UNS_CATALOG_FAIL(cat, why, EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER);

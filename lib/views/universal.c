@@ -1,7 +1,7 @@
 /* universal: DeepSpeed's universal checkpoint, which its engine loads at any number of ranks and
  * ZeRO stages 1, 2 and 3 with "checkpoint": {"load_universal": true}, and what a Trainer wants
  * beside it. Random states stay out: they belong to a number of ranks that is not known here. Owns
- * the directory's shape and what there is to say about it; the files are zero/write/universal_files.c's.
+ * the directory's shape and the notes about it; the files are zero/write/universal_files.c's.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 
 /* -- names -- */
 
-/* Accelerate loads this tag, whatever `latest_universal` says; a Trainer insists on global_step*,
+/* Accelerate loads this tag, whatever `latest_universal` names; a Trainer insists on global_step*,
  * Lightning on "checkpoint" (fabric/strategies/deepspeed.py, _is_deepspeed_checkpoint). */
 static const char *tag_of(const struct uns_view_input *in, int64_t step, struct uns_arena *arena)
 {

@@ -34,7 +34,7 @@
 #include "names/template.h"
 #include "views/view.h"
 
-/* The view's parameter as a number: the type given out, UNS_DTYPE_NONE = as stored. */
+/* The view's parameter as a number: the type of its tensors, UNS_DTYPE_NONE = as stored. */
 static bool parse(const char *parameter, uint64_t *out)
 {
 	static const struct {
@@ -75,7 +75,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 		code = uns_cover_check(cat, &cat->tensors[i], why);
 		n_shown++;
 	}
-	/* Weights that are there and not understood are a problem: -ENOTSUP would mean that the checkpoint has no
+	/* Weights that are not understood are a problem: -ENOTSUP would mean that the checkpoint has no
 	 * weights, and hide it. */
 	if (code < 0)
 		return code == -ENOTSUP ? -EBADMSG : code;
@@ -161,7 +161,7 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 
 struct assembly {
 	const struct uns_view_input *in;
-	uint64_t parameter; /* the type given out, UNS_DTYPE_NONE = as stored */
+	uint64_t parameter; /* the type of its tensors, UNS_DTYPE_NONE = as stored */
 	enum uns_adapter adapter;
 	const char *wrapper; /* what the names begin with of the model that an adapter is put on */
 	const char *strip; /* what else is left out in front of names; "" = nothing */
@@ -344,9 +344,9 @@ static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *e
 					alone ? UINT64_MAX : in->max_shard_size_bytes, origin, out, err);
 }
 
-/* -- what stands beside them -- */
+/* -- files beside them -- */
 
-/* config.json names the type that the view gives out. */
+/* config.json names the type of the view's tensors. */
 static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	const char *torch = uns_dtype_info((enum uns_dtype)parameter)->torch;
@@ -444,7 +444,7 @@ static int notes_before(const struct uns_view_input *in, struct uns_vtree *out, 
 	return passed ? 0 : name_tensors(&a, out, err);
 }
 
-/* Does from_pretrained take the tensors as they are given out? Megatron's and AutoEP's if their names are known. */
+/* Does from_pretrained take the tensors as the view has them? Megatron's and AutoEP's if their names are known. */
 static bool is_for_pretrained(const struct uns_view_input *in)
 {
 	const struct uns_summary *summary = &in->catalog->summary;

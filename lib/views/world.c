@@ -1,5 +1,5 @@
 /* world-N: the checkpoint's own family of per-rank files, as N ranks would have saved it. Owns the
- * name and what stands beside the shards; each family's files are made by zero/write/world_view.c and
+ * name and the files beside the shards; each family's files are made by zero/write/world_view.c and
  * ranks/world_view.c. */
 #include "base/path.h"
 #include "files/resume_files.h"

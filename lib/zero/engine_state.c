@@ -165,7 +165,7 @@ struct inside {
 	const char *key;
 	struct uns_arena *arena;
 	struct uns_engine_state *state; /* NULL: only try whether it could be written */
-	size_t n, at;                   /* the next number; where in the catalog to go on */
+	size_t n, at;                   /* the next number; where in the catalog to continue */
 };
 
 static bool is_inside(const struct uns_tensor *t, const char *key)

@@ -24,13 +24,13 @@
 
 #include "wire/value.h"
 
-/* -- what the settings say. config: the model file's "ds_config", may be NULL -- */
+/* -- from the configuration. config: the model file's "ds_config", may be NULL -- */
 
 /* zero_optimization.NAME, or NULL. */
 const struct uns_value *uns_zero_setting(const struct uns_value *config, const char *name);
 bool uns_zero_is_round_robin(const struct uns_value *config);
-/* And does DeepSpeed of this version ("0.19.8", NULL = not known) do what the setting says? Stage 1 does since
- * 0.13.0 (its pull request 4887), stage 3 never. */
+/* And does DeepSpeed of this version ("0.19.8", NULL = not known) do what the configuration asks for? Stage 1 does
+ * since 0.13.0 (its pull request 4887), stage 3 never. */
 bool uns_zero_obeys_round_robin(const struct uns_value *config, const char *version);
 /* DeepSpeed's default where it is not set. */
 uint64_t uns_zero_sub_group_size(const struct uns_value *config);

@@ -5,7 +5,7 @@
 
 #include "io/source.h"
 
-/* *tag: what the mark at `path` says, in the arena, without blanks at its end; NULL where that is no plain
+/* *tag: the text of the mark at `path`, in the arena, without blanks at its end; NULL where that is no plain
  * name. `stat`, which may be NULL, is the mark's own. Returns 1 where the run has the mark and 0 where it has
  * none that can be read; a fault that may pass is an error. A mark above 4 KiB is not read. */
 int uns_zero_read_mark(const struct uns_root *root, const char *path, struct uns_arena *arena, const char **tag,

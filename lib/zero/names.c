@@ -1,4 +1,4 @@
-/* The table of DeepSpeed's file names, and how a name is matched: '#' stands for a number, with leading zeros or not.
+/* The table of DeepSpeed's file names, and how a name is matched: '#' matches a number, with leading zeros or not.
  */
 #include "zero/names.h"
 

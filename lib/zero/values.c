@@ -61,7 +61,7 @@ static int add_tensor(struct uns_catalog *cat, const struct uns_zero_file *file,
 	return 1;
 }
 
-/* The tensors inside a client's value, counted as uns_value_map meets them. */
+/* The tensors inside a client's value, counted as uns_value_map visits them. */
 struct inside {
 	struct uns_catalog *cat;
 	const struct uns_zero_file *file;

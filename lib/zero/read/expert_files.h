@@ -6,7 +6,7 @@
 #include "zero/read/dir.h"
 #include "zero/read/model.h"
 
-/* Add them; `model` is the model file's, whose "num_experts" says how many there must be. After the optimizer: what is
+/* Add them; `model` is the model file's, whose "num_experts" is how many there must be. After the optimizer: what is
  * in names->masters is compared. A file that is missing, or does not fit, is a problem with scope WEIGHTS. */
 int uns_zero_expert_files_add(struct uns_catalog *cat, const struct uns_zero_dir *dir,
 			      const struct uns_zero_model *model, struct uns_zero_names *names, struct uns_err *err);

@@ -25,7 +25,7 @@ struct uns_zero_model {
 int uns_zero_model_parse(const struct uns_value *root, struct uns_arena *arena, struct uns_zero_model *out,
 			 struct uns_err *err);
 
-/* Names to tensors of the catalog (index + 1) that are there already. */
+/* Names to tensors (index + 1) that the catalog has already. */
 struct uns_zero_names {
 	struct uns_map weights, masters;
 };

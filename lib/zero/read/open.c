@@ -1,7 +1,7 @@
 /* The reader of DeepSpeed's files: a tag directory into tensors of the catalog.
  *
  * ZeRO cuts an optimizer over the data-parallel ranks: each rank's optimizer file holds its part of the fp32 copies and
- * moments, as flat tensors without names. The model file says which parameters there are, in which order and of
+ * moments, as flat tensors without names. The model file lists which parameters there are, in which order and of
  * which shapes; by zero/layout.h's rules this gives the elements of each parameter that a flat tensor holds,
  * and every such stretch becomes a piece of that parameter's tensor. Weights come from the model file itself, or, at
  * stage 3, which saves none, are the fp32 copies rounded.

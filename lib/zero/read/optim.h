@@ -41,7 +41,7 @@ struct uns_zero_rank_group {
 };
 
 struct uns_zero_optim {
-	int stage;           /* 3; 1 stands for 2 and for BF16_Optimizer as well */
+	int stage;           /* 3; 1 is also that of stage 2 and of BF16_Optimizer */
 	uint64_t partitions; /* the most ranks that a group is cut for; 0 = not recorded */
 	struct uns_zero_rank_group *group;
 	size_t n_groups;

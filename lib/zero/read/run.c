@@ -310,7 +310,7 @@ static int add_rest(struct run *run, struct uns_catalog *cat, const struct uns_z
 	}
 	summary->of_trainer = of_run && is_trainer(run);
 	summary->wants_config = of_run && (is_trainer(run) || is_accelerate(run));
-	/* The Trainer's step where there is one: that is what a resumed run goes on from. */
+	/* The Trainer's step where there is one: that is what a resumed run continues from. */
 	summary->step = found->global_steps;
 	if (is_fabric(run, cat, found)) {
 		summary->resumed_by = UNS_BY_FABRIC;

@@ -39,7 +39,7 @@ static int unsupported(const struct planning *p, const char *why, struct uns_err
 
 /* -- shares of experts, stages of a pipeline -- */
 
-/* Of how many shares each group is one: the optimizer's "partition_count" says how many ranks it is cut for. */
+/* Of how many shares each group is one: the optimizer's "partition_count" is how many ranks it is cut for. */
 static size_t shares_of(const struct uns_catalog *cat, size_t g)
 {
 	uint64_t world, n;
@@ -153,7 +153,7 @@ static int add_names(struct planning *p, struct uns_err *err)
 	return 0;
 }
 
-/* Which state of the plan this is; the first parameter that has states says which there are. */
+/* Which state of the plan this is; the first parameter that has states decides which there are. */
 static int state_index(struct planning *p, const char *name, size_t *out, struct uns_err *err)
 {
 	enum { MAX_STATES = 16 };

@@ -2,7 +2,7 @@
  *
  * The plan (zero/write/plan.h) has laid all parameters out for N ranks. Of that, this file makes the model file or
  * files (weights, shapes in the plan's order, the engine's own values, frozen parameters' slices) and names all files;
- * zero/write/shard_file.c makes each rank's optimizer file. No tensor is read for it: a file's layout says from which
+ * zero/write/shard_file.c makes each rank's optimizer file. No tensor is read for it: a file's layout lists from which
  * pieces of the checkpoint its bytes will come. */
 #include "zero/write/tag_files.h"
 

@@ -1,5 +1,5 @@
 /* The view world-N of a DeepSpeed checkpoint: which plans there are (one for each tensor-parallel rank, pipeline stage,
- * or share of the experts), whether they are possible, and which of the saved files stand beside what they make.
+ * or share of the experts), whether they are possible, and which of the saved files are shown beside what they make.
  * zero/write/plan.c makes a plan, zero/write/tag_files.c its files. */
 #include "zero/write/world_view.h"
 
