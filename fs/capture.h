@@ -1,4 +1,4 @@
-/* What libfuse and fusermount3 say on stderr, caught so that it can become part of a sentence. */
+/* What libfuse and fusermount3 write to stderr, caught so that it can become part of a sentence. */
 #ifndef FS_CAPTURE_H
 #define FS_CAPTURE_H
 
@@ -10,7 +10,7 @@ struct fs_capture {
 
 /* From here to fs_capture_end the process's stderr is ours: no other thread may run. */
 void fs_capture_begin(struct fs_capture *capture);
-/* `text` gets the first line, without the name of the program that said it; "" = nothing said. */
+/* `text` gets the first line, without the name of the program that wrote it; "" = nothing was written. */
 void fs_capture_end(struct fs_capture *capture, char *text, size_t text_len);
 
 #endif

@@ -19,7 +19,7 @@ enum { HAS_TRUNCATE = 3 }; /* version of Landlock's interface */
 static const uint64_t changes = LANDLOCK_WRITE_FILE | LANDLOCK_REMOVE_DIR | LANDLOCK_REMOVE_FILE | LANDLOCK_MAKE_CHAR |
 				LANDLOCK_MAKE_DIR | LANDLOCK_MAKE_REG | LANDLOCK_MAKE_SOCK | LANDLOCK_MAKE_FIFO |
 				LANDLOCK_MAKE_BLOCK | LANDLOCK_MAKE_SYM;
-static const char *const devices[] = { "/dev/fuse", "/dev/null" }; /* opened by each thread; by who leaves a terminal */
+static const char *const devices[] = { "/dev/fuse", "/dev/null" }; /* opened by each thread; on leaving a terminal */
 
 static int allow(int rules, const char *path, uint64_t access)
 {

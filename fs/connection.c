@@ -115,7 +115,7 @@ int fs_connection_spread(struct fs *fs)
 	return 0;
 }
 
-/* -1 = it cannot be had. */
+/* -1 = it is not available. */
 static int clone_of(int fd)
 {
 	uint32_t original = (uint32_t)fd;

@@ -1,4 +1,4 @@
-/* The connection to the kernel, and who makes it: libfuse; or a parent that passes descriptors of /dev/fuse on
+/* The connection to the kernel, and what makes it: libfuse; or a parent that passes descriptors of /dev/fuse on
  * ("/dev/fd/N" in place of a mount point); or fusermount3, or a program in its place, which may open the device
  * where this process may not. */
 #ifndef FS_CONNECTION_H
@@ -26,8 +26,8 @@ struct fs_connection {
  * program is run. Without any, n stays 0. */
 int fs_connection_passed(struct fs_connection *connection, const struct fs_options *options, struct unshard_error *err);
 
-/* Gives `se` the first descriptor: mounts at `path` with mount options `opts`, unless a parent did. 0, or -1 and what
- * there is to say is on stderr; *device is then a negative errno where this process may not open the device. */
+/* Gives `se` the first descriptor: mounts at `path` with mount options `opts`, unless a parent did. 0, or -1 and the
+ * reason is on stderr; *device is then a negative errno where this process may not open the device. */
 int fs_connection_make(struct fs_connection *connection, struct fuse_session *se, const char *path, const char *opts,
 		       int *device);
 
@@ -37,7 +37,7 @@ int fs_connection_spread(struct fs *fs);
 /* The session at which the calling thread reads and answers, of its own where that can be. */
 struct fuse_session *fs_connection_join(struct fs *fs);
 
-/* Unmounts, unless somebody did. Requests that are being answered, and files that are open, go on. */
+/* Unmounts what is still mounted. Requests that are being answered, and files that are open, continue. */
 void fs_connection_unmount(struct fs *fs);
 
 #endif

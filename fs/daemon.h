@@ -1,5 +1,5 @@
 /* Going to the background: the process that was called waits until the mount is live, so that its
- * exit status says whether there is one. */
+ * exit status is that of the mount. */
 #ifndef FS_DAEMON_H
 #define FS_DAEMON_H
 
@@ -14,7 +14,7 @@ struct fs_daemon {
  * that is to serve (this one, in the foreground): returns 0 at once with is_parent false. */
 int fs_daemon_start(struct fs_daemon *daemon, const struct fs_options *options, struct unshard_error *err);
 
-/* The mount is live: tell the parent and leave the terminal. `hint` may be "". */
+/* The mount is live: reports that to the parent and leaves the terminal. `hint` may be "". */
 void fs_daemon_live(struct fs_daemon *daemon, const struct fs_options *options, const char *hint);
 
 /* Serving has ended. A failure before the mount was live is the parent's to return, then 0 here. */

@@ -54,7 +54,8 @@ int fs_confine_writing(const unshard *u, const char *directory, struct unshard_e
 /* The N of "/dev/fd/N", up to FS_LARGEST_FD; -1 for what is not of that form. */
 int fs_passed_fd(const char *mountpoint);
 
-/* Is there a dead FUSE mount at path ("Transport endpoint is not connected")? Asks whoever serves it, and waits. */
+/* Is there a dead FUSE mount at path ("Transport endpoint is not connected")? Asks the process that serves it, and
+ * waits. */
 bool fs_is_stale(const char *path);
 
 /* -- the mount table; never asks the mounted file system, so a dead mount blocks nothing -- */
@@ -77,7 +78,7 @@ void fs_mounts_visit(void (*visit)(void *ctx, const struct fs_mount *mount), voi
 /* The mount of unshard that a path is in, by its name alone (the path need not exist); *inside: the rest of it. */
 bool fs_mount_above(const char *path, struct fs_mount *out, const char **inside);
 
-/* By the program fusermount3, for those who may not unmount themselves. 0; -ENOSYS where there is no such program,
+/* By the program fusermount3, for users that may not unmount themselves. 0; -ENOSYS where there is no such program,
  * -EBUSY where it could not. */
 int fs_fusermount_unmount(const char *path, bool lazy);
 

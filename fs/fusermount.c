@@ -1,4 +1,4 @@
-/* It is told the number of a socket in _FUSE_COMMFD and sends the descriptor over it (libfuse's lib/mount.c). */
+/* It gets the number of a socket in _FUSE_COMMFD and sends the descriptor over it (libfuse's lib/mount.c). */
 #include "fusermount.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NOT_FOUND = 127 }; /* what a shell's exit status says */
+enum { NOT_FOUND = 127 }; /* as a shell's exit status */
 
 static void program_run(const char *const argv[])
 {

@@ -1,4 +1,4 @@
-/* The program fusermount3, which mounts and unmounts for those who may not themselves. What it says goes to stderr. */
+/* The program fusermount3, which mounts and unmounts for users that may not themselves. Its sentences go to stderr. */
 #ifndef FS_FUSERMOUNT_H
 #define FS_FUSERMOUNT_H
 

@@ -1,4 +1,4 @@
-/* One pipe: a bool means unmount, and says whether there is the connection still; the pipe's end without one means that
+/* One pipe: a bool means unmount, and is true if there is the connection still; the pipe's end without one means that
  * the serving process ended. */
 #include "keeper.h"
 
@@ -15,7 +15,7 @@
 
 #include "fail.h"
 
-/* What is left open would keep the mount's connection, and whoever reads the terminal, waiting. */
+/* What is left open would keep the mount's connection, and a reader of the terminal, waiting. */
 static void close_all_but(int kept)
 {
 	DIR *all = opendir("/proc/self/fd");

@@ -26,7 +26,7 @@ struct loop {
 	unsigned most;
 	int ended; /* eventfd: a thread has found that the session is over */
 	atomic_int error;
-	atomic_uint idle; /* threads that are there to take a request */
+	atomic_uint idle; /* threads that wait for a request */
 	pthread_mutex_t lock;
 	struct worker *workers; /* and what follows: under the lock */
 	unsigned n_workers;
@@ -84,7 +84,7 @@ static void *work(void *ctx)
 	return NULL;
 }
 
-/* 0 or a negative errno: then those that are there go on. */
+/* 0 or a negative errno: then the existing ones continue. */
 static int add_worker(struct loop *loop)
 {
 	struct worker *worker = calloc(1, sizeof(*worker));
@@ -125,7 +125,7 @@ static void wait_until_ended(struct loop *loop, const sigset_t *signals)
 		ppoll(&ended, 1, NULL, signals);
 }
 
-/* Whoever is answering a request answers it. */
+/* A thread that is answering a request answers it. */
 static void end_workers(struct loop *loop)
 {
 	struct worker *worker;

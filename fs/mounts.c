@@ -12,7 +12,7 @@
 #include "fail.h"
 #include "fs.h"
 
-/* stat could be answered by what the kernel remembers, also when nobody serves the mount any more. */
+/* stat could be answered by what the kernel remembers, also when no process serves the mount any more. */
 bool fs_is_stale(const char *path)
 {
 	struct statx st;

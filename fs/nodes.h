@@ -1,4 +1,4 @@
-/* The inode table: what the kernel's node ids stand for. A node is the library's handle of what was looked
+/* The inode table: what the kernel's node ids mean. A node is the library's handle of what was looked
  * up, and what it was then. The same path in a later generation has another inode number and is another
  * node, so that old dentries drop. Knows no files and no requests. */
 #ifndef FS_NODES_H

@@ -101,7 +101,7 @@ static double entry_seconds(const struct fs *fs, const struct fs_node *dir, cons
 	return dir == fs->nodes.root && st->stable ? changing_seconds : seconds_of(st);
 }
 
-/* What a node is now. Files open on an older generation go on: their node still describes them. */
+/* What a node is now. Files open on an older generation stay open: their node still describes them. */
 static int stat_node(struct fs *fs, struct fs_node *node, struct unshard_stat *st)
 {
 	struct unshard_error err = { 0 };
@@ -460,7 +460,7 @@ static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 		return;
 	}
 	fi->keep_cache = st.stable;
-	fi->direct_io = st.live; /* read to its end, wherever stat said that is */
+	fi->direct_io = st.live; /* read to its end, whatever size stat had */
 	fi->noflush = true;
 	reply_open(req, handle, fi);
 }
@@ -519,7 +519,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	(void)userdata;
 	conn->want &= ~unwanted;
 	conn->want |= conn->capable & want;
-	conn->max_read = FS_BUFFER_BYTES; /* the mount option says the same: libfuse needs both */
+	conn->max_read = FS_BUFFER_BYTES; /* as the mount option: libfuse needs both */
 	conn->max_write = FS_BUFFER_BYTES; /* bounds reads too where others mounted: libfuse makes max_pages of it */
 	conn->max_background = BACKGROUND_REQUESTS;
 	conn->congestion_threshold = BACKGROUND_REQUESTS * 3 / 4;

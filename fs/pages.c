@@ -1,11 +1,12 @@
 /* To let go of pages the kernel locks each, and waits for those that are being read: for answers of threads like the
- * one that asks it to. So that is done only while nobody has the file open, and an open waits until it has ended. */
+ * one that asks it to. So that is done only while no process has the file open, and an open waits until it has ended.
+ */
 #include "pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
 
-enum { AT_ONCE_BYTES = 256 << 20 }; /* what others wait for who open a file */
+enum { AT_ONCE_BYTES = 256 << 20 }; /* others that open a file wait for it */
 
 void fs_pages_init(struct fs_pages *pages, enum fs_cache cache)
 {

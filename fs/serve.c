@@ -25,7 +25,7 @@ const char *fs_libfuse_version(void)
 	return fuse_pkgversion();
 }
 
-/* What libfuse would say less clearly, or only after a fork. */
+/* What libfuse would report less clearly, or only after a fork. */
 static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES], struct unshard_error *err)
 {
 	const char *name = o->mountpoint;
@@ -81,7 +81,7 @@ static char *mount_options(const struct fs_options *o)
 	return NULL;
 }
 
-/* Why a mount failed. device: as fs_connection_make has it; said: what was on stderr. */
+/* Why a mount failed. device: as fs_connection_make has it; the text is what was on stderr. */
 static int mount_failure(const char *path, int device, const char *said, struct unshard_error *err)
 {
 	if (device == -ENOENT || device == -ENODEV || device == -ENXIO)
@@ -99,7 +99,7 @@ static int mount_failure(const char *path, int device, const char *said, struct 
 	return fs_fail(err, -EIO, "cannot mount at %s: %s", path, *said ? said : "libfuse did not say why");
 }
 
-/* -1 = what libfuse says about it is on stderr. Then the session may be there still. */
+/* -1 = libfuse's reason is on stderr. Then the session may be there still. */
 static int make_session(struct fs *fs, const char *path, const char *opts, int *device)
 {
 	fs->se = fs_sessions_first(&fs->sessions, opts);
@@ -188,13 +188,13 @@ static int serve_mounted(struct fs *fs, const struct fs_options *o, const char *
 		return code;
 	fs_daemon_live(daemon, o, hint);
 	code = loop(fs, o, path, err);
-	if (code < 0 && fs->log && !o->foreground) /* nobody waits any more */
+	if (code < 0 && fs->log && !o->foreground) /* no process waits any more */
 		fs->log(fs->log_ctx, 0, err ? err->text : strerror(-code));
 	return code;
 }
 
 /* libfuse unmounts what is at the path, which may be another mount by now: the keeper has unmounted. It does not where
- * the session's descriptor says that the connection has ended, as the end of a pipe does that nobody reads. */
+ * the session's descriptor shows that the connection has ended, as the end of a pipe without a reader does. */
 static void keep_from_unmounting(struct fuse_session *se)
 {
 	int ends[2];

@@ -80,7 +80,7 @@ int fs_session_take(struct fuse_session *se, int fd)
 }
 
 /* A session answers requests once it has answered FUSE_INIT; to the same request all answer the same. The kernel has
- * its answer and refuses another with ENOENT, which libfuse ignores: it stands for a request that was interrupted. */
+ * its answer and refuses another with ENOENT, which libfuse ignores: it means a request that was interrupted. */
 struct fuse_session *fs_sessions_add(struct fs_sessions *sessions, int fd)
 {
 	struct fuse_session *se = session_new(sessions);

@@ -59,7 +59,7 @@
  *     defaults, or are not filled in.
  *     A program that was built with a newer header passes a longer struct. If the library reads the struct, the
  *     fields that it does not know must be zero (else -E2BIG). If it fills the struct, it sets them to zero.
- *   - Structs of the library, which a program sees by a pointer: `size` says how much of them there is.
+ *   - Structs of the library, which a program sees by a pointer: `size` is how much of them there is.
  *     Programs neither make nor copy them.
  */
 #ifndef UNSHARD_H
@@ -167,7 +167,7 @@ UNSHARD_API int unshard_open(const char *source, const struct unshard_options *o
 UNSHARD_API void unshard_close(unshard *u);
 
 /* The directories below which a session writes, for programs that give up writing elsewhere; the texts belong to it.
- * NULL = it has no metadata store. The default store's is that above its own, which may be made anew. */
+ * NULL = it has no metadata store. The default store's is that above its own, which may be made again. */
 UNSHARD_API const char *unshard_store_directory(const unshard *u);
 UNSHARD_API const char *unshard_cache_directory(const unshard *u);
 /* The same for seals in files (options.seals): NULL = they are in the metadata store. */
@@ -200,7 +200,7 @@ struct unshard_progress {
 #define UNSHARD_CALLS_INIT .size = sizeof(struct unshard_calls)
 
 /* Functions of the caller. Each may be NULL and gets `ctx`. If one returns anything but 0, the call ends and returns
- * that value. Each function of the library says which of them it calls; a NULL struct unshard_calls means none. */
+ * that value. The comment of each function has which of them it calls; a NULL struct unshard_calls means none. */
 struct unshard_calls {
 	size_t size; /* UNSHARD_CALLS_INIT */
 	void *ctx;
@@ -332,7 +332,7 @@ enum unshard_state {
 	UNSHARD_SAVING, /* may still be written: hidden */
 	UNSHARD_DAMAGED, /* or incomplete */
 	UNSHARD_UNREADABLE, /* at this moment; `problem` has the reason */
-	UNSHARD_UNSUPPORTED, /* nothing is damaged, but something of it cannot be shown: `problem` says what */
+	UNSHARD_UNSUPPORTED, /* nothing is damaged, but something of it cannot be shown: `problem` is what */
 };
 
 struct unshard_checkpoint {
@@ -518,8 +518,8 @@ typedef struct unshard_transfer unshard_transfer;
  * (O_DIRECT), which leaves the cache to others. Both give the same bytes. */
 enum unshard_way {
 	UNSHARD_WAY_SUITED, /* past the cache, if 64 KiB or more lie together, less than half of them is cached, and
-			     * the file system says how (local disks, from Linux 6.1 on); else through it. The kernel
-			     * says what is cached only to a process that owns the shards or may write to them: any
+			     * the file system reports how (local disks, from Linux 6.1 on); else through it. The kernel
+			     * reports what is cached only to a process that owns the shards or may write to them: any
 			     * other reads through the cache */
 	UNSHARD_WAY_CACHE, /* right if several processes of this machine read the same bytes */
 	UNSHARD_WAY_DIRECT, /* past the cache wherever the file system allows it, cached or not. What is compressed or

@@ -16,7 +16,7 @@
 
 enum { N_LEVELS = 4 };
 
-static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER; /* of every log's `told` */
+static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER; /* of every log's own */
 
 /* A link of another user could lead into any file; those of root (/dev/stderr) and one's own are meant. */
 static bool may_follow(const char *path)

@@ -34,7 +34,7 @@ struct options {
 	unsigned max_threads, read_ahead_kb; /* 0 = default */
 	unsigned cache;                      /* enum fs_cache */
 	struct numbers clones;
-	char *fuse; /* what goes on to libfuse, separated by commas, or NULL */
+	char *fuse; /* what is passed to libfuse, separated by commas, or NULL */
 
 	/* Private: what the pointers above point to. */
 	struct strings weight_root, model, follow, fact;

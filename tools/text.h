@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "15.2 GB": powers of ten, as sizes of models are told. */
+/* "15.2 GB": powers of ten, as sizes of models are given. */
 void text_bytes(uint64_t bytes, char out[32]);
 
 /* "1 fact", "3 facts": the word that follows the number. */
@@ -17,7 +17,7 @@ static inline const char *plural(size_t n, const char *one, const char *many)
 /* Print text that came from SOURCE: none of its control characters may reach the terminal. */
 void text_print(const char *s);
 
-/* What `path` below the directory that was given as `source` is called from where the user stands: to be pasted
+/* What `path` below the directory that was given as `source` is called from the user's directory: to be pasted
  * back. On the heap; NULL = out of memory. */
 char *path_shown(const char *source, const char *path);
 /* The name of a directory, however it is spelt ("." too). On the heap; NULL = errno is why. */

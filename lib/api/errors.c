@@ -1,4 +1,4 @@
-/* Sentences handed out and kept. */
+/* Sentences that are returned, and kept. */
 #include "api/errors.h"
 
 #include <stdio.h>

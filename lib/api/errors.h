@@ -7,7 +7,7 @@
 #include "base/ring.h"
 #include "unshard.h"
 
-/* For a function of unshard.h: hand out the sentence of a negative code; returns the code. */
+/* For a function of unshard.h: returns the code, and keeps its sentence if it is negative. */
 int give_error(struct unshard_error *out, const struct uns_err *err, int code);
 
 /* A read that failed: logged, and added to the list with the time. */

@@ -1,4 +1,4 @@
-/* How a finding is printed, and handed out (unshard.h). */
+/* How a finding is printed, and returned (unshard.h). */
 #ifndef UNS_API_FINDINGS_H
 #define UNS_API_FINDINGS_H
 

@@ -1,6 +1,6 @@
 /* Files that end in a hole. A copier that reserves a file's whole size, and ends before it has written all of it,
- * leaves one; so does a power cut. A file of safetensors has no checksum, so that nothing else tells its zeros from
- * weights. */
+ * leaves one; so does a power cut. A file of safetensors has no checksum, so that nothing else distinguishes its zeros
+ * from weights. */
 #include "check/checking.h"
 #include "io/hole.h"
 

@@ -18,7 +18,7 @@ static bool on_unshard(const char *dir)
 	       strcmp(type, "fuse.unshard") == 0;
 }
 
-/* The path itself, or the nearest directory above it that is there. Cuts `path`. */
+/* The path itself, or the nearest directory above it that exists. Cuts `path`. */
 static const char *nearest_directory(char *path, struct stat *st)
 {
 	char *slash;

@@ -35,12 +35,12 @@ struct uns_settings {
 	int64_t fsdp_version; /* 0 = not set */
 	enum uns_state_dict state_dict;
 	bool save_only_model, load_best_model_at_end;
-	double weight_decay; /* 0 = none or not said */
+	double weight_decay; /* 0 = none or not set */
 
 	bool deepspeed;
-	int64_t zero_stage; /* 0 = none or not said */
+	int64_t zero_stage; /* 0 = none or not set */
 	enum uns_said load_universal, gather_16bit;
-	bool universal_key; /* "universal_checkpoint" and the like at the top, which nobody reads */
+	bool universal_key; /* "universal_checkpoint" and the like at the top, which is never read */
 	bool round_robin, exclude_frozen;
 
 	bool lightning_sharded, lightning_weights_only;

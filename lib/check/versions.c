@@ -19,7 +19,7 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* "4.50.0.dev0", "2.6.0+cu124", "2.13": up to three numbers, then what says whether it is early. */
+/* "4.50.0.dev0", "2.6.0+cu124", "2.13": up to three numbers, then what shows whether it is early. */
 static bool parse_version(const char *s, size_t len, struct uns_version *out)
 {
 	const char *end = s + len;

@@ -16,7 +16,7 @@ struct unshard_device {
 	cudaStream_t stream; /* of transfers that were given none */
 	struct uns_pool *pool;
 	/* The thread that makes CUDA's objects and frees them. It waits meanwhile, so that they are freed where no
-	 * other thread can be had. */
+	 * other thread is available. */
 	pthread_t maker;
 	pthread_mutex_t lock; /* what follows */
 	pthread_cond_t changed;

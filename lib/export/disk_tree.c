@@ -64,7 +64,7 @@ static int not_ours(const char *path, struct uns_err *err)
 			path);
 }
 
-/* 0 = the kernel does not say (before Linux 5.8). */
+/* 0 = the kernel does not report it (before Linux 5.8). */
 static uint64_t mount_of(const char *path)
 {
 	struct statx st;

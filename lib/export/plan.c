@@ -84,7 +84,7 @@ static int visit_plain(void *ctx, struct dir_record *record, const struct uns_li
 			 "something in it changed a moment ago, and it may become a checkpoint (-o settle=)", err);
 }
 
-/* -- what is there -- */
+/* -- what OUT has -- */
 
 static int add_entry(struct export *e, const struct export_entry *entry, struct uns_err *err)
 {
@@ -324,7 +324,8 @@ int export_plan(struct export *e, struct uns_err *err)
 		return export_fail(err, code, &why);
 	if (st.kind != UNSHARD_DIR) {
 		e->made.checkpoints = 1; /* a view's one file may have a name that is not its checkpoint's */
-		e->top_mode = st.mode | (st.mode & 0444) >> 2; /* who may read the file may look into its directory */
+		e->top_mode =
+			st.mode | (st.mode & 0444) >> 2; /* users that may read the file may look into its directory */
 		return add_file(e, uns_path_name(e->shown_at), top, err);
 	}
 	UNS_TRY(add_dir(e, "", top, st.mode, 0, err));

@@ -16,7 +16,7 @@ struct uns_access {
 /* All that the file's owner and group could be allowed. */
 struct uns_access uns_access_of(const struct uns_stat *file);
 
-/* Only users who may read this file may read the result. */
+/* Only users that may read this file may read the result. */
 void uns_access_demand(struct uns_access *access, const struct uns_stat *file);
 
 /* The file, or directory, is reached through this directory: its mode is what both allow. */

@@ -66,7 +66,7 @@ int unshard_meta_list(unshard *u, const char *path, const struct unshard_calls *
 	return give_error(error, &err, caller_fini(&caller, code));
 }
 
-/* The value as it is written, which may say more than a double holds, without its blanks. */
+/* The value as it is written, which may be more than a double holds, without its blanks. */
 static int value_copy(struct uns_span value, struct uns_text *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *copy = strndup((const char *)value.p, uns_span_left(&value));

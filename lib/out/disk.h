@@ -13,11 +13,11 @@
 __attribute__((cold)) int uns_fail_errno(const char *path, struct uns_err *err);
 
 /* All of it at byte `off`, however little the system takes at a time; off UNS_AT_CURSOR: where the descriptor
- * stands. `path` is the file's, for the sentence. */
+ * is. `path` is the file's, for the sentence. */
 #define UNS_AT_CURSOR ((int64_t)-1)
 int uns_write(int fd, const void *bytes, size_t len, int64_t off, const char *path, struct uns_err *err);
 
-/* The file at `path`, which is to be written to. Whoever wrote it here may have left a hard link in its place, and a
+/* The file at `path`, which is to be written to. A hard link may be in its place, and a
  * write to that would change another file: -EEXIST for a file that has another name. flags: O_WRONLY or O_RDWR, O_CREAT
  * (then `mode`, less the umask). */
 int uns_open_to_write(const char *path, int flags, mode_t mode, int *fd, struct uns_err *err);
@@ -41,7 +41,7 @@ struct uns_copied {
 	void *ctx;
 };
 /* `size` bytes from the start of one file to the start of another, which is empty: shares the blocks, or copies inside
- * the kernel; by hand where it can do neither: then a read or a write of its own says which file is at fault. */
+ * the kernel; by hand where it can do neither: then a read or a write of its own shows which file is at fault. */
 int uns_copy_file(int from, const char *from_path, int to, const char *to_path, uint64_t size,
 		  const struct uns_copied *told, struct uns_err *err);
 

@@ -1,5 +1,5 @@
 /* Checkpoints that appear as one file, and under which names: a Lightning directory X.ckpt (or X)
- * is the file X.ckpt in views that say so, and, where they show both, the directory X beside it. Scripts with Fabric
+ * is the file X.ckpt in views that do so, and, where they show both, the directory X beside it. Scripts with Fabric
  * call the directory X.pth as well: then that is the file's name.
  * Owns these names; what is in the file is the view's. */
 #include "paths/forms.h"

@@ -221,7 +221,7 @@ static char *expand_usage(struct uns_arena *arena, const char *usage, const char
 	return uns_arena_printf(arena, "%.*s%s%s", (int)(at - usage), usage, path, at + 2);
 }
 
-/* For whom verdicts are collected. usage_path: where the mount is, for the lines to write. */
+/* Where verdicts are collected. usage_path: where the mount is, for the lines to write. */
 struct asked {
 	struct unshard *u;
 	struct dir_record *record;
@@ -297,7 +297,7 @@ static const char *state_text(enum show_state state, const struct uns_err *why)
 	return unsupported ? "unsupported" : show_state_text(state);
 }
 
-/* parameter: as it is shown; number: what it stands for. */
+/* parameter: as it is shown; number: what it means. */
 static int verdict_of(const struct asked *a, const struct uns_view *view, const char *parameter, uint64_t number,
 		      struct views *out, struct uns_err *err)
 {
@@ -363,7 +363,7 @@ static void failed_json(const struct dir_record *record, const struct uns_findin
 	uns_text_str(out, "]}\n");
 }
 
-/* What is wrong with the checkpoint, as unshard_problems says it, and which config.json is missing or not used. */
+/* What is wrong with the checkpoint, as unshard_problems has it, and which config.json is missing or not used. */
 static int problems_of(struct unshard *u, struct dir_record *record, const struct snapshot *snap,
 		       struct uns_arena *arena, struct uns_findings *out, struct uns_err *err)
 {

@@ -10,7 +10,7 @@ extern const char *const info_names[];
 int root_info_text(struct unshard *u, const char *name, struct uns_text *out);
 /* Figures are for all, what names files and tensors is for the user of this process. */
 struct uns_access root_info_access(const char *name);
-/* Who may read a checkpoint's: it says what its metadata says. */
+/* The permissions of a checkpoint's: it has what its metadata has. */
 int info_access(struct unshard *u, struct dir_record *record, struct uns_access *out, struct uns_err *err);
 /* usage_path: goes into the lines to write, NULL = the path below the mount. */
 int info_json(struct unshard *u, struct dir_record *record, bool tensors, const char *usage_path, struct uns_text *out,

@@ -65,8 +65,8 @@ static int listing_add(struct unshard_listing *l, const char *name, size_t len, 
 	return 0;
 }
 
-/* What stands at a spot, so that listing and lookup never disagree; 0 when it is not shown. `code` and `why`:
- * of getting there. Where it cannot be told now whether it is shown, there is no listing: one without the
+/* What is at a spot, so that listing and lookup never disagree; 0 when it is not shown. `code` and `why`:
+ * of getting there. Where it is not known now whether it is shown, there is no listing: one without the
  * name would be wrong. (What is kept to others and what is just being replaced is not shown.) Ends the
  * spot. */
 static int add_spot(struct unshard_listing *l, int code, struct spot *spot, const char *name, struct uns_err *why,

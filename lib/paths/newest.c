@@ -1,4 +1,4 @@
-/* Which checkpoint of a run is the newest that a view shows whole. One of two saves that go on side by side may end
+/* Which checkpoint of a run is the newest that a view shows whole. One of two saves that run side by side may end
  * before the other, so names are tried from the newest on until one is whole. */
 #include "paths/newest.h"
 

@@ -8,7 +8,7 @@
 /* Of a spot that was checked; name: its path in the tree. NULL = out of memory. */
 struct unshard_node *node_new(struct unshard *u, const struct spot_key *key, const char *name, uint64_t ino);
 struct unshard *node_session(const struct unshard_node *node);
-/* What is there now. -ESTALE when it is not what the node stands for: `moved_on` (may be NULL) allows
+/* What its path leads to now. -ESTALE when that is not what the node is of: `moved_on` (may be NULL) allows
  * that, and receives whether it is so. */
 int node_spot(const struct unshard_node *node, struct spot *out, bool *moved_on, struct uns_err *err);
 

@@ -1,9 +1,9 @@
 /* The file that names the last checkpoint of a run, where a view needs one and each tag of the run is a
- * checkpoint of its own: mnt/universal/RUN/latest_universal, which DeepSpeed's engine reads when it is told to
- * load RUN. It is what SOURCE's own mark says, with where that tag is in the view:
+ * checkpoint of its own: mnt/universal/RUN/latest_universal, which DeepSpeed's engine reads to
+ * load RUN. It is the text of SOURCE's own mark, with where that tag is in the view:
  *
  *   RUN/latest           "global_step3"
- *   latest_universal     "global_step3/global_step3": the tag, and what the view's own file in it says
+ *   latest_universal     "global_step3/global_step3": the tag, and the text of the view's own file in it
  *
  * SOURCE's latest_universal, from a ds_to_universal of the user's, counts before its `latest`, as it does for
  * the engine. */
@@ -24,7 +24,7 @@ bool run_mark_is_wanted(const struct uns_view *view, const struct uns_listing *l
 	return view && view->run_mark && (uns_listing_find(list, LATEST) || uns_listing_find(list, view->run_mark));
 }
 
-/* Where a mark is made: whom it is for, what is found out. */
+/* Where a mark is made: of which directory and view, what is found out. */
 struct search {
 	struct unshard *u;
 	const struct uns_view *view;
@@ -42,7 +42,7 @@ static int read_mark(const struct search *s, const char *mark, const char **tag,
 	return path ? uns_zero_read_mark(s->u->root, path, s->arena, tag, &s->out->stat, err) : uns_oom(err);
 }
 
-/* What the view's own file of that name, in the checkpoint, says. */
+/* The text of the view's own file of that name, in the checkpoint. */
 static int read_own(const struct search *s, struct dir_record *record, struct snapshot *snap, const char *tag,
 		    struct uns_err *err)
 {

@@ -17,7 +17,7 @@
 
 /* They are made of what is the same after a remount and on another host where the files are: names, and
  * of the files inode number, size and times. The device's number is not (NFS, btrfs and overlays give one
- * out at each mount), and is not needed: it tells files apart within one mount, and there a file that
+ * out at each mount), and is not needed: it distinguishes files within one mount, and there a file that
  * replaces another at the same path differs in inode number or in ctime, which no one can set. That
  * the bytes of an open file are still those of its generation is a question of its own, which the engine
  * answers by all of uns_identity, device included, within this one mount. */
@@ -291,7 +291,7 @@ static int go_to_mark(struct unshard *u, struct spot *spot, const char *dir, con
 	return 1;
 }
 
-/* A link never changes where it leads: when a newer checkpoint is whole, the name gets another inode. So whoever
+/* A link never changes where it leads: when a newer checkpoint is whole, the name gets another inode. So a program that
  * looked the link up gets there, and the kernel may keep what it read of it. */
 static void go_to_link(struct spot *spot, const char *target)
 {
@@ -574,8 +574,8 @@ static void stat_shown(struct unshard *u, const struct spot *spot, struct unshar
 	const struct shown *shown = spot->shown;
 	const struct uns_attributes *attr;
 
-	/* A checkpoint's own directory is looked at again like any run-level one: its inode is what
-	 * tells that the checkpoint changed. So is all of one that is unsettled: its times may say less
+	/* A checkpoint's own directory is looked at again like any run-level one: its inode
+	 * shows that the checkpoint changed. So is all of one that is unsettled: its times may change less
 	 * than its bytes. */
 	out->young = spot->record->young || record_unsettled(u, spot->record);
 	out->stable = *spot->key.inside && !out->young;
@@ -635,7 +635,7 @@ static void stat_source(const struct uns_stat *st, struct unshard_stat *out)
 	}
 }
 
-/* A directory, also of what is one file in SOURCE: who may read that may look into it. */
+/* A directory, also of what is one file in SOURCE: a user that may read that may look into it. */
 static void stat_record(const struct uns_stat *st, struct unshard_stat *out)
 {
 	stat_source(st, out);

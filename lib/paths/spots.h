@@ -46,7 +46,7 @@ int spot_top(struct unshard *u, struct spot *out, struct uns_err *err);
 int spot_of(struct unshard *u, const struct spot_key *key, struct spot *out, struct uns_err *err);
 /* Move to the child of that name. -ENOENT, -ENOTDIR; then the spot is only good for spot_fini. */
 int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err);
-/* Whether the view shows it at all: to be asked of what is handed out, not of what is passed on the way. */
+/* Whether the view shows it at all: to be asked of what is returned, not of what is passed on the way. */
 int spot_check(struct unshard *u, struct spot *spot, struct uns_err *err);
 /* All of it, for a path of the tree. */
 int spot_find(struct unshard *u, const char *path, struct spot *out, struct uns_err *err);

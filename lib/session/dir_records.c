@@ -1,5 +1,5 @@
 /* What each directory of SOURCE is, and whether that is still so. Run-level directories are polled
- * (notification says nothing on network file systems): an answer holds for recheck_ns, then the
+ * (notification reports nothing on network file systems): an answer holds for recheck_ns, then the
  * directory's files are compared by identity. */
 #include "session/dir_records.h"
 

@@ -12,7 +12,7 @@
 
 struct snapshot;
 
-/* One view of one checkpoint: what supports() said. Kept with the record. */
+/* One view of one checkpoint: supports()'s answer. Kept with the record. */
 struct verdict {
 	struct verdict *next;
 	const struct uns_view *view;
@@ -88,7 +88,7 @@ struct record_table {
 int records_get(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err);
 void records_put(struct record_table *t, struct dir_record *record); /* NULL is allowed */
 /* A reference to what records_get would give without a look, where the path's last name is no link. NULL =
- * it takes a look to tell. */
+ * that takes a look. */
 struct dir_record *records_known(struct record_table *t, const char *path);
 void records_seen_itself(struct record_table *t, struct dir_record *record);
 /* Look again at the next request, because something could not be read. `stale`: what was made of its files is no longer
@@ -101,7 +101,7 @@ bool records_outdated(struct record_table *t, const char *path, int64_t ctime_ns
 /* Forget all; no other reference may be held. */
 void records_fini(struct record_table *t);
 
-/* What the record's generation was made of: as it was seen when it was examined, or, for whoever opens it
+/* What the record's generation was made of: as it was seen when it was examined, or, to open it
  * again, looked at once more: -ESTALE when it has changed by now. */
 int records_capture(struct record_table *t, struct dir_record *record, struct uns_capture **out, struct uns_err *err);
 

@@ -1,4 +1,4 @@
-/* All that is known to be wrong with one checkpoint, as values: what its catalog says, what keeps its views from
+/* All that is known to be wrong with one checkpoint, as values: what its catalog has, what keeps its views from
  * being shown, or why it cannot be opened at all. */
 #include "session/reasons.h"
 
@@ -29,7 +29,7 @@ const struct uns_finding *reason_of_directory(const char *path, const struct uns
 						   .arg = { { "cause", uns_str(why->text) } }));
 }
 
-/* An optimizer that is sound but written in a form that says too little is no damage. */
+/* An optimizer that is sound but written in a form that holds too little is no damage. */
 static bool is_serious(const struct uns_finding *f)
 {
 	return f->scope != UNS_SCOPE_NOTE && !(f->scope == UNS_SCOPE_OPTIMIZER && f->code == -ENOTSUP);

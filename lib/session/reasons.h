@@ -14,8 +14,8 @@ struct reasons {
 	size_t n, cap;
 	size_t n_serious; /* of these, and of views that are not shown for one of them */
 	bool outside; /* something of it is outside SOURCE and was not read: the one finding reports it */
-	bool saving; /* its save may still be going on: a note that says so is all there is */
-	/* Something could not be read just now (code != 0), which says nothing about the files. */
+	bool saving; /* its save may still be running: that note is all there is */
+	/* Something could not be read just now (code != 0), which is no fault of the files. */
 	struct uns_err moment;
 };
 
@@ -30,7 +30,7 @@ bool reasons_tell_of_file(const struct reasons *reasons, const char *path, enum 
  * arena. NULL = out of memory. */
 const struct uns_finding *reason_of_link(const char *path, const struct uns_unfollowed *link, struct uns_arena *arena);
 
-/* Why a snapshot is not available, as a finding of that moment: to be told, not to be remembered. In the
+/* Why a snapshot is not available, as a finding of that moment: to be reported, not to be remembered. In the
  * arena; NULL = out of memory. */
 const struct uns_finding *reason_of_failure(const struct dir_record *record, const struct uns_err *why,
 					    struct uns_arena *arena);

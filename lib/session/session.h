@@ -1,5 +1,5 @@
 /* A session: one SOURCE, what each of its checkpoints is at this moment, and what its views show of it. Its parts each
- * have a header of their own and see nothing of struct unshard; what needs several of them stands on this one: how a
+ * have a header of their own and see nothing of struct unshard; what needs several of them builds on this one: how a
  * view shows a checkpoint (shows.h), what is wrong with one (reasons.h). What a path of the mount means: lib/paths.
  *
  *   options.h      what unshard_open was given
@@ -39,7 +39,7 @@ struct unshard {
 	struct snapshot_cache snapshots;
 };
 
-/* -- the parts, for those who have a session -- */
+/* -- the parts, for code that has a session -- */
 
 static inline int record_get(struct unshard *u, const char *path, struct dir_record **out, struct uns_err *err)
 {
@@ -67,7 +67,7 @@ static inline bool record_finished(struct unshard *u, const struct dir_record *r
 	return finished;
 }
 
-/* Somebody may be writing it: it changed a moment ago, and nothing says that the save has ended, or shards are
+/* It may be written at this moment: it changed a moment ago, and nothing shows that the save has ended, or shards are
  * newer than what does. */
 static inline bool record_saving(struct unshard *u, const struct dir_record *record)
 {

@@ -17,7 +17,7 @@ const char *show_state_text(enum show_state state)
 	return text[state];
 }
 
-/* -- verdicts: what supports() said, kept with the record -- */
+/* -- verdicts: supports()'s answers, kept with the record -- */
 
 static const struct verdict *verdict_find(const struct dir_record *record, const struct uns_view *view,
 					  uint64_t parameter)
@@ -251,7 +251,7 @@ static int learn_training(struct unshard *u, struct dir_record *record, struct s
 	return code;
 }
 
-/* What the companions' choice and the proof of ties told, in that order. */
+/* The notes of the companions' choice and of the proof of ties, in that order. */
 static int gather_notes(const struct snapshot *snap, struct uns_arena *arena, struct uns_view_input *in,
 			struct uns_err *err)
 {
@@ -332,8 +332,8 @@ static int view_tree(struct unshard *u, struct dir_record *record, struct snapsh
 	return uns_arena_check(&shown->tree.arena, err);
 }
 
-/* What a view finds out only while it makes its tree (a fact about the training that nobody knows) is
- * told in the same way as damage; what may pass (memory, a source that changes) fails the request. */
+/* What a view finds out only while it makes its tree (an unknown fact about the training) is
+ * reported in the same way as damage; what may pass (memory, a source that changes) fails the request. */
 static int tree_or_problem(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct shown *shown,
 			   struct uns_err *err)
 {
@@ -453,7 +453,7 @@ int show_state_told(struct unshard *u, struct dir_record *record, struct snapsho
 	uns_vtree_fini(&told);
 	if (!uns_code_is_finding(code))
 		return code;
-	/* What full and universal lack to convert an optimizer is no damage: the weights' views tell of that. */
+	/* What full and universal lack to convert an optimizer is no damage: the weights' views have a note of that. */
 	*out = view->needs_training ? SHOW_NONE : SHOW_DAMAGED;
 	return 0;
 }

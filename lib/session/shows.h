@@ -13,8 +13,7 @@ const char *show_state_text(enum show_state state);
 /* Whether and how the view shows this checkpoint. `why` receives the sentence unless SHOW_OK. */
 int show_state_of(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
 		  enum show_state *out, struct uns_err *why);
-/* The same for who tells what is wrong: a view may find out only while it looks at what it would say of itself
- * that files do not fit together. */
+/* For check and ls: makes the view's notes as well, because these may find files that do not fit together. */
 int show_state_told(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
 		    uint64_t parameter, enum show_state *out, struct uns_err *why);
 /* Finds out snap->steps: whether all records of the training's step agree (facts/steps.h). Views with an optimizer do
@@ -22,7 +21,7 @@ int show_state_told(struct unshard *u, struct dir_record *record, struct snapsho
 int show_steps(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct uns_err *err);
 /* That its save may still be going on, as a value; file: what is missing so far, NULL = nothing that is known. */
 struct uns_finding show_saving(const struct unshard *u, const struct dir_record *record, const char *file);
-/* The caller is handed what is known about it: the log does not say it as well. */
+/* The caller gets what is known about it: the log does not have it as well. */
 void show_handed_over(struct unshard *u, struct dir_record *record);
 /* The view's tree; belongs to the snapshot. A damaged checkpoint's tree is its UNSHARD_PROBLEM.txt. One
  * that exists is found without waiting for another that is being made. */
@@ -40,7 +39,7 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 /* The same, and what is known about the training. */
 int show_input_of_training(struct unshard *u, struct dir_record *record, struct snapshot *snap,
 			   struct uns_view_input *out, struct uns_err *err);
-/* What a view has to say about a checkpoint that it can show, found out without making its tree: into
+/* A view's notes about a checkpoint that it can show, found out without making its tree: into
  * out->note. */
 int show_notes(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
 	       struct uns_vtree *out, struct uns_err *err);

@@ -18,7 +18,7 @@ struct shown {
 	struct shown *next;
 	const struct uns_view *view;
 	uint64_t parameter;
-	bool making; /* somebody makes it; the rest is theirs until then */
+	bool making; /* a thread makes it; the rest is that thread's until then */
 	struct uns_vtree tree;
 	struct uns_attributes *attr; /* parallel to tree.v; one more: tree.whole's */
 };
@@ -26,7 +26,7 @@ struct shown {
 void shown_free(struct shown *shown); /* with those that follow it; NULL is allowed */
 
 /* Something that takes long to find out: at the first need, by one thread, without keeping those waiting
- * who do not need it. */
+ * that do not need it. */
 struct learned {
 	bool known, busy; /* guarded by the session's lock */
 };
@@ -53,7 +53,7 @@ struct snapshot {
 	struct steps_found steps;
 
 	/* Guarded by the session's lock. */
-	bool crcs_busy; /* somebody finds out CRCs */
+	bool crcs_busy; /* a thread finds out CRCs */
 	struct shown *shown;
 };
 

@@ -133,7 +133,7 @@ static void evict_trees(struct snapshot_cache *c, struct dead *dead)
 			take_shown(c, snap, dead);
 }
 
-/* A tree is made of its catalog in a fraction of the time that the catalog takes, and who lists all checkpoints in one
+/* A tree is made of its catalog in a fraction of the time that the catalog takes, and listing all checkpoints in one
  * view after the other needs each catalog again, each tree once. So of what is in use trees go first. */
 static void evict(struct snapshot_cache *c, struct dead *dead)
 {
@@ -228,7 +228,7 @@ int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_reco
 	return uns_arena_check(&cat->arena, err);
 }
 
-/* The format's options with what the store says for this checkpoint; texts live in the arena. */
+/* The format's options with what the store has for this checkpoint; texts live in the arena. */
 static int options_for(const struct snapshot_cache *c, const struct dir_record *record, struct uns_arena *arena,
 		       struct uns_format_options *out, struct uns_err *err)
 {

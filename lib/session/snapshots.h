@@ -1,4 +1,4 @@
-/* Snapshots in memory: built when asked for, shared, evicted oldest first when nobody holds them. Pinned
+/* Snapshots in memory: built when asked for, shared, evicted oldest first when they are not held. Pinned
  * by open files only. */
 #ifndef UNS_SESSION_SNAPSHOTS_H
 #define UNS_SESSION_SNAPSHOTS_H
@@ -35,7 +35,7 @@ struct snapshot_cache {
 };
 
 /* The checkpoint's snapshot of the current generation: from memory, or built. Returns a reference.
- * Fails with what the format's open said; -ESTALE when the checkpoint has changed since the record was
+ * Fails as the format's open failed; -ESTALE when the checkpoint has changed since the record was
  * examined. */
 int snapshots_get(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out, struct uns_err *err);
 void snapshots_put(struct snapshot_cache *c, struct snapshot *snap); /* NULL is allowed */
@@ -47,7 +47,7 @@ uint64_t snapshots_generation(struct snapshot_cache *c, struct dir_record *recor
 void snapshots_forget(void *ctx, struct dir_record *record);
 /* It has grown. Lock held. */
 void snapshots_account(struct snapshot_cache *c, struct snapshot *snap);
-/* Find out once what `learned` stands for: true = now, and snapshots_learned is to be called. */
+/* Find out once what `learned` is of: true = now, and snapshots_learned is to be called. */
 bool snapshots_learn(struct snapshot_cache *c, struct learned *learned);
 void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct learned *learned, bool known);
 

@@ -14,7 +14,7 @@
 struct walk {
 	struct unshard *u;
 	void *ctx;
-	struct caller *caller; /* asked at each directory whether to give up; NULL = nobody is asked */
+	struct caller *caller; /* asked at each directory whether to give up; NULL = it never gives up */
 	int (*checkpoint)(void *ctx, struct dir_record *record, struct uns_err *err);
 	/* A directory that is no checkpoint, before and after what is in it. `mark` is 0, or what `enter` made of it.
 	 */

@@ -20,8 +20,8 @@ struct uns_store;
 /* Open or create. Opens the database DEFENSIVE with trusted_schema off, WAL only where path lies on a local file
  * system, synchronous FULL for facts. An older schema is upgraded in a transaction; a newer one, or another program's
  * database, is refused (-ENOTSUP); a corrupt file is moved aside as PATH.corrupt-TIME (never overwritten) and a new one
- * made, which `note` (malloc'd, may be set on success) says; a read-only one is opened for reading. To be called after
- * daemonising. `log` (may be NULL) must outlive the store. */
+ * made, which `note` (malloc'd, may be set on success) reports; a read-only one is opened for reading. To be called
+ * after daemonising. `log` (may be NULL) must outlive the store. */
 int uns_store_open(const char *path, const struct uns_log *log, struct uns_store **out, char **note,
 		   struct uns_err *err);
 void uns_store_close(struct uns_store *store); /* NULL is allowed */

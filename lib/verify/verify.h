@@ -46,7 +46,7 @@ typedef int uns_flaw_visit(void *ctx, const struct uns_flaw *flaw);
 
 /* Calls visit for each flaw, in the order of files and tensors, once everything was read. A visitor
  * that returns non-zero ends it with that value. watch may be NULL. Fails with -EINTR when watch
- * says so, and with -ENOMEM; a file that cannot be read is a flaw. Memory: half a MiB for each of
+ * ends it, and with -ENOMEM; a file that cannot be read is a flaw. Memory: half a MiB for each of
  * the engine's threads, some 100 bytes for each record and piece, and the cache of decoded pieces. */
 int uns_backing_verify(struct uns_backing *backing, const struct uns_verify_watch *watch, uns_flaw_visit *visit,
 		       void *ctx, struct uns_err *err);
