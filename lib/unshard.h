@@ -709,6 +709,8 @@ enum {
 	UNSHARD_EXPORT_VERIFY = 2,
 	/* Add the file SHA256SUMS with the SHA-256 of each other file, as sha256sum(1) writes and checks it. */
 	UNSHARD_EXPORT_CHECKSUMS = 4,
+	/* Also write a model that lacks layers, experts or other tensors, by its own names and its config.json. */
+	UNSHARD_EXPORT_INCOMPLETE = 8,
 };
 
 /* Write what the tree has at VIEW/`path` as the new directory `out`: a checkpoint, or a directory with
@@ -720,11 +722,12 @@ enum {
  * written as `out`.partial beside it, every file and directory synced, renamed. If the call fails or is
  * ended, out.partial stays, for UNSHARD_EXPORT_RESUME or to be removed. Several threads write; memory: the
  * checkpoint's metadata and a few MiB per thread.
- * A checkpoint below `path` that the view cannot show is left out, and so is a directory that cannot be read:
+ * A checkpoint below `path` that the view cannot show, or whose model is not whole, is left out, and so is a directory
+ * that cannot be read:
  * calls->change receives each (UNSHARD_CHANGE_LEFT_OUT, UNSHARD_CHANGE_UNREADABLE) at the end.
  * calls->progress: UNSHARD_WRITING, then UNSHARD_READING for the two other flags. exported may be NULL.
  * Returns how many checkpoints and directories were left out.
- * -ENODATA, -EBADMSG, -ENOTSUP: the view cannot show the checkpoint, or there is none that it can show.
+ * -ENODATA, -EBADMSG, -ENOTSUP: the view cannot show the checkpoint, its model is not whole, or there is none.
  * -ENOSPC: before anything is written, if the file system reports its free space. -EEXIST: `out` exists, or an
  * earlier export left out.partial. -EBUSY: another export is writing to it. -EINVAL: `out` cannot be used. */
 UNSHARD_API int unshard_export(unshard *u, const char *path, const char *view, const char *out, unsigned flags,

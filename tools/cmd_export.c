@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arguments.h"
+#include "export_base.h"
 #include "json.h"
 #include "progress.h"
 #include "text.h"
@@ -16,6 +17,7 @@ struct export
 	struct arguments a;
 	unshard *u;
 	const char *view, *out;
+	const char *base; /* NULL = that of -o model=, if it has weights */
 	unsigned flags;
 	cJSON *changes; /* NULL = lines are wanted */
 	struct progress progress;
@@ -133,11 +135,31 @@ static int export_path(struct export *e, const char *path)
 	return code > 0 ? EXIT_PROBLEM : EXIT_DONE;
 }
 
+/* -1 = nothing is missing that the base model has. */
+static int compare_with_base(struct export *e, const char *path)
+{
+	char *why;
+	int code, status = -1;
+
+	if (e->flags & UNSHARD_EXPORT_INCOMPLETE || strcmp(e->view, "adapter") == 0)
+		return -1;
+	code = export_base_compare(&e->a, e->u, path, e->base, &why);
+	if (code > 0)
+		status = not_exported(e, why ? why : "out of memory");
+	else if (code < 0)
+		status = command_fail("%s%s%s", e->base ? e->base : "", e->base ? ": " : "",
+				      why ? why : "out of memory");
+	free(why);
+	return status;
+}
+
 static int open_and_export(struct export *e, char *path)
 {
 	const char *below;
 	int status = arguments_open_above(&e->a, path, &e->u, &below);
 
+	if (status < 0)
+		status = compare_with_base(e, below);
 	if (status < 0)
 		status = export_path(e, below);
 	unshard_close(e->u);
@@ -158,9 +180,12 @@ static int export_parse(struct export *e, const struct command *self, int argc, 
 			return command_fail("out of memory");
 		if (c == 'v')
 			e->view = optarg;
+		if (c == 'b')
+			e->base = optarg;
 		e->flags |= c == 'r'   ? UNSHARD_EXPORT_RESUME
 			    : c == 'V' ? UNSHARD_EXPORT_VERIFY
 			    : c == 'c' ? UNSHARD_EXPORT_CHECKSUMS
+			    : c == 'n' ? UNSHARD_EXPORT_INCOMPLETE
 				       : 0;
 		if (c == 'o' && options_parse(&e->a.options, self->options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
@@ -169,6 +194,8 @@ static int export_parse(struct export *e, const struct command *self, int argc, 
 	}
 	if (argc - optind != 2)
 		return command_usage(self);
+	if (e->base && e->flags & UNSHARD_EXPORT_INCOMPLETE)
+		return command_fail("--base and --no-base contradict each other");
 	e->a.argument = argv[optind];
 	e->out = argv[optind + 1];
 	return -1;
@@ -191,18 +218,25 @@ static int export_run(const struct command *self, int argc, char **argv)
 const struct command cmd_export = {
 	.name = "export",
 	.operands = "CHECKPOINT-or-RUN OUT",
-	.arguments = "CHECKPOINT-or-RUN OUT [--view VIEW] [--resume] [--verify] [--checksums] [--json] [-o "
-		     "OPTION,...] [--store FILE|none]",
+	.arguments = "CHECKPOINT-or-RUN OUT [--view VIEW] [--base BASE|--no-base] [--resume] [--verify] "
+		     "[--checksums] [--json] [-o OPTION,...] [--store FILE|none]",
 	.summary = "write a view as an ordinary directory, without a mount",
 	.help = "Writes what a mount shows of the checkpoint, or of the run, in one view: every file has the "
 		"bytes that the mount's has. Needs no /dev/fuse. OUT must not exist, or be an empty "
-		"directory; it appears when all of it is on the disk. Exit status: 0 done; 1 the view cannot "
-		"show the checkpoint, or something of the run was left out; 2 could not be done.",
+		"directory; it appears when all of it is on the disk. A model that lacks layers, experts or other "
+		"tensors is not written: by its config.json, and by the base model if one is known. Exit status: 0 "
+		"done; 1 the view cannot show the checkpoint, its model is not whole, or something of the run was left "
+		"out; 2 could not be done.",
 	.example = "unshard export runs/llama/checkpoint-8 out --verify",
 	.flags =
 		(const struct flag[]){
 			{ 'v', "view", false, "VIEW",
 			  "weights (default), weights-bf16, full, dcp, universal, world-8, ...", NAMES_VIEW },
+			{ 'b', "base", false, "BASE",
+			  "compare names and shapes with this model: a directory, or ORG/NAME in the Hugging Face "
+			  "cache; default: the DIR of -o model=DIR, if it holds weights",
+			  NAMES_MODEL },
+			{ 'n', "no-base", false, NULL, "do not ask whether the model is whole", NAMES_NOTHING },
 			{ 'r', "resume", false, NULL,
 			  "complete OUT.partial, which an export that was ended left; what it holds is compared with "
 			  "the view",

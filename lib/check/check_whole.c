@@ -1,52 +1,18 @@
-/* Is the checkpoint's model whole, by its own names and its config.json? */
+/* What the model lacks, as findings of the check. */
 #include "check/checking.h"
 
 #include "base/cleanup.h"
-#include "session/shows.h"
-#include "whole/whole.h"
-
-static int findings_hand_over(struct checking *c, const struct uns_findings *found)
-{
-	size_t i;
-	int code = 0;
-
-	for (i = 0; i < found->n && code == 0; i++)
-		code = checking_found(c, &found->v[i]);
-	return code;
-}
-
-/* The tensors under the names that the view gives them. What keeps it from showing them has findings of its own. Tied
- * tensors stay: to leave one out, its bytes must be compared. */
-static int weights_name(struct checking *c, struct dir_record *record, struct snapshot *snap, struct uns_vtree *out,
-			struct uns_err *err)
-{
-	uint64_t parameter;
-	const struct uns_view *view = view_find("weights", sizeof("weights") - 1, &parameter);
-	const struct uns_view_input in = show_input(c->u, snap);
-	struct uns_err why = { 0 };
-	enum show_state state;
-	int code = show_state_of(c->u, record, view, parameter, &state, &why);
-
-	if (code == 0 && state == SHOW_OK)
-		code = view->tree(&in, parameter, out, &why);
-	return code == -ENOMEM ? uns_oom(err) : 0;
-}
+#include "session/wholes.h"
 
 int check_whole(struct checking *c, struct dir_record *record, struct snapshot *snap, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	UNS_CLEANUP(uns_vtree_fini) struct uns_vtree tree = { 0 };
 	struct uns_findings found = { 0 };
-	struct uns_whole_input in = { .config = snap->beside.config, .info = &snap->beside.config_info };
 	size_t i;
+	int code = 0;
 
-	if (snap->cat->summary.adapter == UNS_ADAPTER_ALONE || !uns_span_left(&in.config))
-		return 0;
-	UNS_TRY(weights_name(c, record, snap, &tree, err));
-	in.v = tree.tensor;
-	in.n = tree.n_tensors;
-	for (i = 0; i < snap->beside.notes.n; i++)
-		in.other_names |= snap->beside.notes.v[i].id == UNS_FOUND_CONFIG_HAS_OTHER_NAMES;
-	UNS_TRY(uns_whole_find(&in, &arena, &found, err));
-	return findings_hand_over(c, &found);
+	UNS_TRY(wholes_find(c->u, record, snap, &arena, &found, err));
+	for (i = 0; i < found.n && code == 0; i++)
+		code = checking_found(c, &found.v[i]);
+	return code;
 }

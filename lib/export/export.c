@@ -90,7 +90,8 @@ static void export_fini(struct export *e)
 int unshard_export(unshard *u, const char *path, const char *view, const char *out, unsigned flags,
 		   const struct unshard_calls *calls, struct unshard_exported *exported, struct unshard_error *error)
 {
-	const unsigned known = UNSHARD_EXPORT_RESUME | UNSHARD_EXPORT_VERIFY | UNSHARD_EXPORT_CHECKSUMS;
+	const unsigned known =
+		UNSHARD_EXPORT_RESUME | UNSHARD_EXPORT_VERIFY | UNSHARD_EXPORT_CHECKSUMS | UNSHARD_EXPORT_INCOMPLETE;
 	UNS_CLEANUP(export_fini)
 	struct export e = { .u = u, .path = path, .flags = flags, .made = CALLER_OWN(struct unshard_exported) };
 	struct uns_err err = { 0 };

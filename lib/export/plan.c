@@ -11,6 +11,7 @@
 #include "paths/nodes.h"
 #include "session/shows.h"
 #include "session/walk.h"
+#include "session/wholes.h"
 
 enum { MAX_DEPTH = 64 };
 
@@ -43,6 +44,32 @@ static int visit_unreadable(void *ctx, const char *path, const struct uns_err *w
 	return leave_out(ctx, path, UNSHARD_CHANGE_UNREADABLE, why->text, err);
 }
 
+/* Exporters elsewhere have dropped whole layers and written an index that fits the rest. Fails with the first finding.
+ * An adapter is a part by design. */
+static int check_whole_model(struct export *e, struct dir_record *record, struct snapshot *snap, struct uns_err *why)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct uns_findings found = { 0 };
+	size_t i;
+
+	if (e->flags & UNSHARD_EXPORT_INCOMPLETE || strcmp(e->view->name, "adapter") == 0)
+		return 0;
+	UNS_TRY(wholes_find(e->u, record, snap, &arena, &found, why));
+	for (i = 0; i < found.n && found.v[i].scope == UNS_SCOPE_NOTE; i++)
+		;
+	if (i == found.n)
+		return 0;
+	if (!found.v[i].checkpoint)
+		found.v[i].checkpoint = record->path;
+	uns_finding_print(&found.v[i], &text);
+	return text.failed ? uns_oom(why)
+			   : uns_fail(why, -ENODATA,
+				      "the model is not whole: %s; `unshard check` lists all that is missing, "
+				      "and --no-base exports it as it is",
+				      text.p);
+}
+
 /* What the view cannot show of the directory's checkpoints is left out: its tree does not list them. If the directory
  * is itself a checkpoint, that is why there is no export. */
 static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err *err)
@@ -57,6 +84,8 @@ static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err
 
 	if (code == 0) {
 		code = show_served(e->u, record, snap, e->view, e->parameter, &shown, &why);
+		if (code == 0)
+			code = check_whole_model(e, record, snap, &why);
 		snapshot_put(e->u, snap);
 	}
 	if (code == 0) { /* check_each_has_files asks for its files */

@@ -68,6 +68,8 @@ int uns_full_check(const struct uns_catalog *cat, struct uns_err *why)
 	for (i = 0; i < cat->n_tensors; i++)
 		if (other_model_of(cat, &cat->tensors[i]))
 			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
+	if (uns_full_is_plain(cat) && uns_resume_own_optimizer(cat)) /* the file is shown unchanged */
+		return uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, why);
 	for (k = 0; k <= last; k++)
 		UNS_TRY(uns_optimizer_check(cat, optimizer_root_of(cat, k), why));
 	UNS_TRY(uns_optimizer_check_hyper(cat, why));
@@ -274,6 +276,8 @@ int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids i
 {
 	const char *root = root_to_write(in);
 
+	if (in->resume.plain && uns_resume_own_optimizer(in->resume.catalog))
+		return 0; /* it is one of the files that uns_full_add_rest adds */
 	if (root)
 		return optimizer_add(in, root, ids, name, out, err);
 	return uns_optimizer_root(in->resume.catalog)

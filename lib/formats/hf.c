@@ -351,6 +351,19 @@ static bool is_training(const struct uns_directory *dir)
 	return uns_listing_has_file(dir->list, TRAINER_STATE);
 }
 
+/* A Trainer's or Accelerate's optimizer. One of several models' is left as it is, and so are all of them then. */
+static int add_optimizer(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
+{
+	const struct uns_companion *own;
+
+	if (!is_training(dir) && !is_accelerate(dir))
+		return 0;
+	own = uns_resume_own_optimizer(cat);
+	if (!own || uns_listing_has_glob(dir->list, "optimizer_*.bin"))
+		return 0;
+	return uns_rank_files_add_numbered_optimizer(cat, dir->root, cat->files[own->file].path, err);
+}
+
 static int64_t world_size(const struct uns_directory *dir)
 {
 	int64_t ranks = uns_beside_ranks(dir->list, "rng_state_", ".pth", NULL);
@@ -423,6 +436,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 	UNS_TRY(add_weights(cat, dir, err));
 	UNS_TRY(add_adapter(cat, dir, err));
 	UNS_TRY(add_companions(cat, dir, err));
+	UNS_TRY(add_optimizer(cat, dir, err));
 	UNS_TRY(check_times(cat, dir, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_adapter_find(cat, err));

@@ -120,6 +120,9 @@ struct uns_tensor {
 	 * in the catalog itself. */
 	const struct uns_tensor *of;
 	const struct uns_slice *slice;
+	/* Of a tensor that was made for a view: the one in the catalog that has all the same elements under another
+	 * name. NULL = none has. */
+	const struct uns_tensor *renamed;
 	/* Tensor that the source itself declares to share these bytes, or UNS_NONE. Of a WEIGHT without
 	 * pieces it may be a MASTER of another type: the source holds the weight in that form only, and
 	 * the weight is its elements rounded to `dtype`. */

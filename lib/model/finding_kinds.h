@@ -488,6 +488,10 @@ KIND(GROUPS_WITHOUT_SETTINGS, groups_without_settings, UNKNOWN,
      "hyper-parameters of the param groups (learning rate, weight decay) were not saved, as with elastic_checkpoint",
      .advice = "only the view universal can do without them")
 KIND(SETTING_UNNAMED, setting_unnamed, UNKNOWN, "a hyper-parameter has no name", .help = WRITER_READS)
+KIND(OPTIMIZER_NAMES_UNKNOWN, optimizer_names_unknown, UNKNOWN,
+     "{checkpoint}: the optimizer's parameters have numbers in place of names, and unshard cannot find which is which: {cause}",
+     .advice = "resume without FSDP from the view full",
+     .cause = "the model is of a type that unshard does not know, or the training ordered parameters itself")
 KIND(OPTIMIZER_NUMBERED, optimizer_numbered, UNKNOWN,
      "{file.name} of {checkpoint} numbers its parameters, and FSDP needs their names",
      .advice = "resume without FSDP from the view full")

@@ -62,10 +62,18 @@ void uns_layout_slice(struct uns_layout_builder *b, const struct uns_tensor *of,
 	}
 }
 
+/* What the engine remembers of a tensor, it remembers of those in the catalog. */
+static const struct uns_tensor *catalogs_own(const struct uns_tensor *t)
+{
+	return t->renamed ? t->renamed : t;
+}
+
 void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor, uint64_t first_elem,
 		       uint64_t n_elems, enum uns_dtype out)
 {
-	struct uns_segment s = { .from = UNS_FROM_PIECES, .tensor = tensor, .first_elem = first_elem, .out = out };
+	struct uns_segment s = {
+		.from = UNS_FROM_PIECES, .tensor = catalogs_own(tensor), .first_elem = first_elem, .out = out
+	};
 
 	if (tensor->of && uns_inside(first_elem, n_elems, uns_shape_elems(&tensor->shape)))
 		uns_layout_slice(b, tensor->of, tensor->slice, first_elem, n_elems, out);
@@ -82,7 +90,8 @@ void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *ten
 	if (tensor->of || uns_tensor_is_of_blocks(tensor))
 		uns_layout_zeros(b, 4);
 	else
-		append(b, (struct uns_segment){ .from = UNS_FROM_CRC32, .tensor = tensor, .out = out, .len_bytes = 4 });
+		append(b, (struct uns_segment){
+				  .from = UNS_FROM_CRC32, .tensor = catalogs_own(tensor), .out = out, .len_bytes = 4 });
 }
 
 /* An alias without pieces is read as the tensor that it names. Their types may differ (a weight of

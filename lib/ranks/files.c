@@ -20,6 +20,7 @@
 
 #define MODEL_ROOT     "model"
 #define OPTIMIZER_ROOT "optimizer"
+#define PARAM_NAMES    "param_names" /* of a param group; torch 2.6 and newer */
 
 /* The files of model or optimizer while they are being read. */
 struct reading {
@@ -29,6 +30,7 @@ struct reading {
 	struct uns_rank_params without_twins;          /* what `params` points to where they are not counted */
 	struct uns_rank_optim optim;    /* numbered states that are parts of flat tensors */
 	const struct uns_value *groups; /* the first file's param groups */
+	bool keeps_numbers; /* numbers stay numbers, unless the groups list names beside them */
 	const char *first_path;
 };
 
@@ -170,7 +172,7 @@ static int add_state_entry(struct reading *r, struct uns_rank_source *source, co
 				   .root = OPTIMIZER_ROOT,
 				   .state = state,
 				   .role = uns_role_of_state(state),
-				   .inferred = owner->number >= 0 };
+				   .inferred = owner->number >= 0 && !r->keeps_numbers };
 	struct uns_torch_tensor plain = { 0 };
 
 	UNS_TRY_ALLOC(like.key = uns_arena_printf(arena, "state.%s.%s", owner->key, state), err);
@@ -179,13 +181,50 @@ static int add_state_entry(struct reading *r, struct uns_rank_source *source, co
 	if (!is_tensor(v))
 		return add_value(r, source, OPTIMIZER_ROOT, like.key, v, err);
 	/* A plain tensor of one dimension does not record which range of a parameter it is. */
-	if (owner->number >= 0 && !uns_dtensor_is(v) && uns_torch_tensor(source->torch, v, &plain, NULL) == 0)
+	if (owner->number >= 0 && !r->keeps_numbers && !uns_dtensor_is(v) &&
+	    uns_torch_tensor(source->torch, v, &plain, NULL) == 0)
 		r->optim.has_shapes |= plain.n_dims > 1;
 	if (plain.n_dims == 1) {
 		r->files.no_copies = true;
 		return uns_rank_optim_add(&r->optim, source, (size_t)owner->number, state, like.role, v, err);
 	}
 	return uns_rank_merge_add(&r->files.merge, source, &like, v, err);
+}
+
+/* The name that torch's named_parameters() gave to this number, if the optimizer was made of names; else NULL. */
+static const char *listed_name(const struct uns_value *groups, const struct uns_value *number)
+{
+	const struct uns_value *params, *names;
+	int64_t wanted, is;
+	uint32_t i, k;
+
+	if (!uns_value_int(number, &wanted))
+		return NULL;
+	for (i = 0; i < groups->n; i++) {
+		params = uns_value_get(groups->item[i], "params");
+		names = uns_value_get(groups->item[i], PARAM_NAMES);
+		for (k = 0; params && names && k < params->n && k < names->n; k++)
+			if (uns_value_int(params->item[k], &is) && is == wanted)
+				return uns_value_str(names->item[k]);
+	}
+	return NULL;
+}
+
+/* The owner in a file that keeps its numbers. */
+static int numbered_owner_of(struct reading *r, const struct uns_value *key, struct owner *out, struct uns_err *err)
+{
+	struct uns_arena *arena = &r->files.cat->arena;
+	int64_t number = 0;
+
+	uns_value_int(key, &number);
+	out->name = listed_name(r->groups, key);
+	UNS_TRY_ALLOC(out->key = uns_arena_printf(arena, "%lld", (long long)number), err);
+	if (out->name)
+		out->key = out->name;
+	else
+		out->number = number;
+	out->name = out->key;
+	return 0;
 }
 
 /* A number counts the parameters of the one group; which one it means is known only where the group
@@ -198,6 +237,8 @@ static int owner_of(struct reading *r, const struct uns_value *key, struct owner
 	out->key = out->name;
 	if (out->name)
 		return 0;
+	if (r->keeps_numbers)
+		return numbered_owner_of(r, key, out, err);
 	if (!r->params || !uns_value_int(key, &out->number) || out->number < 0)
 		return uns_fail(err, -ENOTSUP,
 				"the optimizer state is keyed by parameter numbers, and no file "
@@ -221,11 +262,14 @@ static int add_group(struct reading *r, const struct uns_value *group, struct un
 	if (!params || params->kind != UNS_VALUE_LIST)
 		return uns_fail(err, -ENOTSUP, "a param group has no list of parameters");
 	out.hyper = uns_value_new_dict_of(&r->files.cat->arena, group, "params", 0);
+	if (r->keeps_numbers)
+		out.hyper = uns_value_new_dict_of(&r->files.cat->arena, out.hyper, PARAM_NAMES, 0);
 	out.param = UNS_NEW_N(&r->files.cat->arena, const char *, params->n);
 	UNS_TRY_ALLOC(out.hyper && out.param, err);
 	for (; out.n_params < params->n; out.n_params++) {
 		UNS_TRY(owner_of(r, params->item[out.n_params], &owner, err));
 		out.param[out.n_params] = owner.name;
+		out.numbered |= r->keeps_numbers && owner.number >= 0;
 	}
 	return uns_catalog_add_group(r->files.cat, &out, err);
 }
@@ -306,6 +350,39 @@ static int check_numbers(struct reading *r, const struct uns_value *groups, stru
 	return 0;
 }
 
+static bool is_plain_state(const struct uns_value *v)
+{
+	double unused;
+
+	if (uns_torch_is_tensor(v))
+		return uns_torch_readable(v, NULL) == 0;
+	return v->kind == UNS_VALUE_NONE || v->kind == UNS_VALUE_BOOL || uns_value_float(v, &unused);
+}
+
+/* Is it what torch's own optimizers save: groups that list numbers, and tensors or single numbers as states? */
+static int check_plain(const struct uns_value *dict, const struct uns_value *groups, struct uns_err *err)
+{
+	const struct uns_value *params, *states;
+	int64_t unused;
+	uint32_t i, k;
+
+	for (i = 0; i < groups->n; i++) {
+		params = uns_value_get(groups->item[i], "params");
+		for (k = 0; params && params->kind == UNS_VALUE_LIST && k < params->n; k++)
+			if (!uns_value_int(params->item[k], &unused))
+				return uns_fail(err, -ENOTSUP, "a param group does not number its parameters");
+	}
+	for (i = 0; i < dict->n; i++) {
+		states = dict->pair[i].value;
+		if (!uns_value_int(dict->pair[i].key, &unused) || states->kind != UNS_VALUE_DICT)
+			return uns_fail(err, -ENOTSUP, "the states are not those of numbered parameters");
+		for (k = 0; k < states->n; k++)
+			if (!is_plain_state(states->pair[k].value))
+				return uns_fail(err, -ENOTSUP, "a state is neither a plain tensor nor a number");
+	}
+	return 0;
+}
+
 static int add_optimizer(void *ctx, struct uns_rank_source *source, struct uns_err *err)
 {
 	struct reading *r = ctx;
@@ -319,7 +396,12 @@ static int add_optimizer(void *ctx, struct uns_rank_source *source, struct uns_e
 		return uns_fail(err, -ENOTSUP, "the file holds no optimizer state dict");
 	if (!groups || groups->kind != UNS_VALUE_LIST)
 		return uns_fail(err, -ENOTSUP, "the file's optimizer state dict has no param groups");
-	UNS_TRY(check_numbers(r, groups, err));
+	if (r->keeps_numbers) {
+		r->groups = groups;
+		UNS_TRY(check_plain(dict, groups, err));
+	} else {
+		UNS_TRY(check_numbers(r, groups, err));
+	}
 	for (i = 0; i < dict->n; i++) {
 		UNS_TRY(owner_of(r, dict->pair[i].key, &owner, err));
 		states = dict->pair[i].value;
@@ -401,4 +483,17 @@ int uns_rank_files_add_optimizer(struct uns_catalog *cat, const struct uns_root 
 				 const struct uns_rank_file *files, size_t n, struct uns_err *err)
 {
 	return uns_rank_files_add_optimizer_of(cat, root, files, n, NULL, err);
+}
+
+int uns_rank_files_add_numbered_optimizer(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+					  struct uns_err *err)
+{
+	const struct uns_rank_file one = { .path = path, .rank = -1 };
+	UNS_CLEANUP(reading_fini) struct reading r = { .keeps_numbers = true };
+
+	uns_rank_optim_init(&r.optim, cat, NULL, 1);
+	UNS_TRY(uns_rank_reading_init(&r.files, cat, root, UNS_SCOPE_OPTIMIZER, 1, err));
+	r.files.skips_unknown = true;
+	UNS_TRY(uns_rank_reading_add(&r.files, &one, 1, add_optimizer, &r, err));
+	return uns_catalog_assign_groups(cat, err);
 }

@@ -26,10 +26,15 @@ int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_ro
 int uns_rank_files_add_optimizer(struct uns_catalog *cat, const struct uns_root *root,
 				 const struct uns_rank_file *files, size_t n, struct uns_err *err);
 
-/* The same, but integer keys may be numbers of `params` (optimizer.state_dict() itself, as veRL saves it). That is
- * accepted only if a single param group numbers every parameter and every shape fits; states that are named in
- * this way are marked inferred. FSDP1's flat units are taken apart by params->units; if that is empty, they are
- * a problem with scope OPTIMIZER. */
+/* The same of one file that was saved without sharding. Integer keys stay numbers (uns_group.numbered), unless the file
+ * lists a name beside each number. Of a file with anything else than torch's own optimizers save, nothing is read. */
+int uns_rank_files_add_numbered_optimizer(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+					  struct uns_err *err);
+
+/* The same as uns_rank_files_add_optimizer, but integer keys may be numbers of `params` (optimizer.state_dict() itself,
+ * as veRL saves it). That is accepted only if a single param group numbers every parameter and every shape fits; states
+ * that are named in this way are marked inferred. FSDP1's flat units are taken apart by params->units; if that is
+ * empty, they are a problem with scope OPTIMIZER. */
 int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_root *root,
 				    const struct uns_rank_file *files, size_t n, const struct uns_rank_params *params,
 				    struct uns_err *err);

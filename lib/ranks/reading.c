@@ -115,6 +115,8 @@ static int report_unread(struct uns_rank_reading *r, enum uns_scope scope, bool 
 	int code;
 
 	for (; u && n < most; u = u->next, n++) {
+		if (r->skips_unknown && u->code == -ENOTSUP)
+			continue;
 		code = u->code == -ENOTSUP && r->n_read ? -EBADMSG : uns_finding_code(u->code);
 		UNS_TRY(uns_catalog_add_finding(
 			r->cat,

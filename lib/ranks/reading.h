@@ -23,6 +23,7 @@ struct uns_rank_reading {
 	size_t n_read; /* files whose content was understood */
 	size_t n_unknown; /* of a form that is not known */
 	bool unknown;     /* they all seem to be: the others are not read */
+	bool skips_unknown; /* a file of a form that is not known is no finding: nothing is read of it */
 	bool no_copies;   /* set by `add`: the files hold more than was given to merge */
 	struct uns_rank_missing missing;
 	struct uns_rank_unread *unread, **unread_tail;

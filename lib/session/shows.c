@@ -63,6 +63,19 @@ static bool verdict_known(struct unshard *u, struct dir_record *record, const st
 	return v || f;
 }
 
+/* Asks the view about the checkpoint, and then about the files that it borrows. */
+static int ask_view(struct unshard *u, const struct snapshot *snap, const struct uns_view *view, uint64_t parameter,
+		    struct uns_err *why)
+{
+	struct uns_view_input in;
+
+	UNS_TRY(view->supports(snap->cat, parameter, why));
+	if (!view->supports_input)
+		return 0;
+	in = show_input(u, snap);
+	return view->supports_input(&in, parameter, why);
+}
+
 static int verdict_find_out(struct unshard *u, struct dir_record *record, const struct uns_view *view,
 			    uint64_t parameter, struct uns_err *why)
 {
@@ -75,7 +88,7 @@ static int verdict_find_out(struct unshard *u, struct dir_record *record, const 
 	UNS_TRY(snapshot_get(u, record, &snap, why));
 	code = record->is.stat.kind == UNS_KIND_FILE && !view->opens_files
 		       ? uns_catalog_fail(snap->cat, UNS_FINDING(.id = UNS_FOUND_FILE_IS_SHOWN), &own)
-		       : view->supports(snap->cat, parameter, &own);
+		       : ask_view(u, snap, view, parameter, &own);
 	f = uns_finding_quoting(UNS_FOUND_VIEW_NOT_POSSIBLE, &own, own.finding ? own.finding->scope : UNS_SCOPE_NOTE);
 	if (!f.checkpoint)
 		f.checkpoint = record->path;

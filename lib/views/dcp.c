@@ -1,6 +1,6 @@
-/* dcp: a torch distributed checkpoint, for loaders that reshard by themselves. A saved one is
- * shown as it is, once it is complete; a DeepSpeed checkpoint becomes one: what FSDP's
- * sharded resume of a Trainer or Accelerate reads, or, from a plain engine, one directory. */
+/* dcp: a torch distributed checkpoint, for loaders that reshard by themselves. A checkpoint that is one already is
+ * shown unchanged, once it is whole. A DeepSpeed checkpoint becomes one, and so does one in files of the whole model:
+ * what FSDP's sharded resume of a Trainer or Accelerate reads, or, from a plain engine, one directory. */
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -8,6 +8,7 @@
 #include "model/cover.h"
 #include "dcp/made.h"
 #include "files/masters.h"
+#include "files/named_optimizer.h"
 #include "files/optimizer_state.h"
 #include "files/resume_files.h"
 #include "views/view.h"
@@ -55,7 +56,16 @@ static int supports_own(const struct uns_catalog *cat, struct uns_err *why)
 	return 0;
 }
 
-/* -- made of a DeepSpeed checkpoint -- */
+/* -- made of a checkpoint in another form -- */
+
+/* Can it be one? Of DeepSpeed's engine; and what a Trainer or Accelerate saved as files of the whole model. */
+static bool may_be_made(const struct uns_catalog *cat)
+{
+	const struct uns_summary *s = &cat->summary;
+
+	return s->has_engine_state || ((s->family == UNS_FAMILY_WHOLE || s->family == UNS_FAMILY_DCP) &&
+				       s->resumed_by & (UNS_BY_TRAINER | UNS_BY_ACCELERATE) && !s->is_one_file);
+}
 
 static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 {
@@ -64,12 +74,14 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 
 	if (uns_family_is_deepspeed(cat->summary.family))
 		UNS_TRY(refuse_problem(cat, false, why));
-	if (!cat->summary.has_engine_state)
+	if (!may_be_made(cat))
 		return UNS_CATALOG_FAIL(cat, why, NO_METADATA, .scope = UNS_SCOPE_ALL);
 	if (cat->summary.is_pipeline)
 		return UNS_CATALOG_FAIL(cat, why, PIPELINE_NAMES, .scope = UNS_SCOPE_ALL);
 	if (cat->summary.is_autoep)
 		return UNS_CATALOG_FAIL(cat, why, AUTOEP_ALONE, .scope = UNS_SCOPE_ALL);
+	if (uns_numbered_has_optimizer(cat))
+		return uns_numbered_check(cat, why);
 	UNS_TRY(uns_optimizer_check(cat, root, why));
 	if (!root)
 		return UNS_CATALOG_FAIL(cat, why, OPTIMIZER_STATES_UNNAMED, .scope = UNS_SCOPE_OPTIMIZER);
@@ -91,10 +103,11 @@ static bool is_two(const struct uns_catalog *cat)
 static int tree_made(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
-	const struct uns_catalog *cat = in->catalog;
 	struct uns_resume_input resume = uns_view_resume(in);
+	const struct uns_catalog *cat;
 	struct uns_dcp_made *made;
 
+	UNS_TRY(uns_numbered_name(&in->config_info, in->config, in->catalog, out, &cat, err));
 	UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
 	/* A Trainer with FSDP loads PEFT's own state dict, Accelerate the model's. */
 	UNS_TRY(uns_dcp_made_add_model(made, cat->summary.resumed_by & UNS_BY_TRAINER, err));
@@ -113,6 +126,12 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 {
 	(void)parameter;
 	return has_metadata(cat) ? supports_own(cat, why) : supports_made(cat, why);
+}
+
+static int supports_input(const struct uns_view_input *in, uint64_t parameter, struct uns_err *why)
+{
+	(void)parameter;
+	return uns_numbered_check_names(&in->config_info, in->config, in->catalog, why);
 }
 
 /* -- as it is -- */
@@ -168,6 +187,7 @@ const struct uns_view uns_view_dcp = {
 	.needs_finished = true,
 	.needs_training = true,
 	.supports = supports,
+	.supports_input = supports_input,
 	.tree = tree,
 	.usage = usage,
 };

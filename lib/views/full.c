@@ -14,6 +14,7 @@
 #include "zero/write/engine_files.h"
 #include "files/full_files.h"
 #include "files/lightning_file.h"
+#include "files/named_optimizer.h"
 #include "megatron/model.h"
 #include "megatron/schedule.h"
 #include "views/view.h"
@@ -36,11 +37,20 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 		return UNS_CATALOG_FAIL(cat, why, EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER);
 	if (cat->summary.is_autoep)
 		return UNS_CATALOG_FAIL(cat, why, AUTOEP_ALONE, .scope = UNS_SCOPE_OPTIMIZER);
+	if (parameter == FSDP && uns_numbered_has_optimizer(cat))
+		return uns_numbered_check(cat, why);
 	if (parameter == FSDP)
 		UNS_TRY(uns_full_check_names(cat, why));
 	if (cat->summary.is_one_file)
 		return uns_lightning_check(cat, true, why);
 	return uns_full_check(cat, why);
+}
+
+static int supports_input(const struct uns_view_input *in, uint64_t parameter, struct uns_err *why)
+{
+	if (parameter != FSDP)
+		return 0;
+	return uns_numbered_check_names(&in->config_info, in->config, in->catalog, why);
 }
 
 /* A Trainer without FSDP saves under the names that save_pretrained publishes, and loads under those in memory (source:
@@ -164,7 +174,11 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 			full.n_tied = 1;
 		}
 	} else {
-		UNS_TRY(find_names(in, &full, out, err));
+		if (parameter == FSDP)
+			UNS_TRY(uns_numbered_name(&in->config_info, in->config, in->catalog, out, &full.resume.catalog,
+						  err));
+		if (full.resume.catalog == in->catalog)
+			UNS_TRY(find_names(in, &full, out, err));
 		if (parameter == FSDP)
 			UNS_TRY(notes(in, out, err));
 	}
@@ -242,6 +256,7 @@ const struct uns_view uns_view_full = {
 	.needs_companions = true,
 	.needs_training = true,
 	.supports = supports,
+	.supports_input = supports_input,
 	.tree = tree,
 	.notes = notes,
 	.form = UNS_FORM_FILE,

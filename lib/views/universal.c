@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "files/lightning_file.h"
 #include "megatron/model.h"
+#include "files/named_optimizer.h"
 #include "files/resume_files.h"
 #include "names/template.h"
 #include "zero/write/universal_files.h"
@@ -33,11 +34,19 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 		return uns_megatron_check(cat, why);
 	if (cat->summary.experts_vary)
 		return UNS_CATALOG_FAIL(cat, why, EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER);
+	if (uns_numbered_has_optimizer(cat))
+		return uns_numbered_check(cat, why);
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_universal_check_names(&params, why));
 	if (cat->summary.is_one_file)
 		UNS_TRY(uns_lightning_check(cat, true, why));
 	return uns_adam_params_cover(cat, &params, why);
+}
+
+static int supports_input(const struct uns_view_input *in, uint64_t parameter, struct uns_err *why)
+{
+	(void)parameter;
+	return uns_numbered_check_names(&in->config_info, in->config, in->catalog, why);
 }
 
 /* -- names -- */
@@ -245,7 +254,7 @@ static int model_of(const struct uns_view_input *in, struct uns_vtree *out, cons
 {
 	*cat = in->catalog;
 	if (!in->catalog->summary.is_megatron)
-		return 0;
+		return uns_numbered_name(&in->config_info, in->config, in->catalog, out, cat, err);
 	return uns_megatron_model(&in->config_info, in->config, in->catalog, out, cat, err);
 }
 
@@ -323,6 +332,7 @@ const struct uns_view uns_view_universal = {
 	.needs_finished = true,
 	.needs_training = true,
 	.supports = supports,
+	.supports_input = supports_input,
 	.tree = tree,
 	.notes = notes,
 	.run_mark = run_mark,

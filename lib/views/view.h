@@ -72,6 +72,8 @@ struct uns_view {
 	 * such form. `why` gets the finding: one of the catalog's own, or a new one. Proves cover of what it
 	 * serves. */
 	int (*supports)(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why);
+	/* The same about borrowed files (config.json), once `supports` has answered 0. NULL = they do not matter. */
+	int (*supports_input)(const struct uns_view_input *in, uint64_t parameter, struct uns_err *why);
 	int (*tree)(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err);
 	/* The sentences that tree() adds about what loads the view, without making anything: for `unshard
 	 * show`. NULL = there are none. */

@@ -35,7 +35,8 @@ from resume_run import AGAIN, SaveAgain
 # As problems.txt of a universal view says it.
 MEND = 'for v in engine.optimizer.optimizer.state.values(): v["step"] = v["step"].clone()'
 MODELS = {"tied": lambda dtype: models.llama(dtype, tie=True),
-          "untied": lambda dtype: models.llama(dtype, tie=False)}
+          "untied": lambda dtype: models.llama(dtype, tie=False),
+          "even": models.even_llama}
 
 
 class Tokens(torch.utils.data.Dataset):

@@ -27,6 +27,16 @@ def llama(dtype, tie):
     return add_oddities(model, model.model)
 
 
+def even_llama(dtype):
+    """The same with a tied head, and nothing but parameters that are all trained."""
+    model = llama(dtype, tie=True)
+    for layer in model.model.layers:
+        layer.input_layernorm.weight.requires_grad_(True)
+    for name in [n for n, _ in model.model.named_buffers(recurse=False)]:
+        delattr(model.model, name)
+    return model
+
+
 def small_llama(dtype):
     """What ships in tests/golden/run: nothing odd about it, and few kilobytes."""
     from transformers import LlamaConfig, LlamaForCausalLM
