@@ -23,6 +23,7 @@
 #include "files/beside.h"
 #include "ranks/files.h"
 #include "files/adapter.h"
+#include "files/model_index.h"
 #include "files/resume_files.h"
 #include "files/safetensors_set.h"
 #include "wire/json.h"
@@ -206,23 +207,6 @@ static bool has_weights_problem(const struct uns_catalog *cat)
 	return false;
 }
 
-/* What the index promises and no file holds. */
-static int check_index(struct uns_catalog *cat, const cJSON *map, const char *path, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_map_fini) struct uns_map names = UNS_MAP_INIT;
-	const cJSON *item;
-	size_t i;
-
-	for (i = 0; i < cat->n_tensors; i++)
-		UNS_TRY_ALLOC(uns_map_put(&names, cat->tensors[i].name, &cat->tensors[i], NULL), err);
-	cJSON_ArrayForEach (item, map)
-		if (!uns_map_get(&names, item->string))
-			return UNS_ADD_FINDING(cat, err, INDEX_NAMES_ABSENT_TENSOR, .scope = UNS_SCOPE_WEIGHTS,
-					       .file = path, .tensor = item->string,
-					       .arg = { { "other_file", uns_str(item->valuestring) } });
-	return 0;
-}
-
 static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir, const struct source *source,
 		       struct uns_err *err)
 {
@@ -241,7 +225,10 @@ static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir,
 	if (code < 0)
 		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_WEIGHTS, &why, err);
 	UNS_TRY(add_files(cat, dir->root, &files, source->torch, err));
-	return has_weights_problem(cat) ? 0 : check_index(cat, map, path, err);
+	if (has_weights_problem(cat))
+		return 0;
+	return uns_model_index_check(cat, &(struct uns_model_index){ index, path, dir->path, dir->list, source->parts },
+				     err);
 }
 
 static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir, const struct uns_listing *list,

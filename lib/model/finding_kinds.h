@@ -424,7 +424,24 @@ KIND(INDEX_MISSING, index_missing, INCOMPLETE,
      "{file} is missing: it is written after the files it names, so the save did not end or the copy is not complete",
      .advice = "", .help = COPY_ALL)
 KIND(INDEX_NAMES_ABSENT_TENSOR, index_names_absent_tensor, DAMAGED,
-     "{file} names {other_file} as the file of tensor {tensor}, and that file does not hold it", .help = COPY_ALL)
+     "{file} names {other_file} as the file of tensor {tensor}, and that file does not hold it[ (and {more} more)]",
+     .help = COPY_ALL)
+KIND(INDEX_NAMES_OTHER_FILE, index_names_other_file, DAMAGED,
+     "{file} names {other_file} as the file of tensor {tensor}[ and {more} more], which {found} holds",
+     .advice = "unshard export writes the model again with an index that fits", .check = "whole",
+     .cause = "an exporter wrote an index that does not fit its files, or files of two saves were put together")
+KIND(INDEX_OMITS_TENSOR, index_omits_tensor, DAMAGED,
+     "{file} does not name tensor {tensor}[ and {more} more], which {other_file} holds: a program that goes by the index does not load it",
+     .advice = "unshard export writes the model again with an index that fits", .check = "whole",
+     .cause = "an exporter wrote an index that does not fit its files, or files of two saves were put together")
+KIND(INDEX_OMITS_FILE, index_omits_file, NOTE,
+     "{file} does not name {other_file}[ and {more} more {more|file|files}]: no program that goes by the index loads it",
+     .check = "whole", .cause = "the file is of an earlier save of another number of files, or the index is",
+     .help = "if tensors are missing, copy the index again; otherwise delete the file")
+KIND(INDEX_SIZE_DIFFERS, index_size_differs, NOTE,
+     "{file} has the total size {expected}, and its tensors have {found} bytes", .check = "whole",
+     .cause = "tensors were changed, added or left out after the index was written, or the exporter counted otherwise",
+     .help = "compare the model with the one that it was made from: unshard check --base BASE")
 KIND(TENSOR_IN_TWO_FILES, tensor_in_two_files, DAMAGED, "tensor {tensor} is whole in both {other_file} and {file}",
      .help = "move the file away that does not belong to this save")
 KIND(TENSOR_UNLIKE_IN_FILES, tensor_unlike_in_files, DAMAGED,

@@ -124,6 +124,16 @@ static bool mark_published_files(const struct uns_catalog *cat, bool *used)
 	return cat->summary.is_published;
 }
 
+/* Are the files whole, and their own index wrong? Then files are assembled, with an index that fits. */
+static bool form_is_damaged(const struct uns_catalog *cat)
+{
+	size_t i = 0;
+
+	while (i < cat->n_findings && cat->findings[i].scope != UNS_SCOPE_SHARDED)
+		i++;
+	return i < cat->n_findings;
+}
+
 /* 1 = the directory's own files are shown, with the names and types that they have; 0 = files have to be assembled. */
 static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
@@ -136,7 +146,7 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 	uint32_t i;
 
 	UNS_TRY_ALLOC(used && v, err);
-	if (cat->summary.adapter == UNS_ADAPTER_AND_BASE || !mark_published_files(cat, used))
+	if (cat->summary.adapter == UNS_ADAPTER_AND_BASE || form_is_damaged(cat) || !mark_published_files(cat, used))
 		return 0;
 	for (i = 0; i < cat->n_files; i++) {
 		if (!used[i])

@@ -251,15 +251,3 @@ def test_an_optimizer_of_another_kind_is_passed_through(command, mount, tmp_path
     assert "0 problems, 0 notes" in command("check", checkpoint, "-o", "settle=0,store=none").stdout
     shown = mount(tmp_path / "runs", "store=none") / "full/checkpoint-1/optimizer.pt"
     assert shown.read_bytes() == (checkpoint / "optimizer.pt").read_bytes()
-
-
-@pytest.mark.parametrize("case", ["f1-ranks", "f2-ranks"])
-def test_files_of_each_rank_become_a_distributed_checkpoint(made, mount, tmp_path, case):
-    """Accelerate with use_dcp=False."""
-    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
-
-    shown = mount(made("a2", case) / "run", "store=none") / "dcp/state"
-    dcp_to_torch_save(shown / "pytorch_model_fsdp_0", tmp_path / "model.pt")
-    model = torch.load(tmp_path / "model.pt", weights_only=True)["model"]
-    live = trees.tensors(made("a2", case) / "live-0.safetensors")
-    trees.assert_same({n: t for n, t in model.items() if n in live}, live)

@@ -11,10 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from conftest import ROOT
+import trees
+from conftest import MAKE, ROOT
 
-sys.path.insert(0, str(ROOT / "tests/names"))
+sys.path[:0] = [str(ROOT / "tests/names"), str(MAKE)]
 import families  # noqa: E402
+import models  # noqa: E402
 
 LAYER = re.compile(r"^(.*\.layers)\.(\d+)\.")
 
@@ -153,3 +155,89 @@ def test_weights_that_the_optimizer_trained(command, made, tmp_path):
     run = made("u2", "full") / "run/checkpoint-4"
     found = check(command, run, "--base", run, "--deep")
     assert ids(found) == ["trained_equals_base", "base_values_equal"]
+
+
+def split(folder):
+    """A model in several files, and its index."""
+    models.even_llama(torch.float32).save_pretrained(folder, max_shard_size="30KB")
+    return folder, folder / "model.safetensors.index.json"
+
+
+def of_index(command, folder, status):
+    done = command("check", folder, "--json", "-o", "settle=0,store=none", check=False)
+    assert done.returncode == status, done.stdout
+    return [(f["id"], f["severity"], f["tensor"]) for f in json.loads(done.stdout)["findings"]]
+
+
+def test_an_index_and_its_files_both_ways(command, tmp_path):
+    folder, index = split(tmp_path / "model")
+    whole = json.loads(index.read_text())
+    names, files = sorted(whole["weight_map"]), sorted(set(whole["weight_map"].values()))
+    name, file = names[3], whole["weight_map"][names[3]]
+    other = next(f for f in files if f != file)
+
+    def write(**changes):
+        index.write_text(json.dumps(whole | {"weight_map": whole["weight_map"] | changes}))
+
+    assert of_index(command, folder, 0) == []
+    write(ghost=file)
+    assert of_index(command, folder, 1) == [("index_names_absent_tensor", "problem", "ghost")]
+    write(**{name: other})
+    assert of_index(command, folder, 1) == [("index_names_other_file", "problem", name)]
+    index.write_text(json.dumps(whole | {"weight_map": {n: f for n, f in whole["weight_map"].items() if n != name}}))
+    assert of_index(command, folder, 1) == [("index_omits_tensor", "problem", name)]
+    index.write_text(json.dumps(whole | {"metadata": {"total_size": whole["metadata"]["total_size"] + 1}}))
+    assert of_index(command, folder, 0) == [("index_size_differs", "note", None)]
+    write()
+    save_file({"stale": torch.zeros(3)}, folder / "model-00009-of-00009.safetensors")
+    assert of_index(command, folder, 0) == [("index_omits_file", "note", None)]
+
+
+def test_an_export_has_an_index_that_fits(command, tmp_path):
+    folder, index = split(tmp_path / "model")
+    whole = json.loads(index.read_text())
+    index.write_text(json.dumps(whole | {"weight_map": dict(list(whole["weight_map"].items())[1:])}))
+    command("export", folder, tmp_path / "out", "-o", "settle=0,store=none,max_shard_size=30KB")
+    assert of_index(command, tmp_path / "out", 0) == []
+    trees.assert_same(load_all(tmp_path / "out"), load_all(folder))
+
+
+def load_all(folder):
+    return {n: t for f in folder.glob("*.safetensors") for n, t in load_file(f).items()}
+
+
+def test_an_export_of_a_model_that_is_not_whole(command, tmp_path):
+    """By config.json; and by a base model, which alone shows what all layers lack."""
+    models.even_llama(torch.float32).save_pretrained(tmp_path / "base")
+    tensors = load_file(tmp_path / "base/model.safetensors")
+
+    def left(name, keep):
+        shutil.copytree(tmp_path / "base", tmp_path / "runs" / name)
+        save_file({n: t for n, t in tensors.items() if keep(n)}, tmp_path / "runs" / name / "model.safetensors", {"format": "pt"})
+        return tmp_path / "runs" / name
+
+    def export(source, *args):
+        out = tmp_path / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        done = command("export", source, out, "--json", "-o", "settle=0,store=none", *args, check=False)
+        return done.returncode, json.loads(done.stdout), out
+
+    cut = left("cut", lambda n: ".layers.1." not in n)
+    thin = left("thin", lambda n: "k_proj" not in n)
+    left("whole", lambda n: True)
+    status, said, out = export(cut)
+    assert status == 1 and said["exported"] is None and "all tensors of layers 1" in said["why"] and not out.exists()
+    assert "--no-base" in said["why"]
+    status, said, out = export(cut, "--no-base")
+    assert status == 0 and out.exists()
+    status, said, out = export(thin, "--base", tmp_path / "base")
+    assert status == 1 and "lacks 3 tensors of the base model" in said["why"] and not out.exists()
+    status, said, out = export(thin, "-o", f"model={tmp_path / 'base'}")
+    assert status == 1 and "lacks 3 tensors of the base model" in said["why"]
+    status, said, out = export(tmp_path / "runs/whole", "--base", tmp_path / "base", "--verify")
+    assert status == 0 and said["exported"]
+    status, said, out = export(tmp_path / "runs")
+    assert status == 1 and [c["kind"] for c in said["changes"]] == ["left_out"] and (out / "whole").exists()
+    assert not (out / "cut").exists()
+    done = command("export", thin, tmp_path / "x", "--base", tmp_path / "nothing", check=False)
+    assert done.returncode == 2 and "nothing" in done.stderr
