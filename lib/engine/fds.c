@@ -17,6 +17,9 @@
 /* After its last use, or after it was seen to have no name. */
 static const int64_t longest_idle_ns = 1000000000;
 
+/* For so long the kernel's word is taken for a file's identity. */
+static const int64_t longest_unasked_ns = 1000000000;
+
 /* What the program itself, FUSE and the store may need; where there are few, all but an eighth. */
 enum { RESERVED_FDS = 64, MOST_FDS = 1 << 16 };
 
@@ -226,6 +229,7 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	slot->direct = direct;
 	slot->nlink = nlink;
 	slot->gone_ns = 0;
+	__atomic_store_n(&slot->asked_ns, 0, __ATOMIC_RELAXED);
 	slot->ctime_ns = file->stat.id.ctime_ns;
 	return 0;
 }
@@ -289,13 +293,25 @@ static bool has_lost_a_name(struct uns_fd_slot *slot, const struct uns_identity 
 	return now->ctime_ns == slot->ctime_ns;
 }
 
+/* The kernel may know attributes for as long as a client of a network keeps them: asking the server for each read would
+ * be more requests than the data. */
+static bool is_to_ask(struct uns_fd_slot *slot)
+{
+	const int64_t now_ns = uns_now_ns(), asked_ns = __atomic_load_n(&slot->asked_ns, __ATOMIC_RELAXED);
+
+	if (asked_ns && now_ns - asked_ns < longest_unasked_ns)
+		return false;
+	__atomic_store_n(&slot->asked_ns, now_ns, __ATOMIC_RELAXED);
+	return true;
+}
+
 int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err)
 {
 	struct uns_identity now;
 	uint64_t nlink;
 	bool same;
 
-	UNS_TRY(uns_fd_identity(slot->fd, &now, &nlink, err));
+	UNS_TRY(uns_fd_identity(slot->fd, is_to_ask(slot), &now, &nlink, err));
 	if (uns_identity_equal(&now, &file->stat.id))
 		return 0;
 	pthread_mutex_lock(&fds->lock);

@@ -24,6 +24,7 @@ struct uns_fd_slot {
 	struct uns_direct direct; /* how the fd is read */
 	unsigned n_pins;
 	int64_t used_ns;  /* while it is idle, monotonic: when it was unpinned */
+	int64_t asked_ns; /* atomic, monotonic: when its storage was last asked for its identity; 0 = never */
 	int64_t gone_ns;  /* monotonic: when the open file was first seen to have no name; 0 = it has one */
 	uint64_t nlink;   /* names the file had when it was last checked */
 	int64_t ctime_ns; /* its ctime with so many */
@@ -55,7 +56,8 @@ void uns_fds_fini(struct uns_fds *fds); /* waits for the file that is being clos
 int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err);
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot);
 
-/* Does the pinned slot's descriptor still hold the bytes that the catalog saw? -ESTALE if not. */
+/* Does the pinned slot's descriptor still hold the bytes that the catalog saw? -ESTALE if not. By what the kernel knows;
+ * once a second, and first of all, it asks the file's storage. */
 int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err);
 
 void uns_fds_close(struct uns_fds *fds, struct uns_fd_slot *slot); /* not pinned */

@@ -269,11 +269,18 @@ static int64_t ns_of(struct statx_timestamp t)
 #define STATX_MNT_ID_UNIQUE 0x4000U
 #endif
 
+/* Neither the time of the last read nor the number of blocks: FUSE and NFS forget the first with each read, and would
+ * ask the server for it before and after each of ours. */
+enum {
+	STAT_FIELDS = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_UID | STATX_GID | STATX_MTIME | STATX_CTIME |
+		      STATX_INO | STATX_SIZE | STATX_BTIME | STATX_MNT_ID | STATX_MNT_ID_UNIQUE
+};
+
 static int stat_at(int dir, const char *name, int flags, struct uns_stat *out)
 {
 	struct statx st;
 
-	if (statx(dir, name, flags, STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID | STATX_MNT_ID_UNIQUE, &st) < 0)
+	if (statx(dir, name, flags, STAT_FIELDS, &st) < 0)
 		return -errno;
 	*out = (struct uns_stat){
 		.kind = kind_of_mode(st.stx_mode),
@@ -583,10 +590,10 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
 	return 0;
 }
 
-int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct uns_err *err)
+int uns_fd_identity(int fd, bool fresh, struct uns_identity *out, uint64_t *nlink, struct uns_err *err)
 {
 	struct uns_stat st;
-	int code = stat_at(fd, "", AT_EMPTY_PATH, &st);
+	int code = stat_at(fd, "", AT_EMPTY_PATH | (fresh ? AT_STATX_FORCE_SYNC : 0), &st);
 
 	if (code < 0)
 		return uns_fail(err, code == -ESTALE ? code : -EIO,

@@ -103,8 +103,9 @@ int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd, st
 int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t max_bytes, struct uns_arena *arena,
 		       struct uns_span *out, struct uns_stat *out_stat, struct uns_err *err);
 
-/* fstat as an identity; *nlink (may be NULL): how many names the file has. */
-int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct uns_err *err);
+/* fstat as an identity; *nlink (may be NULL): how many names the file has. Where the kernel keeps attributes of a
+ * network's files for a while, it asks the server if `fresh`. */
+int uns_fd_identity(int fd, bool fresh, struct uns_identity *out, uint64_t *nlink, struct uns_err *err);
 
 /* pread until len bytes are there, EINTR retried; -EIO on error, -ESTALE at end of file (the caller
  * knew the size, so the file was cut). `name` is for the sentence. */

@@ -39,7 +39,7 @@ static int copy_whole(struct copying *c, const char *path, const char *out, int 
 
 	UNS_TRY(uns_root_open_file(c->r->u->root, path, &from, st, err));
 	UNS_TRY(uns_copy_file(from, path, to, out, st->id.size, &told, err));
-	UNS_TRY(uns_fd_identity(from, &after, NULL, err));
+	UNS_TRY(uns_fd_identity(from, true, &after, NULL, err));
 	if (!uns_identity_equal(&after, &st->id))
 		return uns_fail(err, -ESTALE, "%s changed while it was copied", path);
 	return 0;

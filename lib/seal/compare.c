@@ -189,7 +189,7 @@ static int read_deeply(struct comparing *c, struct seen *s, int fd, const struct
 		memcpy(pieces, now.piece, now.n_pieces * sizeof(*pieces));
 	now.piece = pieces;
 	UNS_TRY(uns_seal_read(fd, s->path, &now, c->look->watch, err));
-	UNS_TRY(uns_fd_identity(fd, &after, NULL, err));
+	UNS_TRY(uns_fd_identity(fd, true, &after, NULL, err));
 	if (!uns_identity_equal(&after, &stat->id))
 		return uns_fail(err, -ESTALE, "%s changes while it is being read", s->path);
 	if (memcmp(now.sha256, s->file->sha256, sizeof(now.sha256)) == 0)

@@ -351,13 +351,13 @@ static void test_cut_file_is_stale(void **state)
 
 	put(t, "root/cut", "12345678");
 	assert_int_equal(uns_root_open_file(t->plain, "cut", &fd, &st, &err), 0);
-	assert_int_equal(uns_fd_identity(fd, &now, NULL, &err), 0);
+	assert_int_equal(uns_fd_identity(fd, false, &now, NULL, &err), 0);
 	assert_true(uns_identity_equal(&st.id, &now));
 	snprintf(path, sizeof(path), "%s/root/cut", t->top);
 	writer = open(path, O_WRONLY);
 	assert_int_equal(ftruncate(writer, 3), 0);
 	close(writer);
-	assert_int_equal(uns_fd_identity(fd, &now, NULL, &err), 0);
+	assert_int_equal(uns_fd_identity(fd, false, &now, NULL, &err), 0);
 	assert_false(uns_identity_equal(&st.id, &now));
 	assert_int_equal(uns_fd_pread(fd, buf, 8, 0, "cut", &err), -ESTALE);
 	assert_non_null(strstr(err.text, "cut: the file ends at byte 3"));
