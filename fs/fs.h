@@ -72,6 +72,8 @@ int fs_mount_path(const char *path, char out[4096], struct unshard_error *err);
 
 /* The topmost mount at an absolute, canonical path. false = nothing is mounted there. */
 bool fs_mount_find(const char *path, struct fs_mount *out);
+/* A mount of the file system with this number. */
+bool fs_mount_of(uint64_t dev, struct fs_mount *out);
 
 /* Every mount of unshard, in the order of the table. */
 void fs_mounts_visit(void (*visit)(void *ctx, const struct fs_mount *mount), void *ctx);

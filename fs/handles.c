@@ -12,8 +12,10 @@ void fs_handles_init(struct fs_handles *handles)
 
 void fs_handles_fini(struct fs_handles *handles)
 {
-	while (handles->head)
+	while (handles->head) {
+		handles->head->n_holds = 1;
 		fs_handles_close(handles, handles->head);
+	}
 	pthread_mutex_destroy(&handles->lock);
 }
 
@@ -26,6 +28,7 @@ struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *no
 	handle->node = node;
 	handle->file = file;
 	handle->young = young;
+	handle->n_holds = 1;
 	if (file)
 		atomic_fetch_add(&node->n_open, 1);
 	pthread_mutex_lock(&handles->lock);
@@ -37,16 +40,35 @@ struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *no
 	return handle;
 }
 
-void fs_handles_close(struct fs_handles *handles, struct fs_handle *handle)
+void fs_handles_hold(struct fs_handles *handles, struct fs_handle *handle)
 {
 	pthread_mutex_lock(&handles->lock);
+	handle->n_holds++;
+	pthread_mutex_unlock(&handles->lock);
+}
+
+/* Lock held. */
+static void handle_unlink(struct fs_handles *handles, struct fs_handle *handle)
+{
 	if (handle->prev)
 		handle->prev->next = handle->next;
 	else
 		handles->head = handle->next;
 	if (handle->next)
 		handle->next->prev = handle->prev;
+}
+
+void fs_handles_close(struct fs_handles *handles, struct fs_handle *handle)
+{
+	bool last;
+
+	pthread_mutex_lock(&handles->lock);
+	last = --handle->n_holds == 0;
+	if (last)
+		handle_unlink(handles, handle);
 	pthread_mutex_unlock(&handles->lock);
+	if (!last)
+		return;
 	if (handle->file) {
 		unshard_file_close(handle->file);
 		atomic_fetch_sub(&handle->node->n_open, 1);

@@ -15,6 +15,7 @@ struct fs_handle {
 	unshard_file *file;              /* files */
 	unshard_listing *listing;        /* directories, from the first readdir on */
 	bool young;        /* opened before its checkpoint had settled; under the list's lock */
+	unsigned n_holds;  /* the kernel's, and those of requests that work on it; under the list's lock */
 };
 
 struct fs_handles {
@@ -28,6 +29,8 @@ void fs_handles_fini(struct fs_handles *handles);
 
 /* Owns `file` (NULL for a directory) from success on. NULL = out of memory. */
 struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node, unshard_file *file, bool young);
+void fs_handles_hold(struct fs_handles *handles, struct fs_handle *handle);
+/* Once for fs_handles_open, and once for each hold; the last one closes it. */
 void fs_handles_close(struct fs_handles *handles, struct fs_handle *handle);
 
 #endif

@@ -13,6 +13,8 @@
 
 #include "settled.h"
 
+static const int64_t ending_s = 10; /* how long the loop waits for its threads in the end */
+
 struct worker {
 	struct loop *loop;
 	struct worker *next;
@@ -125,8 +127,8 @@ static void wait_until_ended(struct loop *loop, const sigset_t *signals)
 		ppoll(&ended, 1, NULL, signals);
 }
 
-/* A thread that is answering a request answers it. */
-static void end_workers(struct loop *loop)
+/* A thread that answers a request does so first. False: some still do at `until`. */
+static bool end_workers(struct loop *loop, const struct timespec *until)
 {
 	struct worker *worker;
 
@@ -136,11 +138,32 @@ static void end_workers(struct loop *loop)
 	for (worker = loop->workers; worker; worker = worker->next)
 		pthread_cancel(worker->thread);
 	while ((worker = loop->workers)) {
+		if (pthread_clockjoin_np(worker->thread, NULL, CLOCK_MONOTONIC, until) != 0)
+			return false;
 		loop->workers = worker->next;
-		pthread_join(worker->thread, NULL);
 		free(worker->buf.mem);
 		free(worker);
 	}
+	return true;
+}
+
+/* Threads that wait for storage may wait for as long as there is none. */
+static int loop_end(struct loop *loop, struct fs_settled *settled)
+{
+	struct fs_waits *waits = &loop->fs->waits;
+	struct timespec until;
+	bool ended;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += ending_s;
+	ended = end_workers(loop, &until);
+	fs_waits_stop(waits);
+	ended = fs_settled_stop(settled, &until) && ended;
+	if (ended)
+		return 0;
+	fs_waits_give_up(waits);
+	fs_sessions_close(&loop->fs->sessions);
+	return 1;
 }
 
 static int loop_run(struct loop *loop)
@@ -155,12 +178,13 @@ static int loop_run(struct loop *loop)
 	sigaddset(&ends, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &ends, &before);
 	fs_settled_start(&settled, loop->fs);
+	fs_waits_start(&loop->fs->waits);
 	code = start_worker(loop);
 	if (!code)
 		wait_until_ended(loop, &before);
 	fs_connection_unmount(loop->fs); /* first: a request can take as long as storage does not answer */
-	end_workers(loop);
-	fs_settled_stop(&settled);
+	if (loop_end(loop, &settled))
+		return 1;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return code ? code : atomic_load(&loop->error);
 }
@@ -174,6 +198,8 @@ int fs_loop(struct fs *fs, unsigned most)
 		return code;
 	pthread_mutex_init(&loop.lock, NULL);
 	code = loop_run(&loop);
+	if (code == 1)
+		return code;
 	pthread_mutex_destroy(&loop.lock);
 	close(loop.ended);
 	return code;

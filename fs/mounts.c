@@ -108,6 +108,30 @@ bool fs_mount_find(const char *path, struct fs_mount *out)
 	return w.found;
 }
 
+struct wanted_device {
+	uint64_t dev;
+	struct fs_mount *out;
+	bool found;
+};
+
+static bool is_of_device(void *ctx, const struct fs_mount *mount)
+{
+	struct wanted_device *w = ctx;
+
+	w->found = mount->dev == w->dev;
+	if (w->found)
+		*w->out = *mount;
+	return !w->found;
+}
+
+bool fs_mount_of(uint64_t dev, struct fs_mount *out)
+{
+	struct wanted_device w = { dev, out, false };
+
+	visit_all(is_of_device, &w);
+	return w.found;
+}
+
 struct of_ours {
 	void (*visit)(void *ctx, const struct fs_mount *mount);
 	void *ctx;

@@ -131,6 +131,13 @@ struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, 
 	return node;
 }
 
+void fs_nodes_hold(struct fs_nodes *nodes, struct fs_node *node)
+{
+	pthread_mutex_lock(&nodes->lock);
+	node->n_lookups++;
+	pthread_mutex_unlock(&nodes->lock);
+}
+
 static void unlink_node(struct fs_nodes *nodes, struct fs_node *node)
 {
 	struct fs_node **at = slot_of(nodes, node->stat.ino);

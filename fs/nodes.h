@@ -34,6 +34,8 @@ void fs_nodes_fini(struct fs_nodes *nodes);
  * is the table's from here on. NULL = out of memory. */
 struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, unshard_node *node,
 			     const struct unshard_stat *stat);
+/* One lookup more, of the mount's own: the kernel may forget what a request still works on. */
+void fs_nodes_hold(struct fs_nodes *nodes, struct fs_node *node);
 /* Undo n lookups; the last one frees the node. */
 void fs_nodes_forget(struct fs_nodes *nodes, struct fs_node *node, uint64_t n);
 

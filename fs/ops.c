@@ -14,7 +14,7 @@
 #include <sys/statvfs.h>
 
 enum {
-	BACKGROUND_REQUESTS = 64, /* read-ahead in flight */
+	BACKGROUND_REQUESTS = 1024, /* read-ahead in flight, also that of readers whose source hangs */
 	STAT_BLOCK_BYTES = 512,
 	BIG_FILE_BYTES = 16 << 20,
 	BIG_BLOCK_BYTES = 1 << 20, /* cp reads in pieces of this */
@@ -38,10 +38,22 @@ static struct fs_handle *handle_of(const struct fuse_file_info *fi)
 	return (struct fs_handle *)(uintptr_t)fi->fh;
 }
 
-/* ENOSYS would make the kernel never ask again. */
-static void reply_failure(fuse_req_t req, int code)
+/* Now, or when there is room among those that wait for the same storage. */
+static void answer(const struct fs_wait *asked, const char *name)
 {
-	fuse_reply_err(req, code < 0 && code != -ENOSYS ? -code : EIO);
+	struct fs_wait *wait = fs_wait_new(asked, name);
+
+	if (wait)
+		fs_wait_run(wait);
+}
+
+/* ENOSYS would make the kernel never ask again. */
+static void reply_failure(struct fs_wait *wait, int code)
+{
+	fuse_req_t req = fs_wait_take(wait);
+
+	if (req)
+		fuse_reply_err(req, code < 0 && code != -ENOSYS ? -code : EIO);
 }
 
 /* An application sees an errno; the sentence goes where people can look for it. */
@@ -121,13 +133,15 @@ static int stat_node(struct fs *fs, struct fs_node *node, struct unshard_stat *s
 
 /* What is absent where checkpoints come is asked for again at once: `latest` must not lead to a name that the kernel
  * still holds absent. */
-static void reply_absent(fuse_req_t req, const struct fs_node *dir)
+static void reply_absent(struct fs_wait *wait)
 {
 	struct fuse_entry_param entry = { .ino = 0 };
-	bool lasting = dir->stat.stable && dir != fs_of(req)->nodes.root;
+	bool lasting = wait->node->stat.stable && wait->node != wait->fs->nodes.root;
+	fuse_req_t req = fs_wait_take(wait);
 
 	entry.entry_timeout = lasting ? stable_absent_seconds : 0;
-	fuse_reply_entry(req, &entry);
+	if (req)
+		fuse_reply_entry(req, &entry);
 }
 
 /* One lookup more on the entry's node. Takes the reference. */
@@ -145,35 +159,43 @@ static int fill_entry(struct fs *fs, const struct fs_node *dir, unshard_node *ha
 	return 0;
 }
 
-static void reply_entry(fuse_req_t req, const struct fs_node *dir, unshard_node *handle, const struct unshard_stat *st)
+static void reply_entry(struct fs_wait *wait, unshard_node *handle, const struct unshard_stat *st)
 {
-	struct fs *fs = fs_of(req);
+	struct fs *fs = wait->fs;
 	struct fuse_entry_param entry;
-	int code = fill_entry(fs, dir, handle, st, &entry);
+	int code = fill_entry(fs, wait->node, handle, st, &entry);
+	fuse_req_t req;
 
-	if (code < 0)
-		reply_failure(req, code);
-	else if (fuse_reply_entry(req, &entry) < 0) /* interrupted: the kernel never saw it */
+	if (code < 0) {
+		reply_failure(wait, code);
+		return;
+	}
+	req = fs_wait_take(wait);
+	if (!req || fuse_reply_entry(req, &entry) < 0) /* interrupted: the kernel never saw it */
 		fs_nodes_forget(&fs->nodes, fs_nodes_of_id(&fs->nodes, entry.ino), 1);
+}
+
+static void do_lookup(struct fs_wait *wait)
+{
+	struct unshard_error err = { 0 };
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	unshard_node *handle;
+	int code = unshard_lookup(wait->node->node, wait->name, &handle, &st, &err);
+
+	if (code == -ENOENT) {
+		reply_absent(wait);
+	} else if (code < 0) {
+		complain(wait->fs, "look up a name in", unshard_node_path(wait->node->node), &err);
+		reply_failure(wait, code);
+	} else {
+		reply_entry(wait, handle, &st);
+	}
 }
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent_id, const char *name)
 {
-	struct fs *fs = fs_of(req);
-	struct fs_node *parent = node_of(req, parent_id);
-	struct unshard_error err = { 0 };
-	struct unshard_stat st = { UNSHARD_STAT_INIT };
-	unshard_node *handle;
-	int code = unshard_lookup(parent->node, name, &handle, &st, &err);
-
-	if (code == -ENOENT) {
-		reply_absent(req, parent);
-	} else if (code < 0) {
-		complain(fs, "look up a name in", unshard_node_path(parent->node), &err);
-		reply_failure(req, code);
-	} else {
-		reply_entry(req, parent, handle, &st);
-	}
+	answer(&(struct fs_wait){ .req = req, .work = do_lookup, .node = node_of(req, parent_id), .alone = true },
+	       name);
 }
 
 static void op_forget(fuse_req_t req, fuse_ino_t id, uint64_t n)
@@ -191,36 +213,64 @@ static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 	fuse_reply_none(req);
 }
 
-static void op_getattr(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+static void do_getattr(struct fs_wait *wait)
 {
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	struct stat attr;
-	int code = stat_node(fs_of(req), node_of(req, id), &st);
+	int code = stat_node(wait->fs, wait->node, &st);
+	fuse_req_t req;
 
-	(void)fi;
 	if (code < 0) {
-		reply_failure(req, code);
+		reply_failure(wait, code);
 		return;
 	}
 	fill_attr(&st, &attr);
-	fuse_reply_attr(req, &attr, seconds_of(&st));
+	req = fs_wait_take(wait);
+	if (req)
+		fuse_reply_attr(req, &attr, seconds_of(&st));
+}
+
+/* Every path below the mount begins there, that of .unshard too, which answers always. */
+static void root_is_late(fuse_req_t req, struct fs *fs)
+{
+	struct stat attr;
+
+	fill_attr(&fs->nodes.root->stat, &attr);
+	fuse_reply_attr(req, &attr, changing_seconds);
+}
+
+static void op_getattr(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+{
+	(void)fi;
+	answer(&(struct fs_wait){ .req = req,
+				  .work = do_getattr,
+				  .late = id == FUSE_ROOT_ID ? root_is_late : NULL,
+				  .node = node_of(req, id),
+				  .alone = true },
+	       NULL);
+}
+
+static void do_readlink(struct fs_wait *wait)
+{
+	struct unshard_error err = { 0 };
+	char *target = NULL;
+	int code = unshard_node_readlink(wait->node->node, &target, &err);
+	fuse_req_t req;
+
+	if (code < 0) {
+		complain(wait->fs, "readlink", unshard_node_path(wait->node->node), &err);
+		reply_failure(wait, code);
+	} else {
+		req = fs_wait_take(wait);
+		if (req)
+			fuse_reply_readlink(req, target);
+	}
+	unshard_free(target);
 }
 
 static void op_readlink(fuse_req_t req, fuse_ino_t id)
 {
-	struct fs *fs = fs_of(req);
-	struct fs_node *node = node_of(req, id);
-	struct unshard_error err = { 0 };
-	char *target = NULL;
-	int code = unshard_node_readlink(node->node, &target, &err);
-
-	if (code < 0) {
-		complain(fs, "readlink", unshard_node_path(node->node), &err);
-		reply_failure(req, code);
-	} else {
-		fuse_reply_readlink(req, target);
-	}
-	unshard_free(target);
+	answer(&(struct fs_wait){ .req = req, .work = do_readlink, .node = node_of(req, id), .alone = true }, NULL);
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t id)
@@ -236,32 +286,39 @@ static void op_statfs(fuse_req_t req, fuse_ino_t id)
 
 /* -- directories -- */
 
-static void reply_open(fuse_req_t req, struct fs_handle *handle, struct fuse_file_info *fi)
+static void reply_open(struct fs_wait *wait, struct fs_handle *handle)
 {
-	fi->fh = (uint64_t)(uintptr_t)handle;
-	if (fuse_reply_open(req, fi) < 0) /* interrupted: no release will come */
-		fs_handles_close(&fs_of(req)->handles, handle);
+	fuse_req_t req = fs_wait_take(wait);
+
+	wait->fi.fh = (uint64_t)(uintptr_t)handle;
+	if (!req || fuse_reply_open(req, &wait->fi) < 0) /* interrupted: no release will come */
+		fs_handles_close(&wait->fs->handles, handle);
+}
+
+static void do_opendir(struct fs_wait *wait)
+{
+	struct fs *fs = wait->fs;
+	struct fs_handle *handle;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	int code = stat_node(fs, wait->node, &st);
+
+	handle = code < 0 ? NULL : fs_handles_open(&fs->handles, wait->node, NULL, false);
+	if (!handle) {
+		reply_failure(wait, code < 0 ? code : -ENOMEM);
+		return;
+	}
+	wait->fi.keep_cache = wait->fi.cache_readdir = st.stable && wait->node != fs->nodes.root;
+	reply_open(wait, handle);
 }
 
 static void op_opendir(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
-	struct fs *fs = fs_of(req);
-	struct fs_node *node = node_of(req, id);
-	struct fs_handle *handle;
-	struct unshard_stat st = { UNSHARD_STAT_INIT };
-	int code = stat_node(fs, node, &st);
-
-	handle = code < 0 ? NULL : fs_handles_open(&fs->handles, node, NULL, false);
-	if (!handle) {
-		reply_failure(req, code < 0 ? code : -ENOMEM);
-		return;
-	}
-	fi->keep_cache = fi->cache_readdir = st.stable && node != fs->nodes.root;
-	reply_open(req, handle, fi);
+	answer(&(struct fs_wait){ .req = req, .work = do_opendir, .node = node_of(req, id), .fi = *fi, .alone = true },
+	       NULL);
 }
 
-/* The first read of a directory, and each one after rewinddir, sees it as it is then. The kernel
- * runs one readdir at a time on an open directory. */
+/* The first read of a directory, and each one after rewinddir, sees it as it is then. One at a time runs on an open
+ * directory: the kernel sees to that, and `alone` where one was interrupted. */
 static int handle_list(struct fs *fs, struct fs_handle *handle, off_t off)
 {
 	struct unshard_error err = { 0 };
@@ -281,7 +338,6 @@ static int handle_list(struct fs *fs, struct fs_handle *handle, off_t off)
 }
 
 struct dir_reply {
-	fuse_req_t req;
 	struct fs *fs;
 	struct fs_node *dir;
 	const unshard_listing *listing;
@@ -307,8 +363,8 @@ static int add_dot(struct dir_reply *r, const char *name, uint64_t ino, off_t ne
 
 	fill_attr(&r->dir->stat, &entry.attr);
 	entry.attr.st_ino = ino;
-	need = r->plus ? fuse_add_direntry_plus(r->req, r->buf + r->used, room_of(r), name, &entry, next)
-		       : fuse_add_direntry(r->req, r->buf + r->used, room_of(r), name, &entry.attr, next);
+	need = r->plus ? fuse_add_direntry_plus(NULL, r->buf + r->used, room_of(r), name, &entry, next)
+		       : fuse_add_direntry(NULL, r->buf + r->used, room_of(r), name, &entry.attr, next);
 	if (need > room_of(r))
 		return 0;
 	r->used += need;
@@ -323,7 +379,7 @@ static int add_plain(struct dir_reply *r, size_t i, off_t next)
 	size_t need;
 
 	fill_attr(&e->stat, &attr);
-	need = fuse_add_direntry(r->req, r->buf + r->used, room_of(r), e->name, &attr, next);
+	need = fuse_add_direntry(NULL, r->buf + r->used, room_of(r), e->name, &attr, next);
 	if (need > room_of(r))
 		return 0;
 	r->used += need;
@@ -338,13 +394,13 @@ static int add_plus(struct dir_reply *r, size_t i, off_t next)
 	size_t need;
 
 	/* Asked with no room: how much it takes, before there is anything to undo. */
-	need = fuse_add_direntry_plus(r->req, NULL, 0, e->name, NULL, 0);
+	need = fuse_add_direntry_plus(NULL, NULL, 0, e->name, NULL, 0);
 	if (need > room_of(r))
 		return 0;
 	if (unshard_listing_node(r->listing, i, &handle, NULL) < 0 ||
 	    fill_entry(r->fs, r->dir, handle, &e->stat, &entry) < 0)
 		return -ENOMEM;
-	fuse_add_direntry_plus(r->req, r->buf + r->used, room_of(r), e->name, &entry, next);
+	fuse_add_direntry_plus(NULL, r->buf + r->used, room_of(r), e->name, &entry, next);
 	r->given[r->n_given++] = entry.ino;
 	r->used += need;
 	return 1;
@@ -388,18 +444,37 @@ static int fill_reply(struct dir_reply *r, struct fs_handle *handle, off_t off)
 	return code < 0 ? code : add_entries(r, off);
 }
 
-static void read_directory(fuse_req_t req, size_t size, off_t off, struct fuse_file_info *fi, bool plus)
+static void do_readdir(struct fs_wait *wait)
 {
-	struct fs_handle *handle = handle_of(fi);
-	struct dir_reply r = { .req = req, .fs = fs_of(req), .dir = handle->node, .plus = plus, .size = size };
-	int code = fill_reply(&r, handle, off);
+	struct dir_reply r = { .fs = wait->fs, .dir = wait->node, .plus = wait->plus, .size = wait->size };
+	int code = fill_reply(&r, wait->handle, wait->off);
+	fuse_req_t req;
 
-	if (code < 0)
-		reply_failure(req, code);
-	else if (fuse_reply_buf(req, r.buf, r.used) < 0) /* interrupted */
-		take_back(&r);
+	if (code < 0) {
+		reply_failure(wait, code);
+	} else {
+		req = fs_wait_take(wait);
+		if (!req || fuse_reply_buf(req, r.buf, r.used) < 0) /* interrupted */
+			take_back(&r);
+	}
 	free(r.given);
 	free(r.buf);
+}
+
+static void read_directory(fuse_req_t req, size_t size, off_t off, const struct fuse_file_info *fi, bool plus)
+{
+	struct fs_handle *handle = handle_of(fi);
+
+	answer(&(struct fs_wait){ .req = req,
+				  .work = do_readdir,
+				  .node = handle->node,
+				  .handle = handle,
+				  .fi = *fi,
+				  .size = size,
+				  .off = off,
+				  .plus = plus,
+				  .alone = true },
+	       off ? NULL : ""); /* more of a listing is in memory */
 }
 
 static void op_readdir(fuse_req_t req, fuse_ino_t id, size_t size, off_t off, struct fuse_file_info *fi)
@@ -419,90 +494,126 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t id, size_t size, off_t off
 /* Opening may take long (-o crc=exact): a caller that gave up does not have to wait. */
 static int open_gave_up(void *ctx, const struct unshard_progress *progress)
 {
-	fuse_req_t req = ctx;
+	struct fs_wait *wait = ctx;
 
 	(void)progress;
-	return fuse_req_interrupted(req) || fuse_session_exited(fs_of(req)->se) ? -EINTR : 0;
+	return fs_wait_is_over(wait) || fuse_session_exited(wait->fs->se) ? -EINTR : 0;
 }
 
 /* The file is the one that the node was looked up as, or the kernel's size would be another's. */
-static int open_node(fuse_req_t req, struct fs_node *node, struct unshard_stat *st, struct fs_handle **out)
+static int open_node(struct fs_wait *wait, struct unshard_stat *st, struct fs_handle **out)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = req, .progress = open_gave_up };
-	struct fs *fs = fs_of(req);
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = wait, .progress = open_gave_up };
+	struct fs *fs = wait->fs;
 	struct unshard_error err = { 0 };
 	unshard_file *file = NULL;
-	int code = unshard_node_open(node->node, &calls, &file, st, &err);
+	int code = unshard_node_open(wait->node->node, &calls, &file, st, &err);
 
 	if (code == -EINTR)
 		return code;
 	if (code < 0) {
-		complain(fs, "open", unshard_node_path(node->node), &err);
+		complain(fs, "open", unshard_node_path(wait->node->node), &err);
 		return code;
 	}
-	*out = fs_pages_open(&fs->pages, &fs->handles, node, file, st->young);
+	*out = fs_pages_open(&fs->pages, &fs->handles, wait->node, file, st->young);
 	if (*out)
 		return 0;
 	unshard_file_close(file);
 	return -ENOMEM;
 }
 
-static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+static void do_open(struct fs_wait *wait)
 {
 	struct fs_handle *handle;
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
-	int code = -EROFS;
+	int code = open_node(wait, &st, &handle);
 
-	if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
-		code = open_node(req, node_of(req, id), &st, &handle);
 	if (code < 0) {
-		reply_failure(req, code);
+		reply_failure(wait, code);
 		return;
 	}
-	fi->keep_cache = st.stable;
-	fi->direct_io = st.live; /* read to its end, whatever size stat had */
-	fi->noflush = true;
-	reply_open(req, handle, fi);
+	wait->fi.keep_cache = st.stable;
+	wait->fi.direct_io = st.live; /* read to its end, whatever size stat had */
+	wait->fi.noflush = true;
+	reply_open(wait, handle);
+}
+
+static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+{
+	if ((fi->flags & O_ACCMODE) != O_RDONLY || fi->flags & O_TRUNC)
+		fuse_reply_err(req, EROFS);
+	else
+		answer(
+			&(struct fs_wait){
+				.req = req, .work = do_open, .node = node_of(req, id), .fi = *fi, .alone = true },
+			NULL);
+}
+
+static void reply_bytes(struct fs_wait *wait, const void *buf, ssize_t n)
+{
+	fuse_req_t req;
+
+	if (n < 0) {
+		reply_failure(wait, (int)n); /* the session logs reads by itself */
+		return;
+	}
+	fs_pages_read(&wait->fs->pages, wait->handle, &wait->fi, wait->off, (size_t)n);
+	req = fs_wait_take(wait);
+	if (req)
+		fuse_reply_buf(req, buf, (size_t)n);
+}
+
+static void do_read(struct fs_wait *wait)
+{
+	struct fs *fs = wait->fs;
+	void *buf = fs_buffers_get(&fs->buffers);
+	ssize_t n = -ENOMEM;
+
+	/* More than was agreed in op_init: the kernel would take a shorter answer for the end of the file. */
+	if (buf)
+		n = wait->size > FS_BUFFER_BYTES
+			    ? -EIO
+			    : unshard_pread(wait->handle->file, buf, wait->size, (uint64_t)wait->off, NULL);
+	reply_bytes(wait, buf, n);
+	if (buf)
+		fs_buffers_put(&fs->buffers, buf);
 }
 
 static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	struct fs *fs = fs_of(req);
 	struct fs_handle *handle = handle_of(fi);
-	void *buf = fs_buffers_get(&fs->buffers);
-	ssize_t n;
 
 	(void)id;
-	if (!buf) {
-		fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	/* More than was agreed in op_init: the kernel would take a shorter answer for the end of the file. */
-	n = size > FS_BUFFER_BYTES ? -EIO : unshard_pread(handle->file, buf, size, (uint64_t)off, NULL);
-	if (n >= 0) {
-		fs_pages_read(&fs->pages, handle, fi, off, (size_t)n);
-		fuse_reply_buf(req, buf, (size_t)n);
-	} else {
-		reply_failure(req, (int)n); /* the session logs reads by itself */
-	}
-	fs_buffers_put(&fs->buffers, buf);
+	answer(&(struct fs_wait){ .req = req,
+				  .work = do_read,
+				  .node = handle->node,
+				  .handle = handle,
+				  .fi = *fi,
+				  .size = size,
+				  .off = off },
+	       NULL);
 }
 
-static void op_releasedir(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+/* To close a source file may take as long as to read it. The kernel forgets no node before it has this answer. */
+static void do_release(struct fs_wait *wait)
 {
-	(void)id;
-	fs_handles_close(&fs_of(req)->handles, handle_of(fi));
-	fuse_reply_err(req, 0);
+	struct fs *fs = wait->fs;
+	struct fs_handle *handle = handle_of(&wait->fi);
+	bool is_file = handle->file;
+	fuse_req_t req;
+
+	fs_handles_close(&fs->handles, handle);
+	if (is_file)
+		fs_pages_closed(&fs->pages, fs->se, fs_nodes_id(&fs->nodes, wait->node), wait->node);
+	req = fs_wait_take(wait);
+	if (req)
+		fuse_reply_err(req, 0);
 }
 
-/* The kernel forgets no node before it has this answer. */
 static void op_release(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
-	struct fs *fs = fs_of(req);
-
-	fs_handles_close(&fs->handles, handle_of(fi));
-	fs_pages_closed(&fs->pages, fs->se, id, node_of(req, id));
-	fuse_reply_err(req, 0);
+	(void)id;
+	answer(&(struct fs_wait){ .req = req, .work = do_release, .node = handle_of(fi)->node, .fi = *fi }, NULL);
 }
 
 /* -- the connection -- */
@@ -510,11 +621,11 @@ static void op_release(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	const unsigned want = FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS |
-			      FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_AUTO_INVAL_DATA |
-			      FUSE_CAP_ASYNC_DIO;
-	/* Replies are memory: a splice would only add system calls. */
-	const unsigned unwanted =
-		FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE | FUSE_CAP_EXPORT_SUPPORT;
+			      FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_ASYNC_DIO;
+	/* No signal ends a program that reads a link which the kernel is just keeping (CACHE_SYMLINKS). Replies are
+	 * memory: a splice would only add system calls. */
+	const unsigned unwanted = FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
+				  FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_CACHE_SYMLINKS;
 
 	(void)userdata;
 	conn->want &= ~unwanted;
@@ -539,7 +650,7 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.opendir = op_opendir,
 	.readdir = op_readdir,
 	.readdirplus = op_readdirplus,
-	.releasedir = op_releasedir,
+	.releasedir = op_release,
 	.open = op_open,
 	.read = op_read,
 	.release = op_release,

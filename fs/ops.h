@@ -9,6 +9,7 @@
 #include "handles.h"
 #include "nodes.h"
 #include "pages.h"
+#include "waits.h"
 
 struct fs {
 	unshard *u;
@@ -17,6 +18,7 @@ struct fs {
 	struct fs_connection connection;
 	struct fs_nodes nodes;
 	struct fs_handles handles;
+	struct fs_waits waits;
 	struct fs_buffers buffers;
 	struct fs_pages pages;
 	void (*log)(void *ctx, int level, const char *line); /* may be NULL */

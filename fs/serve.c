@@ -18,7 +18,7 @@
 #include "ops.h"
 #include "readahead.h"
 
-enum { DEFAULT_THREADS = 16, FILES_PER_THREAD = 8, DEFAULT_READ_AHEAD_KB = 4096, PATH_BYTES = 4096 };
+enum { DEFAULT_THREADS = 16, MOST_HANGING = 15, FILES_PER_THREAD = 8, DEFAULT_READ_AHEAD_KB = 4096, PATH_BYTES = 4096 };
 
 const char *fs_libfuse_version(void)
 {
@@ -142,9 +142,8 @@ static void raise_read_ahead(const struct fs_options *o, const char *path, char 
 }
 
 /* Each thread has a descriptor of its own, for as long as the mount lives: of few, most are left for sources. */
-static unsigned threads(const struct fs_options *o)
+static unsigned within_files(unsigned n)
 {
-	unsigned n = o->max_threads ? o->max_threads : DEFAULT_THREADS;
 	struct rlimit files;
 
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur / FILES_PER_THREAD < n)
@@ -152,10 +151,35 @@ static unsigned threads(const struct fs_options *o)
 	return n ? n : 1;
 }
 
+/* That run requests on one file system of SOURCE. */
+static unsigned threads(const struct fs_options *o)
+{
+	return within_files(o->max_threads ? o->max_threads : DEFAULT_THREADS);
+}
+
+/* As many for each of a few that hang, and one more, which receives what others may answer. */
+static unsigned all_threads(const struct fs_options *o)
+{
+	const unsigned n = threads(o), all = within_files((1 + MOST_HANGING) * n);
+
+	return all > n ? all : n + 1;
+}
+
+/* Threads wait for storage, and what they use cannot be freed under them. The mount has gone, all was answered, and the
+ * store's file is whole at any moment. */
+static _Noreturn void leave_waiting(const struct fs *fs)
+{
+	if (fs->log)
+		fs->log(fs->log_ctx, 0, "unmounted while the source does not answer: the process ends without it");
+	_exit(EXIT_SUCCESS);
+}
+
 static int loop(struct fs *fs, const struct fs_options *o, const char *path, struct unshard_error *err)
 {
-	int code = fs_loop(fs, threads(o));
+	int code = fs_loop(fs, all_threads(o));
 
+	if (code > 0)
+		leave_waiting(fs);
 	return code < 0 ? fs_fail(err, code, "the mount at %s ended: serving it failed: %s", path, strerror(-code)) : 0;
 }
 
@@ -256,12 +280,14 @@ static int serve(unshard *u, const struct fs_options *o, const char *path, struc
 	if (code < 0)
 		return fs_fail(err, code, "the root of %s cannot be shown: %s", o->source, why.text);
 	fs_handles_init(&fs.handles);
+	fs_waits_init(&fs.waits, threads(o));
 	fs_buffers_init(&fs.buffers);
 	fs_pages_init(&fs.pages, o->cache);
 	fs_sessions_init(&fs.sessions, &fs);
 	code = fs_connection_passed(&fs.connection, o, err);
 	if (!code)
 		code = serve_connection(&fs, o, path, daemon, err);
+	fs_waits_fini(&fs.waits);
 	fs_handles_fini(&fs.handles);
 	fs_pages_fini(&fs.pages);
 	fs_buffers_fini(&fs.buffers);

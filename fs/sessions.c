@@ -4,7 +4,9 @@
 #include "sessions.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/fuse.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -58,6 +60,42 @@ struct fuse_session *fs_sessions_first(struct fs_sessions *sessions, const char 
 	return NULL;
 }
 
+/* libfuse's answer to the first request goes into a pipe in place of the kernel. Returns its length; 0 = it went to the
+ * kernel, because there was no pipe. No other thread uses the session yet. */
+static size_t answer_apart(struct fuse_session *se, const struct fuse_buf *request, void *answer, size_t size)
+{
+	const int fd = fuse_session_fd(se), kernel = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	int ends[2] = { -1, -1 };
+	ssize_t n = 0;
+	bool apart = kernel >= 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0 && dup3(ends[1], fd, O_CLOEXEC) == fd;
+
+	fuse_session_process_buf(se, request);
+	if (apart) {
+		n = read(ends[0], answer, size);
+		dup3(kernel, fd, O_CLOEXEC);
+	}
+	close(ends[0]);
+	close(ends[1]);
+	close(kernel);
+	return n > 0 ? (size_t)n : 0;
+}
+
+/* libfuse 3.14 leaves out that lookups and listings of one directory may run at once (FUSE_CAP_PARALLEL_DIROPS), also
+ * if it is asked for: the kernel then lets one wait for the other, where no signal ends it. */
+static int answer_first(struct fuse_session *se, const struct fuse_buf *request)
+{
+	const struct fuse_init_in *asked = (const void *)((const char *)request->mem + sizeof(struct fuse_in_header));
+	struct {
+		struct fuse_out_header header;
+		struct fuse_init_out init;
+	} answer;
+	const size_t n = answer_apart(se, request, &answer, sizeof(answer));
+
+	if (n >= sizeof(answer.header) + offsetof(struct fuse_init_out, max_background) && !answer.header.error)
+		answer.init.flags |= asked->flags & FUSE_PARALLEL_DIROPS;
+	return !n || write(fuse_session_fd(se), &answer, n) == (ssize_t)n ? 0 : -1;
+}
+
 int fs_sessions_begin(struct fs_sessions *sessions, struct fuse_session *first)
 {
 	int n;
@@ -65,9 +103,8 @@ int fs_sessions_begin(struct fs_sessions *sessions, struct fuse_session *first)
 	do
 		n = fuse_session_receive_buf(first, &sessions->init);
 	while (n == -EINTR && !fuse_session_exited(first));
-	if (n <= 0)
+	if (n <= 0 || answer_first(first, &sessions->init) < 0)
 		return -1;
-	fuse_session_process_buf(first, &sessions->init);
 	return fuse_session_exited(first) ? -1 : 0;
 }
 
@@ -117,6 +154,16 @@ void fs_sessions_process(struct fs_sessions *sessions, struct fuse_session *se, 
 	pthread_mutex_lock(&sessions->lock);
 	for (session = sessions->all; session; session = session->next)
 		fuse_session_process_buf(session->se, request);
+	pthread_mutex_unlock(&sessions->lock);
+}
+
+void fs_sessions_close(struct fs_sessions *sessions)
+{
+	const struct fs_session *session;
+
+	pthread_mutex_lock(&sessions->lock);
+	for (session = sessions->all; session; session = session->next)
+		close(fuse_session_fd(session->se));
 	pthread_mutex_unlock(&sessions->lock);
 }
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "ops.h"
 
@@ -102,14 +101,15 @@ void fs_settled_start(struct fs_settled *settled, struct fs *fs)
 	settled->running = pthread_create(&settled->thread, NULL, settled_run, settled) == 0;
 }
 
-void fs_settled_stop(struct fs_settled *settled)
+bool fs_settled_stop(struct fs_settled *settled, const struct timespec *until)
 {
 	pthread_mutex_lock(&settled->lock);
 	settled->ended = true;
 	pthread_cond_signal(&settled->changed);
 	pthread_mutex_unlock(&settled->lock);
-	if (settled->running)
-		pthread_join(settled->thread, NULL);
+	if (settled->running && pthread_clockjoin_np(settled->thread, NULL, CLOCK_MONOTONIC, until) != 0)
+		return false;
 	pthread_cond_destroy(&settled->changed);
 	pthread_mutex_destroy(&settled->lock);
+	return true;
 }

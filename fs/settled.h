@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <time.h>
 
 struct fs;
 
@@ -21,7 +22,8 @@ struct fs_settled {
 /* Begins the thread, which inherits the signal mask. Without it (no thread can begin) pages of such files stay as long
  * as the files are open. */
 void fs_settled_start(struct fs_settled *settled, struct fs *fs);
-/* Waits for the thread, which may be waiting for storage: call it when the connection has ended. */
-void fs_settled_stop(struct fs_settled *settled);
+/* Waits for the thread: call it when the connection has ended. False: it waits for storage, and still does at `until`
+ * (monotonic). */
+bool fs_settled_stop(struct fs_settled *settled, const struct timespec *until);
 
 #endif

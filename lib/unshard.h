@@ -268,6 +268,9 @@ UNSHARD_API void unshard_node_unref(unshard_node *node); /* NULL is allowed */
 /* Its path in the tree; belongs to the node. */
 UNSHARD_API const char *unshard_node_path(const unshard_node *node);
 UNSHARD_API int unshard_node_stat(const unshard_node *node, struct unshard_stat *out, struct unshard_error *err);
+/* Which file system of SOURCE may be waited for, as a device number: for the node itself (name is NULL), for a name in
+ * it, or for all names in it (""). 0 = for none. By what was seen there before: waits for nothing. */
+UNSHARD_API uint64_t unshard_node_device(const unshard_node *node, const char *name);
 /* target: for unshard_free. */
 UNSHARD_API int unshard_node_readlink(const unshard_node *node, char **target, struct unshard_error *err);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "arguments.h"
@@ -12,6 +13,8 @@
 #include "once.h"
 #include "terminal.h"
 #include "text.h"
+
+enum { DEFAULT_SETTLE_S = 60 }; /* the library's */
 
 _Static_assert(sizeof(((struct numbers *)0)->v) / sizeof(int) == FS_MOST_CLONES, "as many as fs takes");
 
@@ -129,6 +132,34 @@ static void note_covered(struct mount *m)
 	free(at);
 }
 
+/* A client that keeps what it knows of directories and files for longer than a save has to rest shows the end of the
+ * save too late. How long by default: docs of sshfs 3.7 (dcache_timeout), s3fs 1.90 (stat_cache_expire), rclone 1.60
+ * (--dir-cache-time). What a mount was given cannot be asked for. */
+static void note_settle(struct mount *m)
+{
+	static const struct {
+		const char *type, *option;
+		unsigned seconds;
+	} known[] = { { "fuse.sshfs", "-o dcache_timeout=", 20 },
+		      { "fuse.s3fs", "-o stat_cache_expire=", 900 },
+		      { "fuse.rclone", "--dir-cache-time", 300 } };
+	const struct unshard_options *o = &m->options.library;
+	const unsigned settle = o->settle_seconds ? o->settle_seconds : DEFAULT_SETTLE_S;
+	struct fs_mount at;
+	struct stat st;
+	size_t i;
+
+	if (o->no_settling || stat(m->source, &st) < 0 || !fs_mount_of(st.st_dev, &at))
+		return;
+	for (i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (strcmp(known[i].type, at.type) == 0 && settle < known[i].seconds)
+			note(m,
+			     "%s is on %s, which by default shows a change up to %u s late, and settle=%u "
+			     "is less: a save may be called damaged while it goes on. Mount with -o settle=%u, or "
+			     "mount %s with a shorter %s",
+			     m->source, at.type, known[i].seconds, settle, known[i].seconds, at.type, known[i].option);
+}
+
 /* A mount is live at once: so much of SOURCE is looked at before, and for so long. */
 enum { MOST_LOOKED_AT = 256, MOST_CHECKPOINTS = 32, MOST_MS = 300 };
 
@@ -239,6 +270,7 @@ static int session_serve(struct mount *m)
 	}
 	if (!m->is_passed)
 		note_covered(m);
+	note_settle(m);
 	note_content(m);
 	full_source = realpath(m->source, NULL); /* what the mount table shows */
 	if (full_source)

@@ -101,10 +101,10 @@ static int open_spot_for(struct unshard *u, struct spot *spot, const char *name,
 		f->u = u;
 		uns_streams_init(&f->streams);
 	}
-	if (code == 0 && st)
-		code = spot_stat(u, spot, &own, err);
-	if (code == 0 && st)
+	if (code == 0 && st) {
+		spot_stat(u, spot, &own);
 		code = caller_give(st, &own, "stat", err);
+	}
 	if (code == 0)
 		code = open_spot(f, spot, err);
 	spot_fini(u, spot);

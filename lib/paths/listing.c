@@ -77,7 +77,7 @@ static int add_spot(struct unshard_listing *l, int code, struct spot *spot, cons
 	if (code == 0)
 		code = spot_check(l->u, spot, why);
 	if (code == 0)
-		code = spot_stat(l->u, spot, &st, why);
+		spot_stat(l->u, spot, &st);
 	if (code == 0)
 		code = listing_add(l, name, strlen(name), &spot->key, &st);
 	spot_fini(l->u, spot);
@@ -147,7 +147,7 @@ static int list_shown(struct unshard_listing *l, struct spot *spot, struct uns_e
 		if (!child.key.inside)
 			return -ENOMEM;
 		child.ino = spot_ino_inside(l->u, spot, child.key.inside);
-		UNS_TRY(spot_stat(l->u, &child, &st, err));
+		spot_stat(l->u, &child, &st);
 		UNS_TRY(listing_add(l, name, end ? (size_t)(end - name) : strlen(name), &child.key, &st));
 	}
 	return 0;

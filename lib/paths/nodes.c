@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "api/caller.h"
+#include "paths/newest.h"
 
 struct unshard_node {
 	struct unshard *u;
@@ -117,6 +118,24 @@ static int make_child(const struct unshard_node *dir, const char *name, const st
 	return *out ? 0 : uns_oom(err);
 }
 
+/* What the name in the directory is now. */
+static int enter_node(const struct unshard_node *dir, const char *name, struct spot *out, struct uns_err *err)
+{
+	int code;
+
+	if (spot_is_root_info(dir->u, &dir->key, name)) {
+		*out = (struct spot){ 0 };
+		return spot_root_info(dir->u, out, err);
+	}
+	UNS_TRY(node_spot(dir, out, NULL, err));
+	code = spot_enter(dir->u, out, name, err);
+	if (code == 0)
+		code = spot_check(dir->u, out, err);
+	if (code < 0)
+		spot_fini(dir->u, out);
+	return code;
+}
+
 int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out, struct unshard_stat *st,
 		   struct unshard_error *error)
 {
@@ -127,16 +146,13 @@ int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out, stru
 
 	if (!is_component(name))
 		return give_error(error, &err, uns_fail(&err, -EINVAL, "\"%s\" is not one name", name));
-	code = node_spot(dir, &spot, NULL, &err);
+	code = enter_node(dir, name, &spot, &err);
 	if (code < 0)
 		return give_error(error, &err, code);
-	code = spot_enter(dir->u, &spot, name, &err);
-	if (code == 0)
-		code = spot_check(dir->u, &spot, &err);
-	if (code == 0 && st)
-		code = spot_stat(dir->u, &spot, &own, &err);
-	if (code == 0 && st)
+	if (st) {
+		spot_stat(dir->u, &spot, &own);
 		code = caller_give(st, &own, "stat", &err);
+	}
 	if (code == 0)
 		code = make_child(dir, name, &spot, out, &err);
 	spot_fini(dir->u, &spot);
@@ -147,10 +163,10 @@ int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out, stru
 static int stat_out(struct unshard *u, struct spot *spot, struct unshard_stat *out, struct uns_err *err)
 {
 	struct unshard_stat own;
-	int code = spot_stat(u, spot, &own, err);
 
+	spot_stat(u, spot, &own);
 	spot_fini(u, spot);
-	return code < 0 ? code : caller_give(out, &own, "stat", err);
+	return caller_give(out, &own, "stat", err);
 }
 
 int unshard_node_stat(const unshard_node *node, struct unshard_stat *out, struct unshard_error *error)
@@ -173,6 +189,33 @@ int unshard_stat(unshard *u, const char *path, struct unshard_stat *out, struct 
 	if (code == 0)
 		code = stat_out(u, &spot, out, &err);
 	return give_error(error, &err, code);
+}
+
+/* -- what may have to be waited for -- */
+
+static bool is_of_all(const char *name)
+{
+	return !*name || strcmp(name, NEWEST_NAME) == 0;
+}
+
+/* Of a directory of SOURCE that is no checkpoint, or is none as far as is known. */
+static uint64_t device_in(const struct unshard_node *dir, const char *name)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const char *path = is_of_all(name) ? dir->key.path : uns_path_join(&arena, dir->key.path, name);
+
+	return records_device(&dir->u->records, path ? path : dir->key.path, is_of_all(name));
+}
+
+uint64_t unshard_node_device(const unshard_node *node, const char *name)
+{
+	if (node->key.kind == SPOT_ROOT_INFO || (name && spot_is_root_info(node->u, &node->key, name)))
+		return 0;
+	if (node->key.kind == SPOT_ROOT)
+		return name ? records_device(&node->u->records, "", false) : 0;
+	if (node->key.kind == SPOT_SOURCE && node->key.directory && name)
+		return device_in(node, name);
+	return records_device(&node->u->records, node->key.path, false);
 }
 
 /* -- links -- */

@@ -11,7 +11,7 @@
 #include "paths/run_mark.h"
 #include "session/shows.h"
 
-#define INFO_DIR ".unshard"
+#define INFO_DIR SESSION_INFO_DIR
 
 /* -- inode numbers -- */
 
@@ -374,16 +374,17 @@ static int go_to_root_info(struct unshard *u, struct spot *spot, struct uns_err 
 	return root_info_text(u, spot->key.inside, &spot->text) < 0 ? uns_oom(err) : 0;
 }
 
-/* A name of SOURCE wins over a made one: then ours is ".unshard.unshard". */
-static bool is_root_info(struct unshard *u, const char *name)
+bool spot_is_root_info(const struct unshard *u, const struct spot_key *dir, const char *name)
 {
-	struct uns_stat st;
-
-	if (strcmp(name, INFO_DIR INFO_DIR) == 0)
-		return true;
-	if (strcmp(name, INFO_DIR) != 0)
+	if (!dir->top)
 		return false;
-	return !u->opt.only || uns_root_stat(u->root, INFO_DIR, false, &st, NULL) < 0;
+	return strcmp(name, INFO_DIR INFO_DIR) == 0 || (strcmp(name, INFO_DIR) == 0 && !u->has_info_name);
+}
+
+int spot_root_info(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	spot->key = (struct spot_key){ .path = "", .inside = "" };
+	return go_to_root_info(u, spot, err);
 }
 
 int spot_top(struct unshard *u, struct spot *out, struct uns_err *err)
@@ -426,13 +427,12 @@ static int enter_info(struct unshard *u, struct spot *spot, const char *name, st
 
 int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
 {
-	bool top = spot->key.top;
+	bool root_info = spot_is_root_info(u, &spot->key, name);
 
 	spot->key.top = false;
-	if (top && is_root_info(u, name)) {
+	if (root_info) {
 		let_go(u, spot);
-		spot->key = (struct spot_key){ .path = "", .inside = "" };
-		return go_to_root_info(u, spot, err);
+		return spot_root_info(u, spot, err);
 	}
 	switch (spot->key.kind) {
 	case SPOT_ROOT:
@@ -647,18 +647,15 @@ static void stat_record(const struct uns_stat *st, struct unshard_stat *out)
 	out->nlink = 2;
 }
 
-int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out, struct uns_err *err)
+void spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out)
 {
-	struct uns_stat root;
-
 	*out = (struct unshard_stat){ .size = sizeof(*out), .kind = UNSHARD_DIR, .nlink = 2, .ino = spot->ino };
 	if (spot->record) {
 		stat_record(&spot->record->is.stat, out);
 	} else if (spot->key.kind == SPOT_SOURCE || spot->key.kind == SPOT_MARK) {
 		stat_source(&spot->stat, out);
 	} else {
-		UNS_TRY(uns_root_stat(u->root, "", true, &root, err));
-		stat_source(&root, out);
+		stat_source(&u->top, out);
 	}
 	if (spot->key.kind == SPOT_SHOWN)
 		stat_shown(u, spot, out);
@@ -668,5 +665,4 @@ int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *o
 		stat_newest(spot, out);
 	else if (spot->key.kind == SPOT_INFO || spot->key.kind == SPOT_ROOT_INFO)
 		stat_info(spot, out);
-	return 0;
 }

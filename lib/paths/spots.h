@@ -42,6 +42,11 @@ struct spot {
 };
 
 int spot_top(struct unshard *u, struct spot *out, struct uns_err *err);
+/* `name` in directory `dir` is the tree's own .unshard. That one needs nothing of SOURCE, which may hang: neither does
+ * spot_root_info, which makes it of a zeroed spot or of one that holds nothing. A name of SOURCE wins, if it was there
+ * when SOURCE was opened; then ours is ".unshard.unshard". */
+bool spot_is_root_info(const struct unshard *u, const struct spot_key *dir, const char *name);
+int spot_root_info(struct unshard *u, struct spot *spot, struct uns_err *err);
 /* What is at the key now; its texts are copied. -ESTALE when no such thing can be there any more. */
 int spot_of(struct unshard *u, const struct spot_key *key, struct spot *out, struct uns_err *err);
 /* Move to the child of that name. -ENOENT, -ENOTDIR; then the spot is only good for spot_fini. */
@@ -58,7 +63,7 @@ bool spot_is_dir(const struct spot *spot);
 bool spot_is_link(const struct spot *spot);
 /* Of the checkpoint, or of the file of SOURCE. False = it has none. */
 bool spot_generation(struct unshard *u, const struct spot *spot, uint64_t *out);
-int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out, struct uns_err *err);
+void spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out);
 /* The inode number of a name in the spot's directory of a checkpoint, without looking further. */
 uint64_t spot_ino_inside(struct unshard *u, const struct spot *spot, const char *inside);
 

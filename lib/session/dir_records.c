@@ -248,6 +248,8 @@ static int conclude(struct record_table *t, struct dir_record *record, int code,
 		code = now ? 0 : uns_oom(err);
 	}
 	if (now)
+		devices_saw(&t->devices, now->path, f->stat.id.dev);
+	if (now)
 		record_update(t, now, f, &capture, now == record ? 0 : uns_now_ns());
 	else if (!old) /* it has gone, or cannot be looked at */
 		old = table_remove(t, record);
@@ -404,6 +406,17 @@ void records_fini(struct record_table *t)
 		record_free(record);
 	}
 	uns_map_fini(&t->map);
+	devices_fini(&t->devices);
+}
+
+uint64_t records_device(struct record_table *t, const char *path, bool all)
+{
+	uint64_t device;
+
+	pthread_mutex_lock(t->lock);
+	device = all ? devices_in(&t->devices, path) : devices_of(&t->devices, path);
+	pthread_mutex_unlock(t->lock);
+	return device;
 }
 
 static int capture_again(struct record_table *t, const struct dir_record *record, const struct examined *was,

@@ -8,6 +8,7 @@
 
 #include "base/map.h"
 #include "examine/examine.h"
+#include "session/devices.h"
 #include "views/view.h"
 
 struct snapshot;
@@ -81,6 +82,7 @@ struct record_table {
 	pthread_mutex_t *lock;
 	pthread_cond_t *changed;
 	struct uns_map map; /* path -> record */
+	struct devices devices;
 };
 
 /* What is at this directory of SOURCE, or a file that is a checkpoint: examined now, or at most recheck_ns ago.
@@ -104,6 +106,10 @@ void records_fini(struct record_table *t);
 /* What the record's generation was made of: as it was seen when it was examined, or, to open it
  * again, looked at once more: -ESTALE when it has changed by now. */
 int records_capture(struct record_table *t, struct dir_record *record, struct uns_capture **out, struct uns_err *err);
+
+/* Which file system is waited for, if it does not answer, by what asks for `path`; `all`: for all names in that
+ * directory. */
+uint64_t records_device(struct record_table *t, const char *path, bool all);
 
 /* Its generation; *opened: it is complete. */
 uint64_t records_generation(struct record_table *t, struct dir_record *record, bool *opened);

@@ -77,6 +77,16 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 	TAILQ_INIT(&u->snapshots.by_use);
 }
 
+static int look_at_top(struct unshard *u, struct uns_err *err)
+{
+	struct uns_stat st;
+
+	UNS_TRY(uns_root_stat(u->root, "", true, &u->top, err));
+	devices_saw(&u->records.devices, "", u->top.id.dev);
+	u->has_info_name = u->opt.only && uns_root_stat(u->root, SESSION_INFO_DIR, false, &st, NULL) == 0;
+	return 0;
+}
+
 static int session_open(struct unshard *u, const char *source, const struct unshard_options *o, struct uns_err *err)
 {
 	struct uns_root_options root = { .follow = o->follow, .n_follow = o->n_follow, .above = RUN_ABOVE };
@@ -87,6 +97,7 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	UNS_TRY(session_options_take(&u->opt, o, u->root, &u->arena, err));
 	UNS_TRY(open_engine(u, o, err));
 	connect(u, o);
+	UNS_TRY(look_at_top(u, err));
 	/* What such a mount shows are this SOURCE's checkpoints, or another's: once more. */
 	return uns_mounts_below(u->real_root, "fuse.unshard", &u->arena, &u->records.mounts, &u->records.n_mounts, err);
 }

@@ -20,10 +20,15 @@
 #include "session/snapshots.h"
 #include "unshard.h"
 
+/* What is known of a checkpoint, or of the session, is in a directory of this name. */
+#define SESSION_INFO_DIR ".unshard"
+
 struct unshard {
 	struct uns_arena arena; /* options */
 	struct uns_root *root;
 	const char *real_root; /* its absolute name without links */
+	struct uns_stat top;   /* SOURCE as it was when it was opened: enough for what must not wait for it */
+	bool has_info_name;    /* the tree's root shows SOURCE, and it has ".unshard" */
 	struct uns_log log;
 	struct session_options opt;
 	struct store_link store;

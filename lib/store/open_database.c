@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "io/mounts.h"
+#include "store/shared.h"
 
 /* A new file is for its owner alone; SQLite gives the same mode to the files beside it. A file that
  * exists is not opened here: closing it would drop this process's locks on it. */
@@ -154,10 +155,26 @@ void database_close(struct uns_store *store)
 	store->db = NULL;
 }
 
+/* Also one that could be opened only for reading, although it may be written. */
+static int open_patiently(struct uns_store *store, struct uns_err *err)
+{
+	struct shared_tries tries = { 0 };
+	struct uns_err why = { 0 };
+	int code;
+
+	while (((code = open_writable(store, &why)) < 0 || store->read_only) &&
+	       shared_try_again(store, code < 0 ? code : -EROFS, SHARED_OPEN_S, &tries)) {
+		database_close(store);
+		store->read_only = false;
+		why = (struct uns_err){ 0 };
+	}
+	return code < 0 ? uns_fail_as(err, &why) : 0;
+}
+
 int database_open(struct uns_store *store, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
-	int code = open_writable(store, &why);
+	int code = open_patiently(store, &why);
 
 	if (code == 0)
 		return 0;

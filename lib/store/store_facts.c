@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "store/database.h"
+#include "store/shared.h"
 
 static void facts_begin(struct uns_store *store)
 {
@@ -45,21 +46,31 @@ static int fact_put(struct uns_store *store, const struct uns_store_fact *f, str
 	return statement_step(store, s, err);
 }
 
-int uns_store_set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n, struct uns_err *err)
+static int set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n, struct uns_err *err)
 {
 	size_t i;
+	int code = database_begin(store, err);
+
+	if (code < 0)
+		return code;
+	for (i = 0; i < n && code == 0; i++)
+		code = fact_put(store, &facts[i], err);
+	if (code == 0)
+		code = revision_bump(store, err);
+	return database_end(store, code, err);
+}
+
+int uns_store_set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n, struct uns_err *err)
+{
+	struct shared_tries tries = { 0 };
+	struct uns_err why = { 0 };
 	int code;
 
 	facts_begin(store);
-	code = database_begin(store, err);
-	if (code == 0) {
-		for (i = 0; i < n && code == 0; i++)
-			code = fact_put(store, &facts[i], err);
-		if (code == 0)
-			code = revision_bump(store, err);
-		code = database_end(store, code, err);
-	}
-	return facts_end(store, code);
+	while ((code = set_all(store, facts, n, &why)) < 0 && shared_try_again(store, code, SHARED_FACT_S, &tries))
+		why = (struct uns_err){ 0 };
+	facts_end(store, code);
+	return code < 0 ? uns_fail_as(err, &why) : 0;
 }
 
 int uns_store_set(struct uns_store *store, const char *subject, const char *key, const char *json, const char *origin,
@@ -83,15 +94,23 @@ static int fact_delete(struct uns_store *store, const char *subject, const char 
 	return revision_bump(store, err);
 }
 
+static int unset(struct uns_store *store, const char *subject, const char *key, struct uns_err *err)
+{
+	UNS_TRY(database_begin(store, err));
+	return database_end(store, fact_delete(store, subject, key, err), err);
+}
+
 int uns_store_unset(struct uns_store *store, const char *subject, const char *key, struct uns_err *err)
 {
+	struct shared_tries tries = { 0 };
+	struct uns_err why = { 0 };
 	int code;
 
 	facts_begin(store);
-	code = database_begin(store, err);
-	if (code == 0)
-		code = database_end(store, fact_delete(store, subject, key, err), err);
-	return facts_end(store, code);
+	while ((code = unset(store, subject, key, &why)) < 0 && shared_try_again(store, code, SHARED_FACT_S, &tries))
+		why = (struct uns_err){ 0 };
+	facts_end(store, code);
+	return code < 0 ? uns_fail_as(err, &why) : 0;
 }
 
 /* -- reading -- */

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "store/database.h"
+#include "store/shared.h"
 #include "store/packed.h"
 
 static int seal_find(struct uns_store *store, const char *subject, struct uns_arena *arena, struct uns_span *out,
@@ -51,9 +52,17 @@ static int seal_insert(struct uns_store *store, const char *subject, const char 
 	return statement_step(store, s, err);
 }
 
+static int seal_write(struct uns_store *store, const char *subject, const char *packed, size_t n, struct uns_err *err)
+{
+	UNS_TRY(database_begin(store, err));
+	return database_end(store, seal_insert(store, subject, packed, n, err), err);
+}
+
 int uns_store_seal_put(struct uns_store *store, const char *subject, const void *bytes, size_t len, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *packed = NULL;
+	struct shared_tries tries = { 0 };
+	struct uns_err why = { 0 };
 	size_t n;
 	int code;
 
@@ -64,9 +73,9 @@ int uns_store_seal_put(struct uns_store *store, const char *subject, const void 
 	UNS_TRY(store_pack(bytes, len, &packed, &n, err));
 	pthread_mutex_lock(&store->lock);
 	sqlite3_busy_timeout(store->db, BUSY_FACT_MS);
-	code = database_begin(store, err);
-	if (code == 0)
-		code = database_end(store, seal_insert(store, subject, packed, n, err), err);
+	while ((code = seal_write(store, subject, packed, n, &why)) < 0 &&
+	       shared_try_again(store, code, SHARED_FACT_S, &tries))
+		why = (struct uns_err){ 0 };
 	pthread_mutex_unlock(&store->lock);
-	return code;
+	return code < 0 ? uns_fail_as(err, &why) : 0;
 }

@@ -8,32 +8,14 @@ import shutil
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
-from conftest import UNSHARD, eventually, is_mounted
+from conftest import eventually
+from networks import RCLONE_S, Network
 
-RENUMBER = Path(UNSHARD).parent / "renumber_fs"
-RCLONE_S = 2  # for so long it takes a directory to be as it was
-RCLONE = ["rclone", "mount", "--config", os.devnull, "--read-only", "--dir-cache-time", f"{RCLONE_S}s"]
 CHANGES = 4  # of the inode numbers, during which readers read
 LONG_S = 600
-
-
-class Network:
-    def __init__(self, source, path):
-        self.source, self.path = source, path
-
-    def up(self, how="fine", env=None):
-        serve, options = (RCLONE, ()) if how == "rclone" else ([str(RENUMBER)], (how,))
-        self.process = subprocess.Popen([*serve, str(self.source), str(self.path), *options], env=env)
-        eventually(lambda: is_mounted(self.path))
-
-    def down(self):
-        unmount = ["fusermount3", "-u", str(self.path)]
-        eventually(lambda: subprocess.run(unmount).returncode == 0)  # not while a daemon that ends holds it
-        assert self.process.wait() == 0
 
 
 @pytest.fixture
@@ -43,10 +25,7 @@ def network(tmp_path, copied, made):
     path.mkdir()
     net = Network(copied(made("t2", "tied-f1-fp32") / "run"), path)
     yield net
-    net.process.send_signal(signal.SIGCONT)
-    if is_mounted(net.path):
-        subprocess.run(["fusermount3", "-uz", str(net.path)], check=True)
-    net.process.wait()
+    net.end()
 
 
 @pytest.fixture(params=["fine", "coarse"])
@@ -174,7 +153,7 @@ def test_a_source_that_hangs_stalls_its_own_readers_and_ctrl_c_ends_them(network
     want = near.read_bytes()
     assert far.read_bytes() == want
     held = [os.open(far, os.O_RDONLY) for _ in range(8)]
-    os.kill(network.process.pid, signal.SIGSTOP)
+    network.stop()
     os.posix_fadvise(held[0], 0, 0, os.POSIX_FADV_DONTNEED)
     # Whoever starts the tests may ignore SIGINT (a shell does for what it puts into the background).
     readers = [subprocess.Popen(["cat"], stdin=fd, stdout=subprocess.PIPE,
@@ -189,8 +168,20 @@ def test_a_source_that_hangs_stalls_its_own_readers_and_ctrl_c_ends_them(network
     for r in readers:
         r.send_signal(signal.SIGINT)
     assert [r.wait() for r in readers] == [-signal.SIGINT] * len(readers)
-    os.kill(network.process.pid, signal.SIGCONT)
+    network.go_on()
     for fd in held:
         os.close(fd)
     for r in readers:
         r.stdout.close()
+
+
+@pytest.mark.parametrize("kind, settle, warned", [("sshfs", "", None), ("sshfs", "settle=8", 20), ("s3fs", "", 900),
+                                                  ("rclone", "", 300), ("s3fs", "settle=900", None),
+                                                  ("s3fs", "settle=0", None), ("other", "settle=1", None)])
+def test_mount_warns_where_settle_is_shorter_than_the_clients_cache(network, command, mnt, kind, settle, warned):
+    network.up(f"type={kind}")
+    done = command("mount", network.path, mnt, *(["-o", settle] if settle else []))
+    said = " ".join(done.stderr.split())
+    assert ("s late" in said) == (warned is not None)
+    assert not warned or (f"fuse.{kind}" in said and f"up to {warned} s" in said and f"-o settle={warned}." in said)
+    command("umount", mnt)

@@ -1,7 +1,12 @@
 /* A directory, passed through as network file systems show one: every second each file has another inode number,
- * as below mountpoint-s3 and newer rclone; with "coarse" its times are whole seconds.
+ * as below mountpoint-s3 and newer rclone.
  *
- *     renumber_fs SOURCE MOUNTPOINT [coarse]
+ *     renumber_fs SOURCE MOUNTPOINT [fine] [coarse] [kept=SECONDS] [counts=FILE] [touched] [type=NAME]
+ *
+ * coarse: times are whole seconds. kept: inode numbers stay, and the kernel keeps names and attributes for so long, but
+ * not that a name is absent, as clients of networks have it. counts: FILE holds how many requests there were of each
+ * kind (enum request). touched: a directory's time is that of the mount, as rclone has it. type: it is called
+ * fuse.NAME.
  *
  * Read-only, in the foreground, until it is unmounted or gets a signal. */
 #define FUSE_USE_VERSION 312
@@ -11,14 +16,29 @@
 #include <fcntl.h>
 #include <fuse.h>
 #include <stdbool.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 static int source = -1;
 static bool coarse;
+static double kept_s = -1; /* below 0: nothing is kept */
+static time_t touched_s;   /* 0 = directories have their own times */
+
+/* GETATTR: LOOKUP as well, which asks for the same. */
+enum request { GETATTR, READLINK, OPENDIR, READDIR, OPEN, READ, REQUESTS };
+
+static _Atomic uint64_t uncounted[REQUESTS], *counts = uncounted;
+
+static void count(enum request kind)
+{
+	atomic_fetch_add(&counts[kind], 1);
+}
 
 /* Below SOURCE: "/a/b" -> "a/b". */
 static const char *below(const char *path)
@@ -28,7 +48,12 @@ static const char *below(const char *path)
 
 static void disguise(struct stat *st)
 {
-	st->st_ino += (ino_t)time(NULL) << 32;
+	if (kept_s < 0)
+		st->st_ino += (ino_t)time(NULL) << 32;
+	if (touched_s && S_ISDIR(st->st_mode)) {
+		st->st_mtim = (struct timespec){ .tv_sec = touched_s };
+		st->st_ctim = st->st_mtim;
+	}
 	if (coarse)
 		st->st_atim.tv_nsec = st->st_mtim.tv_nsec = st->st_ctim.tv_nsec = 0;
 }
@@ -36,6 +61,7 @@ static void disguise(struct stat *st)
 static int op_getattr(const char *path, struct stat *st, struct fuse_file_info *fi)
 {
 	(void)fi;
+	count(GETATTR);
 	if (fstatat(source, below(path), st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	disguise(st);
@@ -46,26 +72,51 @@ static int op_readlink(const char *path, char *target, size_t size)
 {
 	ssize_t n = readlinkat(source, below(path), target, size - 1);
 
+	count(READLINK);
 	if (n < 0)
 		return -errno;
 	target[n] = '\0';
 	return 0;
 }
 
+static int op_opendir(const char *path, struct fuse_file_info *fi)
+{
+	int fd = openat(source, below(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	count(OPENDIR);
+	if (fd < 0)
+		return -errno;
+	fi->fh = (uint64_t)fd;
+	return 0;
+}
+
+static int op_releasedir(const char *path, struct fuse_file_info *fi)
+{
+	(void)path;
+	return close((int)fi->fh) < 0 ? -errno : 0;
+}
+
 static int op_readdir(const char *path, void *to, fuse_fill_dir_t fill, off_t off, struct fuse_file_info *fi,
 		      enum fuse_readdir_flags flags)
 {
-	int fd = openat(source, below(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat((int)fi->fh, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *e;
+	struct stat st;
+	bool plus = flags & FUSE_READDIR_PLUS, has;
 
-	(void)off;
-	(void)fi;
-	(void)flags;
+	(void)path;
+	count(READDIR);
 	if (!dir)
 		return -errno;
-	while ((e = readdir(dir)))
-		fill(to, e->d_name, NULL, 0, 0);
+	seekdir(dir, off);
+	while ((e = readdir(dir))) {
+		has = plus && fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+		if (has)
+			disguise(&st);
+		if (fill(to, e->d_name, has ? &st : NULL, telldir(dir), has ? FUSE_FILL_DIR_PLUS : 0))
+			break;
+	}
 	closedir(dir);
 	return 0;
 }
@@ -74,6 +125,7 @@ static int op_open(const char *path, struct fuse_file_info *fi)
 {
 	int fd = openat(source, below(path), O_RDONLY | O_CLOEXEC);
 
+	count(OPEN);
 	if (fd < 0)
 		return -errno;
 	fi->fh = (uint64_t)fd;
@@ -85,6 +137,7 @@ static int op_read(const char *path, char *buf, size_t size, off_t off, struct f
 	ssize_t n = pread((int)fi->fh, buf, size, off);
 
 	(void)path;
+	count(READ);
 	return n < 0 ? -errno : (int)n;
 }
 
@@ -98,8 +151,37 @@ static void *op_init(struct fuse_conn_info *conn, struct fuse_config *config)
 {
 	(void)conn;
 	config->use_ino = 1;
-	config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
+	config->attr_timeout = config->entry_timeout = kept_s > 0 ? kept_s : 0;
+	config->negative_timeout = 0;
 	return NULL;
+}
+
+static bool count_into(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	void *at = MAP_FAILED;
+
+	if (fd >= 0 && ftruncate(fd, sizeof(uncounted)) == 0)
+		at = mmap(NULL, sizeof(uncounted), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		close(fd);
+	if (at == MAP_FAILED)
+		return false;
+	counts = at;
+	return true;
+}
+
+static bool take_option(const char *option)
+{
+	if (strncmp(option, "counts=", 7) == 0)
+		return count_into(option + 7);
+	if (strncmp(option, "kept=", 5) == 0)
+		kept_s = atof(option + 5);
+	else if (strcmp(option, "touched") == 0)
+		touched_s = time(NULL);
+	else
+		coarse = strcmp(option, "coarse") == 0;
+	return true;
 }
 
 int main(int argc, char **argv)
@@ -108,20 +190,30 @@ int main(int argc, char **argv)
 		.init = op_init,
 		.getattr = op_getattr,
 		.readlink = op_readlink,
+		.opendir = op_opendir,
 		.readdir = op_readdir,
+		.releasedir = op_releasedir,
 		.open = op_open,
 		.read = op_read,
 		.release = op_release,
 	};
-	char *args[] = { argv[0], "-f", argc > 2 ? argv[2] : NULL, NULL };
+	char type[64], *args[] = { argv[0], "-f", argc > 2 ? argv[2] : NULL, type, NULL };
+	int i;
 
 	if (argc < 3)
 		return 2;
-	coarse = argc > 3 && strcmp(argv[3], "coarse") == 0;
+	snprintf(type, sizeof(type), "-osubtype=renumber_fs");
+	for (i = 3; i < argc; i++)
+		if (strncmp(argv[i], "type=", 5) == 0)
+			snprintf(type, sizeof(type), "-osubtype=%s", argv[i] + 5);
+		else if (!take_option(argv[i])) {
+			perror(argv[i]);
+			return 1;
+		}
 	source = open(argv[1], O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (source < 0) {
 		perror(argv[1]);
 		return 1;
 	}
-	return fuse_main(3, args, &ops, NULL);
+	return fuse_main(4, args, &ops, NULL);
 }

@@ -146,6 +146,7 @@ static int setup(void **state)
 	assert_int_equal(unshard_node_stat(root, &st, NULL), 0);
 	assert_int_equal(fs_nodes_init(&fs.nodes, root, &st), 0);
 	fs_handles_init(&fs.handles);
+	fs_waits_init(&fs.waits, 16);
 	fs_buffers_init(&fs.buffers);
 	fs_pages_init(&fs.pages, FS_CACHE_BOTH);
 	*state = &fs;
@@ -156,6 +157,7 @@ static int teardown(void **state)
 {
 	struct fs *fs = *state;
 
+	fs_waits_fini(&fs->waits);
 	fs_handles_fini(&fs->handles);
 	fs_pages_fini(&fs->pages);
 	fs_buffers_fini(&fs->buffers);
@@ -200,7 +202,7 @@ static void close_dir(struct fs *fs, struct fuse_file_info *fi)
 {
 	struct fuse_req req = request(fs);
 
-	op_releasedir(&req, 0, fi);
+	op_release(&req, 0, fi);
 }
 
 /* -- tests -- */

@@ -1,0 +1,47 @@
+"""Sources on file systems that a process serves: tests/fuse/renumber_fs.c and rclone."""
+
+import os
+import signal
+import struct
+import subprocess
+from pathlib import Path
+
+from conftest import UNSHARD, eventually, is_mounted
+
+RENUMBER = Path(UNSHARD).parent / "renumber_fs"
+RCLONE_S = 2  # for so long it takes a directory to be as it was
+RCLONE = ["rclone", "mount", "--config", os.devnull, "--read-only", "--dir-cache-time", f"{RCLONE_S}s"]
+
+
+class Network:
+    def __init__(self, source, path):
+        self.source, self.path = source, path
+
+    def up(self, how="fine", env=None):
+        serve, options = (RCLONE, ()) if how == "rclone" else ([str(RENUMBER)], how.split())
+        self.process = subprocess.Popen([*serve, str(self.source), str(self.path), *options], env=env)
+        eventually(lambda: is_mounted(self.path))
+
+    def down(self):
+        unmount = ["fusermount3", "-u", str(self.path)]
+        eventually(lambda: subprocess.run(unmount).returncode == 0)  # not while a daemon that ends holds it
+        assert self.process.wait() == 0
+
+    def stop(self):
+        """From now on nothing is answered."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def go_on(self):
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def end(self):
+        self.process.send_signal(signal.SIGCONT)
+        if is_mounted(self.path):
+            subprocess.run(["fusermount3", "-uz", str(self.path)], check=True)
+        self.process.wait()
+
+
+def requests(counts):
+    """What renumber_fs was asked so far: enum request."""
+    kinds = ("getattr", "readlink", "opendir", "readdir", "open", "read")
+    return dict(zip(kinds, struct.unpack(f"{len(kinds)}Q", Path(counts).read_bytes())))
