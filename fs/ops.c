@@ -38,15 +38,6 @@ static struct fs_handle *handle_of(const struct fuse_file_info *fi)
 	return (struct fs_handle *)(uintptr_t)fi->fh;
 }
 
-/* Now, or when there is room among those that wait for the same storage. */
-static void answer(const struct fs_wait *asked, const char *name)
-{
-	struct fs_wait *wait = fs_wait_new(asked, name);
-
-	if (wait)
-		fs_wait_run(wait);
-}
-
 /* ENOSYS would make the kernel never ask again. */
 static void reply_failure(struct fs_wait *wait, int code)
 {
@@ -194,8 +185,8 @@ static void do_lookup(struct fs_wait *wait)
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent_id, const char *name)
 {
-	answer(&(struct fs_wait){ .req = req, .work = do_lookup, .node = node_of(req, parent_id), .alone = true },
-	       name);
+	fs_answer(&(struct fs_wait){ .req = req, .work = do_lookup, .node = node_of(req, parent_id), .alone = true },
+		  name);
 }
 
 static void op_forget(fuse_req_t req, fuse_ino_t id, uint64_t n)
@@ -242,12 +233,12 @@ static void root_is_late(fuse_req_t req, struct fs *fs)
 static void op_getattr(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
 	(void)fi;
-	answer(&(struct fs_wait){ .req = req,
-				  .work = do_getattr,
-				  .late = id == FUSE_ROOT_ID ? root_is_late : NULL,
-				  .node = node_of(req, id),
-				  .alone = true },
-	       NULL);
+	fs_answer(&(struct fs_wait){ .req = req,
+				     .work = do_getattr,
+				     .late = id == FUSE_ROOT_ID ? root_is_late : NULL,
+				     .node = node_of(req, id),
+				     .alone = true },
+		  NULL);
 }
 
 static void do_readlink(struct fs_wait *wait)
@@ -270,7 +261,7 @@ static void do_readlink(struct fs_wait *wait)
 
 static void op_readlink(fuse_req_t req, fuse_ino_t id)
 {
-	answer(&(struct fs_wait){ .req = req, .work = do_readlink, .node = node_of(req, id), .alone = true }, NULL);
+	fs_answer(&(struct fs_wait){ .req = req, .work = do_readlink, .node = node_of(req, id), .alone = true }, NULL);
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t id)
@@ -313,8 +304,9 @@ static void do_opendir(struct fs_wait *wait)
 
 static void op_opendir(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
-	answer(&(struct fs_wait){ .req = req, .work = do_opendir, .node = node_of(req, id), .fi = *fi, .alone = true },
-	       NULL);
+	fs_answer(
+		&(struct fs_wait){ .req = req, .work = do_opendir, .node = node_of(req, id), .fi = *fi, .alone = true },
+		NULL);
 }
 
 /* The first read of a directory, and each one after rewinddir, sees it as it is then. One at a time runs on an open
@@ -465,16 +457,16 @@ static void read_directory(fuse_req_t req, size_t size, off_t off, const struct 
 {
 	struct fs_handle *handle = handle_of(fi);
 
-	answer(&(struct fs_wait){ .req = req,
-				  .work = do_readdir,
-				  .node = handle->node,
-				  .handle = handle,
-				  .fi = *fi,
-				  .size = size,
-				  .off = off,
-				  .plus = plus,
-				  .alone = true },
-	       off ? NULL : ""); /* more of a listing is in memory */
+	fs_answer(&(struct fs_wait){ .req = req,
+				     .work = do_readdir,
+				     .node = handle->node,
+				     .handle = handle,
+				     .fi = *fi,
+				     .size = size,
+				     .off = off,
+				     .plus = plus,
+				     .alone = true },
+		  off ? NULL : ""); /* more of a listing is in memory */
 }
 
 static void op_readdir(fuse_req_t req, fuse_ino_t id, size_t size, off_t off, struct fuse_file_info *fi)
@@ -543,7 +535,7 @@ static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 	if ((fi->flags & O_ACCMODE) != O_RDONLY || fi->flags & O_TRUNC)
 		fuse_reply_err(req, EROFS);
 	else
-		answer(
+		fs_answer(
 			&(struct fs_wait){
 				.req = req, .work = do_open, .node = node_of(req, id), .fi = *fi, .alone = true },
 			NULL);
@@ -584,14 +576,14 @@ static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off, struc
 	struct fs_handle *handle = handle_of(fi);
 
 	(void)id;
-	answer(&(struct fs_wait){ .req = req,
-				  .work = do_read,
-				  .node = handle->node,
-				  .handle = handle,
-				  .fi = *fi,
-				  .size = size,
-				  .off = off },
-	       NULL);
+	fs_answer(&(struct fs_wait){ .req = req,
+				     .work = do_read,
+				     .node = handle->node,
+				     .handle = handle,
+				     .fi = *fi,
+				     .size = size,
+				     .off = off },
+		  NULL);
 }
 
 /* To close a source file may take as long as to read it. The kernel forgets no node before it has this answer. */
@@ -613,7 +605,7 @@ static void do_release(struct fs_wait *wait)
 static void op_release(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
 	(void)id;
-	answer(&(struct fs_wait){ .req = req, .work = do_release, .node = handle_of(fi)->node, .fi = *fi }, NULL);
+	fs_answer(&(struct fs_wait){ .req = req, .work = do_release, .node = handle_of(fi)->node, .fi = *fi }, NULL);
 }
 
 /* -- the connection -- */

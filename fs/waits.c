@@ -38,7 +38,8 @@ void fs_waits_fini(struct fs_waits *waits)
 
 /* -- one -- */
 
-struct fs_wait *fs_wait_new(const struct fs_wait *asked, const char *name)
+/* NULL: the request was answered ENOMEM. */
+static struct fs_wait *wait_new(const struct fs_wait *asked, const char *name)
 {
 	size_t n = name ? strlen(name) + 1 : 1;
 	struct fs_wait *wait = malloc(sizeof(*wait) + n);
@@ -50,7 +51,7 @@ struct fs_wait *fs_wait_new(const struct fs_wait *asked, const char *name)
 	*wait = *asked;
 	wait->fs = fuse_req_userdata(asked->req);
 	memcpy(wait->name, name ? name : "", n);
-	wait->device = unshard_node_device(wait->node->node, name);
+	wait->device = unshard_node_device(wait->node->node, wait->of_node ? NULL : name);
 	fs_nodes_hold(&wait->fs->nodes, wait->node);
 	if (wait->handle)
 		fs_handles_hold(&wait->fs->handles, wait->handle);
@@ -156,7 +157,7 @@ static struct fs_wait *take_parked(struct fs_waits *waits)
 
 /* -- running -- */
 
-void fs_wait_run(struct fs_wait *wait)
+static void run(struct fs_wait *wait)
 {
 	struct fs_waits *waits = &wait->fs->waits;
 	struct fs_wait *done;
@@ -175,6 +176,14 @@ void fs_wait_run(struct fs_wait *wait)
 		pthread_mutex_unlock(&waits->lock);
 		wait_free(done);
 	}
+}
+
+void fs_answer(const struct fs_wait *asked, const char *name)
+{
+	struct fs_wait *wait = wait_new(asked, name);
+
+	if (wait)
+		run(wait);
 }
 
 /* -- the watch -- */

@@ -27,6 +27,7 @@ struct fs_wait {
 	size_t size;
 	off_t off;
 	bool plus;               /* of a directory's entries */
+	bool of_node;            /* the name is one of the node's attributes, not of an entry */
 	bool alone; /* while another of the same work, node and name runs, it does not: that one waits for the same */
 	uint64_t device; /* the file system of SOURCE that it may wait for; 0 = none */
 	/* Under the lock. */
@@ -55,11 +56,10 @@ void fs_waits_fini(struct fs_waits *waits);
 void fs_waits_start(struct fs_waits *waits);
 void fs_waits_stop(struct fs_waits *waits);
 
-/* A copy of `asked` that holds its node and its handle. `name`: what it asks for in the directory, "" = all of it;
- * NULL = it asks for the node itself. NULL: the request was answered ENOMEM. */
-struct fs_wait *fs_wait_new(const struct fs_wait *asked, const char *name);
-/* Runs it, now or when there is room, and then others that waited for room. */
-void fs_wait_run(struct fs_wait *wait);
+/* Answers the request: now, or when there is room among those that wait for the same storage. `asked` is copied; its
+ * node and its handle are held until it has run. `name`: what it asks for in the directory, "" = all of it; NULL = it
+ * asks for the node itself. */
+void fs_answer(const struct fs_wait *asked, const char *name);
 
 /* For `work`: the request, to be answered by the caller; NULL = it was answered. */
 fuse_req_t fs_wait_take(struct fs_wait *wait);

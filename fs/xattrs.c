@@ -18,61 +18,89 @@ static const char *const listed[] = { "generation", "view" };
 
 static int gave_up(void *ctx, const struct unshard_progress *progress)
 {
-	fuse_req_t req = ctx;
-	const struct fs *fs = fuse_req_userdata(req);
+	struct fs_wait *wait = ctx;
 
 	(void)progress;
-	return fuse_req_interrupted(req) || fuse_session_exited(fs->se) ? -EINTR : 0;
+	return fs_wait_is_over(wait) || fuse_session_exited(wait->fs->se) ? -EINTR : 0;
 }
 
-static int attribute(fuse_req_t req, fuse_ino_t id, const char *name, char **text)
+static int attribute(struct fs_wait *wait, const char *name, char **text)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = req, .progress = gave_up };
-	struct fs *fs = fuse_req_userdata(req);
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = wait, .progress = gave_up };
 
-	return unshard_node_attribute(fs_nodes_of_id(&fs->nodes, id)->node, name, &calls, text, NULL);
+	return unshard_node_attribute(wait->node->node, name, &calls, text, NULL);
+}
+
+static void reply_failure(struct fs_wait *wait, int code)
+{
+	fuse_req_t req = fs_wait_take(wait);
+
+	if (req)
+		fuse_reply_err(req, code == -ENOSYS ? EIO : -code);
 }
 
 /* As getxattr(2) and listxattr(2): size 0 asks how long the answer is. */
-static void reply(fuse_req_t req, const char *value, size_t len, size_t size)
+static void reply(struct fs_wait *wait, const char *value, size_t len)
 {
-	if (!size)
+	fuse_req_t req = fs_wait_take(wait);
+
+	if (!req)
+		return;
+	if (!wait->size)
 		fuse_reply_xattr(req, len);
-	else if (len > size)
+	else if (len > wait->size)
 		fuse_reply_err(req, ERANGE);
 	else
 		fuse_reply_buf(req, value, len);
+}
+
+static void do_getxattr(struct fs_wait *wait)
+{
+	char *text = NULL;
+	int code = attribute(wait, wait->name + strlen(PREFIX), &text);
+	size_t len = code < 0 ? 0 : strlen(text);
+
+	if (len > LONGEST_VALUE_BYTES)
+		code = -E2BIG;
+	if (code < 0)
+		reply_failure(wait, code);
+	else
+		reply(wait, text, len);
+	unshard_free(text);
+}
+
+static struct fs_node *node_of(fuse_req_t req, fuse_ino_t id)
+{
+	struct fs *fs = fuse_req_userdata(req);
+
+	return fs_nodes_of_id(&fs->nodes, id);
 }
 
 /* Names of others are answered without a look. EOPNOTSUPP for other namespaces: ls then asks once for the mount, not
  * for each file, whether there is a security context or an access list. */
 void fs_op_getxattr(fuse_req_t req, fuse_ino_t id, const char *name, size_t size)
 {
-	char *text = NULL;
-	size_t len;
-	int code = -ENODATA;
-
 	if (strncmp(name, NAMESPACE, strlen(NAMESPACE)) != 0)
-		code = -EOPNOTSUPP;
-	else if (!strncmp(name, PREFIX, strlen(PREFIX)))
-		code = attribute(req, id, name + strlen(PREFIX), &text);
-	len = code < 0 ? 0 : strlen(text);
-	if (len > LONGEST_VALUE_BYTES)
-		code = -E2BIG;
-	if (code < 0)
-		fuse_reply_err(req, code == -ENOSYS ? EIO : -code);
+		fuse_reply_err(req, EOPNOTSUPP);
+	else if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
+		fuse_reply_err(req, ENODATA);
 	else
-		reply(req, text, len, size);
-	unshard_free(text);
+		fs_answer(&(struct fs_wait){ .req = req,
+					     .work = do_getxattr,
+					     .node = node_of(req, id),
+					     .size = size,
+					     .of_node = true,
+					     .alone = true },
+			  name);
 }
 
-void fs_op_listxattr(fuse_req_t req, fuse_ino_t id, size_t size)
+static void do_listxattr(struct fs_wait *wait)
 {
 	char names[sizeof(listed) / sizeof(*listed) * 64], *text = NULL;
 	size_t i, len = 0, n;
 
 	for (i = 0; i < sizeof(listed) / sizeof(*listed); i++) {
-		if (attribute(req, id, listed[i], &text) < 0)
+		if (attribute(wait, listed[i], &text) < 0)
 			continue;
 		unshard_free(text);
 		text = NULL;
@@ -81,5 +109,13 @@ void fs_op_listxattr(fuse_req_t req, fuse_ino_t id, size_t size)
 		memcpy(names + len + strlen(PREFIX), listed[i], strlen(listed[i]) + 1);
 		len += n;
 	}
-	reply(req, names, len, size);
+	reply(wait, names, len);
+}
+
+void fs_op_listxattr(fuse_req_t req, fuse_ino_t id, size_t size)
+{
+	fs_answer(
+		&(struct fs_wait){
+			.req = req, .work = do_listxattr, .node = node_of(req, id), .size = size, .alone = true },
+		NULL);
 }

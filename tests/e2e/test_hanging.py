@@ -132,6 +132,8 @@ WAITS = {
     "readdir": lambda o, i: os.listdir(o.runs[i]),
     "readdir of what it is mounted in": lambda o, i: os.listdir(f"/proc/self/fd/{o.run}/.."),
     "read": lambda o, i: os.pread(o.file, 4096, i * 37 % 4096),
+    "getxattr": lambda o, i: os.getxattr(o.file, "user.unshard.generation"),
+    "listxattr": lambda o, i: os.listxattr(o.file),
     "readlink": lambda o, i: os.readlink("", dir_fd=o.link),
 }
 
