@@ -25,7 +25,7 @@ static bool may_be_written(const char *path)
 	return dir && access(path, R_OK | W_OK) == 0 && access(slash ? dir : ".", W_OK | X_OK) == 0;
 }
 
-/* Not as long for each: those that failed together would meet again. */
+/* Not as long for each: those that failed together would collide again. */
 static void wait_a_moment(unsigned n)
 {
 	const long ms = 20 + ((long)getpid() * 7 + (long)n * 31) % 100;
