@@ -344,6 +344,7 @@ static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err
 	if (code == -ENOMEM)
 		return uns_fail(err, code, "out of memory");
 	c->path = record->path;
+	c->sealed = false;
 	c->counts.checkpoints++;
 	show_handed_over(c->u, record);
 	code = check_snapshot(c, record, code < 0 ? NULL : snap, err);

@@ -175,6 +175,14 @@ static int report_flaw(void *ctx, const struct uns_flaw *f)
 		return report_not_finite(d, f);
 	case UNS_FLAW_MASTER:
 		return report_unlike_copy(d, f);
+	case UNS_FLAW_SAVED_AS:
+		return is_known(d, f->file) ? 0
+					    : checking_found(d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_FILE_SAVED_AS),
+									       .found = uns_str(f->record)));
+	case UNS_FLAW_ZEROS:
+		return checking_found(d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_FILE_ENDS_IN_ZEROS),
+							.arg = { { "bytes", uns_num(f->len_bytes) },
+								 { "total", uns_num(f->file->stat.id.size) } }));
 	case UNS_FLAW_NO_CRC:
 		if (!d->n_without_crc++)
 			d->without_crc = f->file;
@@ -197,7 +205,7 @@ static int report_rest(struct deep *d)
 	if (code == 0 && d->n_unlike > NAMED_AT_MOST)
 		code = CHECKING_FOUND(d->c, MORE_FP32_COPIES_DIFFER,
 				      .arg = { { "n", uns_num(d->n_unlike - NAMED_AT_MOST) } });
-	if (code == 0 && d->n_without_crc)
+	if (code == 0 && d->n_without_crc && !d->c->sealed)
 		code = CHECKING_FOUND(d->c, NO_CRCS, .file = d->without_crc->path,
 				      .arg = { { "n", uns_num(d->n_without_crc) } });
 	return code;

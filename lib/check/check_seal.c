@@ -108,6 +108,7 @@ int check_seal_deep(struct checking *c, const struct uns_catalog *cat, struct un
 	look.watch = &watch;
 	look.known = reported;
 	look.ctx = &d;
+	c->sealed = true;
 	code = uns_seal_compare_deep(&seal, &look, report_deep, &d, err);
 	c->counts.read_bytes += d.done_bytes;
 	return code;

@@ -118,6 +118,34 @@ static int report_rank_without_metadata(struct dir *d, unsigned long long rank, 
 			       .file = uns_path_join(&d->cat->arena, d->path, name), .rank = uns_num(rank));
 }
 
+static int report_other_rank(struct dir *d, const char *name, unsigned long long rank, const struct uns_dcp_storage *s,
+			     struct uns_err *err)
+{
+	return UNS_ADD_FINDING(d->cat, err, RANK_METADATA_OF_OTHER, .scope = UNS_SCOPE_SHARDED,
+			       .file = uns_path_join(&d->cat->arena, d->path, name), .rank = uns_num(rank),
+			       .found = uns_str(s->path));
+}
+
+/* A rank's metadata names the files that it wrote itself. */
+static int check_own_files(struct dir *d, const char *name, unsigned long long rank,
+			   const struct uns_dcp_metadata *meta, struct uns_err *err)
+{
+	const struct uns_dcp_entry *e = meta->entry, *end = e + meta->n_entries;
+	size_t i;
+
+	for (; e < end; e++) {
+		if (e->bytes && rank_of(e->bytes->path) != (int32_t)rank && rank_of(e->bytes->path) >= 0)
+			return report_other_rank(d, name, rank, e->bytes, err);
+		for (i = 0; i < e->n_chunks; i++) {
+			const struct uns_dcp_storage *s = e->chunk[i].storage;
+
+			if (s && rank_of(s->path) != (int32_t)rank && rank_of(s->path) >= 0)
+				return report_other_rank(d, name, rank, s, err);
+		}
+	}
+	return 0;
+}
+
 /* Each rank wrote metadata of its own (use_collectives=False). If a number is missing among them, that rank's tensors
  * are not described anywhere. Ranks above the last one with metadata are known only by their shards. */
 static int metadata_read_of_ranks(struct dir *d, struct uns_err *err)
@@ -136,7 +164,8 @@ static int metadata_read_of_ranks(struct dir *d, struct uns_err *err)
 		if (rank != expected)
 			UNS_TRY(report_rank_without_metadata(d, expected, err));
 		expected = rank + 1;
-		UNS_TRY(metadata_read(d, e->name, &parts[n++], err));
+		UNS_TRY(metadata_read(d, e->name, &parts[n], err));
+		UNS_TRY(check_own_files(d, e->name, rank, &parts[n++], err));
 	}
 	if (!n)
 		return UNS_CATALOG_FAIL(d->cat, err, METADATA_MISSING, .scope = UNS_SCOPE_ALL,
@@ -471,6 +500,44 @@ static int add_entries(struct dir *d, struct uns_err *err)
 	return uns_catalog_assign_groups(d->cat, err);
 }
 
+static bool metadata_names(const struct uns_dcp_metadata *meta, const char *file)
+{
+	const struct uns_dcp_entry *e = meta->entry, *end = e + meta->n_entries;
+	size_t i;
+
+	for (; e < end; e++) {
+		if (e->bytes && strcmp(e->bytes->path, file) == 0)
+			return true;
+		for (i = 0; i < e->n_chunks; i++)
+			if (e->chunk[i].storage && strcmp(e->chunk[i].storage->path, file) == 0)
+				return true;
+	}
+	return false;
+}
+
+/* Shards that no metadata names are of another save. torch writes an empty file for a rank that has nothing to save. */
+static int report_unnamed(struct dir *d, struct uns_err *err)
+{
+	const struct uns_entry *e = d->list.v, *end = e + d->list.n;
+	const char *path, *first = NULL;
+	struct uns_stat st;
+	size_t n = 0;
+
+	for (; e < end; e++) {
+		if (!uns_str_ends(e->name, ".distcp") || uns_map_index(&d->file_of, e->name) != UNS_MAP_NO_INDEX ||
+		    metadata_names(&d->meta, e->name))
+			continue;
+		UNS_TRY_ALLOC(path = uns_path_join(&d->scratch, d->path, e->name), err);
+		UNS_TRY(uns_stat_seen(d->root, d->cat->capture, path, &st, err));
+		if (st.kind != UNS_KIND_FILE || !st.id.size)
+			continue;
+		first = first ? first : path;
+		n++;
+	}
+	return n ? UNS_ADD_FINDING(d->cat, err, SHARD_NOT_NAMED, .file = first, .arg = { { "more", uns_more(n - 1) } })
+		 : 0;
+}
+
 /* Compares the shards' times with the end of the save (model/save_times.h): that of the oldest file of metadata. If
  * each rank wrote its own, no rank waited for another: a rank that began a second save has shards that are newer than
  * the other ranks' metadata. */
@@ -522,5 +589,6 @@ int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const 
 	if (d.roots->restore)
 		UNS_TRY(d.roots->restore(&d.meta, &d.scratch, &cat->arena, err));
 	UNS_TRY(add_entries(&d, err));
+	UNS_TRY(report_unnamed(&d, err));
 	return check_times(&d, err);
 }

@@ -68,6 +68,14 @@ KIND(METADATA_MISSING, metadata_missing, INCOMPLETE,
      "{file} is missing[ ({torn} was found: the save was interrupted)]: the save did not finish, or the file was not copied; without it the .distcp files cannot be read")
 KIND(RANK_METADATA_MISSING, rank_metadata_missing, INCOMPLETE, "{file} is missing: what rank {rank} saved is not known",
      .advice = COPY_BACK)
+KIND(RANK_METADATA_OF_OTHER, rank_metadata_of_other, DAMAGED,
+     "{file} names {found}, which rank {rank} did not write: it is another rank's metadata under this name, and rank {rank} would load that rank's data",
+     .advice = "copy the directory's .metadata files again from the training machine",
+     .cause = "the files of two ranks were exchanged or copied over each other")
+KIND(SHARD_NOT_NAMED, shard_not_named, NOTE,
+     "{file}[ and {more} more {more|shard|shards}] {more|is|are} named by no metadata: nothing loads {more|it|them}",
+     .advice = "; it is probably left over from another save of another number of ranks, and can be removed", .check = "stale",
+     .cause = "another save, of more ranks, was written into the directory before, or a file was copied there")
 KIND(TRANSFORM_UNKNOWN, transform_unknown, UNKNOWN,
      "{file}: items were saved through the transform \"{found}\"{n|| and others}, which unshard cannot undo; it knows {expected} only",
      .help = WRITER_READS)
@@ -869,6 +877,14 @@ KIND(ITEM_CRC_DIFFERS, item_crc_differs, DAMAGED,
      "{file.name}[ (rank {rank})]: tensor {tensor}, decompressed, has CRC {found}, its item says {expected}: it was damaged after it was saved",
      .advice = COPY_BACK OR_BEFORE, .check = "crc",
      .cause = "bytes of the file changed after the save: the storage or a copy damaged them, or the file was edited")
+KIND(FILE_SAVED_AS, file_saved_as, DAMAGED,
+     "{file.name} was saved as {found}: it was renamed, or is another rank's",
+     .advice = "give each file back its own name, or " COPY_AGAIN, .check = "mixed",
+     .cause = "files of two ranks, or two states of a parameter, were exchanged or copied over each other")
+KIND(FILE_ENDS_IN_ZEROS, file_ends_in_zeros, NOTE,
+     "{file.name}: the last {bytes} of its {total} bytes are zeros, from tensor {tensor} on: a copy that was interrupted leaves such a file, and its format records no checksum",
+     .advice = "compare it with the one on the training machine, for example with sha256sum", .check = "hole",
+     .cause = "a copy was interrupted, the power went before the data was written, or the tensors are really zero")
 KIND(NOT_FINITE, not_finite, DAMAGED,
      "{what} has [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] among its {n} elements, the first is element {first}, in {file.name}[ (rank {rank})]: training diverged, or the file was damaged",
      .advice = "resume from a checkpoint before that", .check = "not_finite",
@@ -885,9 +901,8 @@ KIND(MORE_FP32_COPIES_DIFFER, more_fp32_copies_differ, DAMAGED,
      "{n} more {n|weight|weights} of {checkpoint} {n|is not its fp32 copy|are not their fp32 copies} rounded",
      .check = "master", .help = COPY_ALL)
 KIND(NO_CRCS, no_crcs, NOTE,
-     "{n} {n|file|files} of {checkpoint} recorded no CRCs of data (set_crc32_options(False)), the first is {file.name}: damage in them cannot be found",
-     .check = "no_crc",
-     .help = "seal the checkpoint (unshard seal) while it is sound, or save with set_crc32_options(True)")
+     "{n} {n|file|files} of {checkpoint} {n|records|record} no CRCs of data, as safetensors do and torch with set_crc32_options(False), the first is {file.name}: damage in {n|it|them} cannot be found without a seal",
+     .check = "no_crc", .help = "seal the checkpoint (unshard seal) while it is sound")
 
 SECTION("what a seal disproves (unshard seal)")
 KIND(SEALED_FILE_MISSING, sealed_file_missing, INCOMPLETE,

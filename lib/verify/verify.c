@@ -3,11 +3,16 @@
  * report the flaws in the order of files and tensors (here). */
 #include "verify/verify.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
 #include "verify/verify_read.h"
 #include "model/cover.h"
+
+enum { LEAST_ZEROS = 4096 }; /* bytes */
 
 static void verify_fini(struct uns_verify *v)
 {
@@ -85,6 +90,69 @@ static int report_decoded(struct reporting *t, const struct uns_file *file, cons
 	return t->visit(t->ctx, &flaw);
 }
 
+/* Names that are equal but for their digits: those of two ranks. */
+static bool is_other_number(const char *a, const char *b)
+{
+	bool differ = false;
+
+	while (*a && *b) {
+		const size_t n = strspn(a, "0123456789"), m = strspn(b, "0123456789");
+
+		if (!n != !m || (!n && *a != *b))
+			return false;
+		differ |= n && (n != m || memcmp(a, b, n) != 0);
+		a += n ? n : 1;
+		b += n ? m : 1;
+	}
+	return differ && !*a && !*b;
+}
+
+/* What is in a file that belongs to one rank, or to one state of a parameter, depends on its name alone. Readers of
+ * shards have compared theirs (zero/file.c, ranks). */
+static bool is_of_other_name(const struct reporting *t, const struct uns_file *file, const struct uns_verify_file *f)
+{
+	const struct uns_catalog *cat = t->v->b->cat;
+	const char *name = uns_path_name(file->path), *dot = strrchr(name, '.');
+	char stem[256], other[4096];
+	size_t i;
+
+	if (!f->saved_as || !dot || dot - name >= (int)sizeof(stem) ||
+	    strlen(f->saved_as) + strlen(file->path) >= sizeof(other))
+		return false;
+	memcpy(stem, name, (size_t)(dot - name));
+	stem[dot - name] = '\0';
+	if (strcmp(stem, f->saved_as) == 0 || cat->summary.family != UNS_FAMILY_UNIVERSAL)
+		return is_other_number(stem, f->saved_as);
+	/* The states of a parameter are files of one directory. */
+	snprintf(other, sizeof(other), "%.*s%s%s", (int)(name - file->path), file->path, f->saved_as, dot);
+	for (i = 0; i < cat->n_files; i++)
+		if (strcmp(cat->files[i].path, other) == 0)
+			return true;
+	return false;
+}
+
+/* An interrupted copy ends anywhere. One tensor of zeros at the end is no news: biases and adapters begin as zeros. */
+static int report_end(struct reporting *t, const struct uns_file *file, const struct uns_verify_file *f)
+{
+	const uint64_t size = file->stat.id.size, end = f->end;
+	const struct uns_verify_span *s = f->span, *of = NULL;
+	size_t n = 0;
+
+	for (; s < f->span + f->n_spans; s++) {
+		if (s->at + s->len <= end)
+			continue;
+		of = of ? of : s;
+		n++;
+	}
+	if (!of || size - end < LEAST_ZEROS || (n == 1 && of->at + of->len / 2 >= end))
+		return 0;
+	return t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_ZEROS,
+						    .file = file,
+						    .name = of->name,
+						    .len_bytes = size - end,
+						    .rank = -1 });
+}
+
 static int report_file(struct reporting *t, size_t index)
 {
 	const struct uns_file *file = &t->v->b->cat->files[index];
@@ -104,7 +172,12 @@ static int report_file(struct reporting *t, size_t index)
 	for (i = 0; i < f->n_decoded && code == 0; i++)
 		if (f->decoded[i].expected && f->decoded[i].crc != f->decoded[i].expected)
 			code = report_decoded(t, file, &f->decoded[i]);
-	if (code == 0 && f->n_without_crc && !f->n_unreadable)
+	if (code == 0 && !f->n_unreadable && is_of_other_name(t, file, f))
+		code = t->visit(t->ctx, &(struct uns_flaw){
+						.kind = UNS_FLAW_SAVED_AS, .file = file, .record = f->saved_as, .rank = -1 });
+	if (code == 0 && f->is_unchecked && !f->n_unreadable)
+		code = report_end(t, file, f);
+	if (code == 0 && (f->n_without_crc || f->is_unchecked) && !f->n_unreadable)
 		code = t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_NO_CRC, .file = file, .rank = -1 });
 	return code;
 }

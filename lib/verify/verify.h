@@ -3,7 +3,8 @@
  * the rounded fp32 copies which the optimizer trains. Files are read in parallel, each once and in order; weights and
  * their fp32 copies once more, side by side.
  *
- * safetensors, .metadata and JSON files record no checksum: damage that leaves them valid is not found. */
+ * safetensors, .metadata and JSON files record no checksum: damage that leaves them valid is not found, but for an end
+ * of zeros, as an interrupted copy leaves it. */
 #ifndef UNS_VERIFY_H
 #define UNS_VERIFY_H
 
@@ -15,6 +16,8 @@ enum uns_flaw_kind {
 	UNS_FLAW_NOT_FINITE,
 	UNS_FLAW_MASTER, /* a weight is not its fp32 copy rounded to nearest even */
 	UNS_FLAW_NO_CRC, /* records of the file have no CRC to be compared with */
+	UNS_FLAW_SAVED_AS, /* the file was saved under the name `record` */
+	UNS_FLAW_ZEROS,    /* its last len_bytes are zeros, from the middle of `name` on, or in several tensors */
 };
 
 struct uns_flaw {

@@ -8,16 +8,18 @@
 
 #include "base/array.h"
 #include "base/checked.h"
+#include "base/cleanup.h"
 #include "base/path.h"
 #include "engine/decode.h"
 #include "engine/edges.h"
 #include "engine/source_read.h"
+#include "wire/json.h"
 #include "wire/safetensors.h"
 #include "wire/torchfile.h"
 #include "wire/zip.h"
 
 /* Reading a gap of this size costs less than a second read. */
-enum { MAX_GAP_BYTES = 64 << 10 };
+enum { MAX_GAP_BYTES = 64 << 10, MAX_JSON_BYTES = 64 << 20 };
 
 /* -- what the catalog has in each file -- */
 
@@ -114,6 +116,8 @@ static void plan_archive(struct plan *p, uint64_t at, uint64_t len, bool of_tens
 			plan_unreadable(p, &why);
 		return;
 	}
+	if (len == p->r.size && strlen(zip.prefix) > 1)
+		f->saved_as = uns_arena_strn(&f->arena, zip.prefix, strlen(zip.prefix) - 1);
 	for (rec = zip.v; rec < zip.v + zip.n; rec++) {
 		if (rec->method != 0)
 			continue; /* not torch's */
@@ -131,18 +135,33 @@ static void plan_archive(struct plan *p, uint64_t at, uint64_t len, bool of_tens
 	}
 }
 
-/* A whole file that starts as archives do. */
+/* torch.save's and pickle's files, by their names. */
+static bool is_pickled(const char *path)
+{
+	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".pkl", ".ckpt" };
+	size_t i;
+
+	for (i = 0; i < sizeof(suffix) / sizeof(*suffix); i++)
+		if (uns_str_ends(path, suffix[i]))
+			return true;
+	return false;
+}
+
+/* A whole file that starts as archives do. Others that have their names are pickles (torch's before 1.6 too). */
 static void plan_if_archive(struct plan *p)
 {
 	struct uns_err why = { 0 };
-	uint8_t head[4];
+	uint8_t head[4] = { 0 };
+	const size_t n = p->r.size < sizeof(head) ? (size_t)p->r.size : sizeof(head);
 
-	if (p->r.size < sizeof(head))
-		return;
-	if (uns_reader_pread(&p->r, head, sizeof(head), 0, &why) < 0)
+	if (n && uns_reader_pread(&p->r, head, n, 0, &why) < 0)
 		plan_unreadable(p, &why);
 	else if (memcmp(head, "PK\3\4", sizeof(head)) == 0)
 		plan_archive(p, 0, p->r.size, false);
+	else if (is_pickled(p->file->path) && head[0] != 0x80 /* PROTO, which begins protocols 2 to 5 */) {
+		uns_fail(&why, -EBADMSG, "the file is neither a zip archive nor a pickle");
+		plan_unreadable(p, &why);
+	}
 }
 
 /* -- tensors that the catalog holds -- */
@@ -236,6 +255,25 @@ static void plan_safetensors(struct plan *p)
 							.len = h.v[i].end_bytes - h.v[i].begin_bytes,
 							.dtype = h.v[i].dtype,
 							.name = h.v[i].name });
+}
+
+/* -- files that it passes through: JSON -- */
+
+static void plan_json(struct plan *p)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	struct uns_err why = { 0 };
+	uint8_t *text;
+
+	if (p->r.size > MAX_JSON_BYTES)
+		return;
+	text = uns_arena_alloc(&scratch, (size_t)p->r.size + 1, 1);
+	if (!text)
+		p->out->arena.failed = true;
+	else if (uns_reader_pread(&p->r, text, (size_t)p->r.size, 0, &why) < 0 ||
+		 (uns_json_parse(uns_span_of(text, (size_t)p->r.size), &json, &why) < 0 && why.code != -ENOTSUP))
+		plan_unreadable(p, &why);
 }
 
 /* -- files that it passes through: torch files -- */
@@ -360,8 +398,11 @@ int uns_verify_plan(struct uns_backing *b, const struct uns_verify_where *where,
 		plan_if_archive(&p);
 	for (i = first[0]; i < first[1]; i++)
 		plan_piece(&p, &where->use[i]);
-	if (first[0] == first[1] && uns_str_ends(p.file->path, ".safetensors"))
+	out->is_unchecked = uns_str_ends(p.file->path, ".safetensors");
+	if (first[0] == first[1] && out->is_unchecked)
 		plan_safetensors(&p);
+	else if (first[0] == first[1] && uns_str_ends(p.file->path, ".json"))
+		plan_json(&p);
 	else if (first[0] == first[1] && !items)
 		plan_torch_file(&p);
 	arrange(out);

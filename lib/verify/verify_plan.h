@@ -56,6 +56,9 @@ struct uns_verify_file {
 	size_t n_values, cap_values;
 	struct uns_verify_area *area; /* stretches that hold all of these, small gaps included */
 	size_t n_areas;
+	const char *saved_as; /* of an archive: what torch called the file; NULL = not known */
+	bool is_unchecked;    /* no byte of it has a CRC */
+	_Atomic uint64_t end; /* behind its last byte that is not zero; while reading */
 	const char **unreadable; /* why it cannot be read; guarded by the verification's lock while reading */
 	size_t n_unreadable, cap_unreadable;
 };

@@ -179,6 +179,17 @@ static void look_at_span(struct uns_verify *v, struct uns_verify_span *span, con
 	pthread_mutex_unlock(&v->lock);
 }
 
+/* Where the block's last byte is that is not zero. */
+static void end_block(struct uns_verify_file *f, const struct block *b)
+{
+	uint64_t end = b->end, seen = atomic_load(&f->end);
+
+	while (end > b->at && end > seen && !b->bytes[end - 1 - b->at])
+		end--;
+	while (end > b->at && end > seen && !atomic_compare_exchange_weak(&f->end, &seen, end))
+		;
+}
+
 static int read_block(struct uns_verify *v, struct uns_verify_file *f, struct job *job, uint64_t done, uint8_t *buf,
 		      struct uns_err *err)
 {
@@ -191,6 +202,8 @@ static int read_block(struct uns_verify *v, struct uns_verify_file *f, struct jo
 	if (uns_source_pread(v->b, job->file, buf, (size_t)(b.held - b.at), b.at, &why) < 0)
 		return uns_fail_copy(err, &why);
 	crc_block(f, job, &b);
+	if (f->is_unchecked)
+		end_block(f, &b);
 	UNS_SEARCH(i, f->n_spans, f->reach[i] <= b.at); /* the first that may end behind the block's start */
 	for (; i < f->n_spans && f->span[i].at < b.end; i++)
 		if (f->span[i].at + f->span[i].len > b.at)
