@@ -179,6 +179,12 @@ static int report_flaw(void *ctx, const struct uns_flaw *f)
 		return is_known(d, f->file) ? 0
 					    : checking_found(d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_FILE_SAVED_AS),
 									       .found = uns_str(f->record)));
+	case UNS_FLAW_OTHER_OBJECT:
+		return checking_found(d->c,
+				      UNS_FINDING(OF_FLAW(f, UNS_FOUND_FILE_HOLDS_OTHER), .found = uns_str(f->record)));
+	case UNS_FLAW_EQUAL:
+		return checking_found(d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_SHARDS_EQUAL),
+							.arg = { { "other_file", uns_str(f->master_file->path) } }));
 	case UNS_FLAW_ZEROS:
 		return checking_found(d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_FILE_ENDS_IN_ZEROS),
 							.arg = { { "bytes", uns_num(f->len_bytes) },

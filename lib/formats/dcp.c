@@ -79,6 +79,9 @@ static int read_megatron_common(const struct uns_directory *dir, struct uns_cata
 
 	if (!cat->summary.is_megatron)
 		return 0;
+	if (!uns_listing_find(dir->list, "metadata.json"))
+		UNS_TRY(UNS_ADD_FINDING(cat, err, MEGATRON_NO_FORMAT, .scope = UNS_SCOPE_SHARDED,
+					.file = uns_path_join(&cat->arena, dir->path, "metadata.json")));
 	while (i < cat->n_tensors && !uns_role_is_optimizer(cat->tensors[i].role))
 		i++;
 	wants_groups = i < cat->n_tensors && !cat->n_groups;

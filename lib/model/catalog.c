@@ -431,6 +431,21 @@ static int settle_lists(struct uns_catalog *cat, struct uns_err *err)
 	return uns_arena_check(&cat->arena, err);
 }
 
+/* Views are made of the model and the optimizer; a distributed checkpoint shows whatever it holds as it is. */
+static bool holds_something(const struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->summary.family == UNS_FAMILY_DCP || uns_role_is_model(cat->tensors[i].role) ||
+		    uns_role_is_optimizer(cat->tensors[i].role))
+			return true;
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].scope != UNS_SCOPE_NOTE)
+			return true; /* that says why */
+	return cat->n_groups || cat->n_values;
+}
+
 int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err)
 {
 	size_t i;
@@ -441,6 +456,8 @@ int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err)
 	for (i = 0; i < cat->n_tensors; i++)
 		if (seal_tensor(cat, &cat->tensors[i], err) < 0)
 			return uns_fail_in(err, "%s: tensor %s", cat->path, cat->tensors[i].key);
+	if (!holds_something(cat))
+		UNS_TRY(UNS_ADD_FINDING(cat, err, HOLDS_NOTHING, .scope = UNS_SCOPE_ALL));
 	return settle_lists(cat, err);
 }
 

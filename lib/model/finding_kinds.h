@@ -27,6 +27,8 @@ KIND(ITEM_CUT, item_cut, DAMAGED, "[{tensor}: ]{file} is truncated: expected at 
 KIND(ITEM_TOO_LARGE, item_too_large, UNKNOWN,
      "[{tensor}: ]{file}: an object has {found} bytes; unshard reads at most {expected}[ (and {more} more {more|item|items} of the file cannot be read)]",
      .help = WRITER_READS)
+KIND(HOLDS_NOTHING, holds_nothing, INCOMPLETE,
+     "it holds neither a model's tensors nor an optimizer's: no view can show anything of it", .help = COPY_ALL)
 KIND(FILE_MISSING, file_missing, INCOMPLETE, "{file} is missing")
 KIND(WEIGHTS_FILE_MISSING, weights_file_missing, INCOMPLETE, "{file} is missing", .advice = ": " COPY_BACK)
 
@@ -74,7 +76,8 @@ KIND(RANK_METADATA_OF_OTHER, rank_metadata_of_other, DAMAGED,
      .cause = "the files of two ranks were exchanged or copied over each other")
 KIND(SHARD_NOT_NAMED, shard_not_named, NOTE,
      "{file}[ and {more} more {more|shard|shards}] {more|is|are} named by no metadata: nothing loads {more|it|them}",
-     .advice = "; it is probably left over from another save of another number of ranks, and can be removed", .check = "stale",
+     .advice = "; it is probably left over from another save of another number of ranks, and can be removed",
+     .check = "stale",
      .cause = "another save, of more ranks, was written into the directory before, or a file was copied there")
 KIND(TRANSFORM_UNKNOWN, transform_unknown, UNKNOWN,
      "{file}: items were saved through the transform \"{found}\"{n|| and others}, which unshard cannot undo; it knows {expected} only",
@@ -122,6 +125,8 @@ KIND(HYPERS_TOO_DIVERSE, hypers_too_diverse, UNKNOWN,
 KIND(HYPERS_PER_PARAMETER, hypers_per_parameter, NOTE,
      "{file}: hyper-parameters are stored with each parameter; parameters with equal ones are shown as one param group ({n} {n|group|groups})",
      .help = NOTHING_TO_DO)
+KIND(MEGATRON_NO_FORMAT, megatron_no_format, INCOMPLETE,
+     "{file} is missing: Megatron-Core takes a directory without it for no distributed checkpoint", .advice = COPY_BACK)
 KIND(MEGATRON_OPTIMIZER, megatron_optimizer, UNKNOWN,
      "common.pt does not have the param groups of Megatron-Core's optimizer: only the view dcp shows the optimizer, unchanged",
      .help = OTHER_VIEW)
@@ -859,6 +864,10 @@ KIND(BASE_OF_ADAPTER, base_of_adapter, NOTE,
      .help = "to compare weights, merge the adapter first and check the merged model")
 
 SECTION("a file whose end was never written")
+KIND(SHARDS_EQUAL, shards_equal, NOTE,
+     "{file} and {other_file} hold the same bytes, and should hold other elements: one was probably copied over the other",
+     .advice = "compare both with those on the training machine, for example with sha256sum", .check = "mixed",
+     .cause = "a shard was copied or linked to under another's name; or all that both hold is constant")
 KIND(FILE_ENDS_IN_HOLE, file_ends_in_hole, NOTE,
      "{file.name}: the last {bytes} of its {total} bytes were never written, and are read as zeros (a hole): a copy that was interrupted leaves such a file",
      .advice = "compare it with the one on the training machine, for example with sha256sum", .check = "hole",
@@ -877,10 +886,12 @@ KIND(ITEM_CRC_DIFFERS, item_crc_differs, DAMAGED,
      "{file.name}[ (rank {rank})]: tensor {tensor}, decompressed, has CRC {found}, its item says {expected}: it was damaged after it was saved",
      .advice = COPY_BACK OR_BEFORE, .check = "crc",
      .cause = "bytes of the file changed after the save: the storage or a copy damaged them, or the file was edited")
-KIND(FILE_SAVED_AS, file_saved_as, DAMAGED,
-     "{file.name} was saved as {found}: it was renamed, or is another rank's",
+KIND(FILE_SAVED_AS, file_saved_as, DAMAGED, "{file.name} was saved as {found}: it was renamed, or is another rank's",
      .advice = "give each file back its own name, or " COPY_AGAIN, .check = "mixed",
      .cause = "files of two ranks, or two states of a parameter, were exchanged or copied over each other")
+KIND(FILE_HOLDS_OTHER, file_holds_other, DAMAGED, "{file.name} holds {found}: it is another file under this name",
+     .advice = "give each file back its own name, or " COPY_AGAIN, .check = "mixed",
+     .cause = "files were exchanged or copied over each other")
 KIND(FILE_ENDS_IN_ZEROS, file_ends_in_zeros, NOTE,
      "{file.name}: the last {bytes} of its {total} bytes are zeros, from tensor {tensor} on: a copy that was interrupted leaves such a file, and its format records no checksum",
      .advice = "compare it with the one on the training machine, for example with sha256sum", .check = "hole",

@@ -140,9 +140,10 @@ static int by_offset(const void *a, const void *b)
 
 static void count_piece(struct uns_seal_file *f, enum uns_role role)
 {
-	const enum uns_scope of = uns_role_is_model(role)       ? UNS_SCOPE_WEIGHTS
-				  : uns_role_is_optimizer(role) ? UNS_SCOPE_OPTIMIZER
-								: UNS_SCOPE_ALL;
+	/* Weights may be made of the optimizer's fp32 copies. */
+	const enum uns_scope of = uns_role_is_model(role)                                  ? UNS_SCOPE_WEIGHTS
+				  : uns_role_is_optimizer(role) && role != UNS_ROLE_MASTER ? UNS_SCOPE_OPTIMIZER
+											   : UNS_SCOPE_ALL;
 
 	f->scope = f->n_pieces && f->scope != of ? UNS_SCOPE_ALL : of;
 	f->n_pieces++;

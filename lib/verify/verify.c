@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
@@ -113,22 +114,45 @@ static bool is_of_other_name(const struct reporting *t, const struct uns_file *f
 {
 	const struct uns_catalog *cat = t->v->b->cat;
 	const char *name = uns_path_name(file->path), *dot = strrchr(name, '.');
-	char stem[256], other[4096];
+	char stem[256], other[512];
 	size_t i;
 
-	if (!f->saved_as || !dot || dot - name >= (int)sizeof(stem) ||
-	    strlen(f->saved_as) + strlen(file->path) >= sizeof(other))
+	if (!f->saved_as || !dot || dot - name >= (int)sizeof(stem) || strlen(f->saved_as) >= sizeof(stem))
 		return false;
 	memcpy(stem, name, (size_t)(dot - name));
 	stem[dot - name] = '\0';
 	if (strcmp(stem, f->saved_as) == 0 || cat->summary.family != UNS_FAMILY_UNIVERSAL)
 		return is_other_number(stem, f->saved_as);
-	/* The states of a parameter are files of one directory. */
-	snprintf(other, sizeof(other), "%.*s%s%s", (int)(name - file->path), file->path, f->saved_as, dot);
+	/* A parameter's states have the same names in all directories. */
+	snprintf(other, sizeof(other), "/%s%s", f->saved_as, dot);
 	for (i = 0; i < cat->n_files; i++)
-		if (strcmp(cat->files[i].path, other) == 0)
+		if (uns_str_ends(cat->files[i].path, other))
 			return true;
 	return false;
+}
+
+/* The object that a Trainer keeps under the file's name is another one. NULL = it is not. */
+static const char *other_object(const struct uns_file *file, const struct uns_verify_file *f)
+{
+	static const struct {
+		enum uns_object is;
+		const char *prefix, *called;
+	} objects[] = {
+		{ UNS_OBJECT_OPTIMIZER, "optimizer", "an optimizer's state" },
+		{ UNS_OBJECT_SCHEDULER, "scheduler", "a scheduler's state" },
+		{ UNS_OBJECT_RNG, "rng_state", "random states" },
+	};
+	enum { N = sizeof(objects) / sizeof(*objects) };
+	const char *called = NULL;
+	size_t i, named = N;
+
+	for (i = 0; i < N; i++) {
+		if (uns_str_starts(uns_path_name(file->path), objects[i].prefix))
+			named = i;
+		if (f->holds == objects[i].is)
+			called = objects[i].called;
+	}
+	return named < N && f->holds != objects[named].is ? called : NULL;
 }
 
 /* An interrupted copy ends anywhere. One tensor of zeros at the end is no news: biases and adapters begin as zeros. */
@@ -146,11 +170,10 @@ static int report_end(struct reporting *t, const struct uns_file *file, const st
 	}
 	if (!of || size - end < LEAST_ZEROS || (n == 1 && of->at + of->len / 2 >= end))
 		return 0;
-	return t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_ZEROS,
-						    .file = file,
-						    .name = of->name,
-						    .len_bytes = size - end,
-						    .rank = -1 });
+	return t->visit(
+		t->ctx,
+		&(struct uns_flaw){
+			.kind = UNS_FLAW_ZEROS, .file = file, .name = of->name, .len_bytes = size - end, .rank = -1 });
 }
 
 static int report_file(struct reporting *t, size_t index)
@@ -173,8 +196,14 @@ static int report_file(struct reporting *t, size_t index)
 		if (f->decoded[i].expected && f->decoded[i].crc != f->decoded[i].expected)
 			code = report_decoded(t, file, &f->decoded[i]);
 	if (code == 0 && !f->n_unreadable && is_of_other_name(t, file, f))
-		code = t->visit(t->ctx, &(struct uns_flaw){
-						.kind = UNS_FLAW_SAVED_AS, .file = file, .record = f->saved_as, .rank = -1 });
+		code = t->visit(t->ctx,
+				&(struct uns_flaw){
+					.kind = UNS_FLAW_SAVED_AS, .file = file, .record = f->saved_as, .rank = -1 });
+	if (code == 0 && other_object(file, f))
+		code = t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_OTHER_OBJECT,
+							    .file = file,
+							    .record = other_object(file, f),
+							    .rank = -1 });
 	if (code == 0 && f->is_unchecked && !f->n_unreadable)
 		code = report_end(t, file, f);
 	if (code == 0 && (f->n_without_crc || f->is_unchecked) && !f->n_unreadable)
@@ -291,6 +320,76 @@ static int report_pair(struct reporting *t, const struct uns_verify_pair *p)
 	return t->visit(t->ctx, &flaw);
 }
 
+/* -- reporting: shards that are copies of others -- */
+
+enum { LEAST_EQUAL = 1024 }; /* bytes; fewer may be equal by chance */
+
+struct content {
+	const struct uns_file *file;
+	const struct uns_verify_file *f;
+	uint64_t bytes;
+	uint32_t crc; /* of its records' lengths and CRCs */
+};
+
+static int by_content(const void *a, const void *b)
+{
+	const struct content *x = a, *y = b;
+
+	if (x->bytes != y->bytes)
+		return x->bytes < y->bytes ? -1 : 1;
+	if (x->crc != y->crc)
+		return x->crc < y->crc ? -1 : 1;
+	return (x->file > y->file) - (x->file < y->file);
+}
+
+/* Every record was read, and has the CRC that was recorded for it. */
+static bool content_of(const struct uns_file *file, const struct uns_verify_file *f, struct content *out)
+{
+	size_t i;
+
+	*out = (struct content){ .file = file, .f = f };
+	for (i = 0; i < f->n_records; i++) {
+		const struct uns_verify_record *r = &f->record[i];
+
+		if (r->unread || (r->expected && r->crc != r->expected) || (r->len && !r->expected))
+			return false;
+		out->bytes += r->len;
+		out->crc = (uint32_t)crc32(out->crc, (const uint8_t *)&r->len, sizeof(r->len));
+		out->crc = (uint32_t)crc32(out->crc, (const uint8_t *)&r->expected, sizeof(r->expected));
+	}
+	return f->n_pieces > 1 && !f->n_unreadable && out->bytes >= LEAST_EQUAL;
+}
+
+/* Two ranks' shards hold other elements of the same tensors. Replicas are equal by right. */
+static bool is_copy(const struct content *a, const struct content *b)
+{
+	return a->bytes == b->bytes && a->crc == b->crc && a->f->n_pieces == b->f->n_pieces &&
+	       !(a->f->first_tensor == b->f->first_tensor && uns_same_elements(a->f->first_piece, b->f->first_piece));
+}
+
+static int report_copies(struct reporting *t, struct uns_err *err)
+{
+	const struct uns_catalog *cat = t->v->b->cat;
+	UNS_CLEANUP(uns_free_p) struct content *v = calloc(cat->n_files + 1, sizeof(*v));
+	size_t i, n = 0;
+	int code = 0;
+
+	UNS_TRY_ALLOC(v, err);
+	if (cat->summary.family == UNS_FAMILY_UNIVERSAL)
+		return 0; /* a file for each state of a parameter: many are equal */
+	for (i = 0; i < cat->n_files; i++)
+		n += content_of(&cat->files[i], &t->v->file[i], &v[n]);
+	if (n)
+		qsort(v, n, sizeof(*v), by_content);
+	for (i = 1; i < n && code == 0; i++)
+		if (is_copy(&v[i - 1], &v[i]))
+			code = t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_EQUAL,
+								    .file = v[i].file,
+								    .master_file = v[i - 1].file,
+								    .rank = v[i].f->first_piece->rank });
+	return code;
+}
+
 static int report_all(struct reporting *t, const struct uns_verify_pairs *pairs, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) const struct uns_nonfinite **seen = by_piece(t->v);
@@ -302,6 +401,8 @@ static int report_all(struct reporting *t, const struct uns_verify_pairs *pairs,
 	UNS_TRY_ALLOC(seen, err);
 	for (i = 0; i < cat->n_files && code == 0; i++)
 		code = report_file(t, i);
+	if (code == 0)
+		code = report_copies(t, err);
 	for (i = 0; i < cat->n_tensors && code == 0; i++)
 		code = report_tensor(t, &cat->tensors[i], seen);
 	/* Tensors of files that the catalog passes through as they are. */

@@ -17,6 +17,8 @@ enum uns_flaw_kind {
 	UNS_FLAW_MASTER, /* a weight is not its fp32 copy rounded to nearest even */
 	UNS_FLAW_NO_CRC, /* records of the file have no CRC to be compared with */
 	UNS_FLAW_SAVED_AS, /* the file was saved under the name `record` */
+	UNS_FLAW_OTHER_OBJECT, /* the file holds `record`, unlike its name */
+	UNS_FLAW_EQUAL,    /* the file's records are those of master_file, which holds other elements */
 	UNS_FLAW_ZEROS,    /* its last len_bytes are zeros, from the middle of `name` on, or in several tensors */
 };
 

@@ -135,31 +135,41 @@ static void plan_archive(struct plan *p, uint64_t at, uint64_t len, bool of_tens
 	}
 }
 
-/* torch.save's and pickle's files, by their names. */
-static bool is_pickled(const char *path)
+/* A file's first bytes: torch.save's before 1.6, and of any pickle. */
+static const uint8_t legacy[] = { 0x80, 0x02, 0x8a, 0x0a, 'l', 0xfc, 0x9c, 'F', 0xf9, ' ', 'j', 0xa8, 'P', 0x19, '.' };
+enum { HEAD_BYTES = sizeof(legacy) };
+
+/* Does a file that does not start as an archive hold what its name promises? Trainers load files of these names by
+ * torch.load; a script may keep any pickle, and under .bin and .ckpt anything. */
+static bool is_as_named(const char *path, const uint8_t *head)
 {
-	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".pkl", ".ckpt" };
+	static const char *const of_torch[] = { "optimizer", "scheduler", "rng_state", "random_states",
+						"pytorch_model" };
+	const char *name = uns_path_name(path);
+	const bool torch = uns_str_ends(name, ".pt") || uns_str_ends(name, ".pth");
 	size_t i;
 
-	for (i = 0; i < sizeof(suffix) / sizeof(*suffix); i++)
-		if (uns_str_ends(path, suffix[i]))
-			return true;
-	return false;
+	for (i = 0; i < sizeof(of_torch) / sizeof(*of_torch); i++)
+		if (uns_str_starts(name, of_torch[i]) &&
+		    (torch || uns_str_ends(name, ".bin") || uns_str_ends(name, ".pkl")))
+			return memcmp(head, legacy, sizeof(legacy)) == 0;
+	return (!torch || head[0] == legacy[0]) && (!uns_str_ends(name, ".pkl") || head[0]);
 }
 
-/* A whole file that starts as archives do. Others that have their names are pickles (torch's before 1.6 too). */
+/* A whole file that starts as archives do. */
 static void plan_if_archive(struct plan *p)
 {
 	struct uns_err why = { 0 };
-	uint8_t head[4] = { 0 };
+	static const uint8_t archive[] = { 'P', 'K', 3, 4 };
+	uint8_t head[HEAD_BYTES] = { 0 };
 	const size_t n = p->r.size < sizeof(head) ? (size_t)p->r.size : sizeof(head);
 
 	if (n && uns_reader_pread(&p->r, head, n, 0, &why) < 0)
 		plan_unreadable(p, &why);
-	else if (memcmp(head, "PK\3\4", sizeof(head)) == 0)
+	else if (memcmp(head, archive, sizeof(archive)) == 0)
 		plan_archive(p, 0, p->r.size, false);
-	else if (is_pickled(p->file->path) && head[0] != 0x80 /* PROTO, which begins protocols 2 to 5 */) {
-		uns_fail(&why, -EBADMSG, "the file is neither a zip archive nor a pickle");
+	else if (!is_as_named(p->file->path, head)) {
+		uns_fail(&why, -EBADMSG, "torch.save did not write this file, or it is damaged at its beginning");
 		plan_unreadable(p, &why);
 	}
 }
@@ -310,6 +320,16 @@ static void plan_value_tensors(struct plan *p, const struct uns_torchfile *file,
 	}
 }
 
+/* An optimizer's state dict, a scheduler's, or a Trainer's random states. */
+static enum uns_object object_of(const struct uns_value *root)
+{
+	if (uns_value_get(root, "state") && uns_value_get(root, "param_groups"))
+		return UNS_OBJECT_OPTIMIZER;
+	if (uns_value_get(root, "last_epoch") && uns_value_get(root, "_step_count"))
+		return UNS_OBJECT_SCHEDULER;
+	return uns_value_get(root, "python") && uns_value_get(root, "numpy") ? UNS_OBJECT_RNG : UNS_OBJECT_UNKNOWN;
+}
+
 /* A file that cannot be parsed has no tensors to look at; its records are verified all the same. */
 static void plan_torch_file(struct plan *p)
 {
@@ -318,6 +338,8 @@ static void plan_torch_file(struct plan *p)
 
 	if (code == -ENOMEM)
 		p->out->arena.failed = true;
+	if (code == 0)
+		p->out->holds = object_of(file.root);
 	if (code == 0 && !file.big_endian && uns_value_fits(file.root, MAX_NODES, MAX_DEPTH))
 		plan_value_tensors(p, &file, file.root, "");
 }
@@ -398,6 +420,11 @@ int uns_verify_plan(struct uns_backing *b, const struct uns_verify_where *where,
 		plan_if_archive(&p);
 	for (i = first[0]; i < first[1]; i++)
 		plan_piece(&p, &where->use[i]);
+	out->n_pieces = first[1] - first[0];
+	if (out->n_pieces) {
+		out->first_tensor = &b->cat->tensors[where->use[first[0]].tensor];
+		out->first_piece = &b->cat->pieces[where->use[first[0]].piece];
+	}
 	out->is_unchecked = uns_str_ends(p.file->path, ".safetensors");
 	if (first[0] == first[1] && out->is_unchecked)
 		plan_safetensors(&p);

@@ -14,6 +14,9 @@
 enum { UNS_VERIFY_BLOCK_BYTES = 512 << 10 };
 #define UNS_VERIFY_STRETCH_BYTES (UINT64_C(32) << 20)
 
+/* What a torch file that is passed through holds, by its keys. */
+enum uns_object { UNS_OBJECT_UNKNOWN, UNS_OBJECT_OPTIMIZER, UNS_OBJECT_SCHEDULER, UNS_OBJECT_RNG };
+
 /* The data of a zip record. */
 struct uns_verify_record {
 	const char *name;
@@ -57,6 +60,10 @@ struct uns_verify_file {
 	struct uns_verify_area *area; /* stretches that hold all of these, small gaps included */
 	size_t n_areas;
 	const char *saved_as; /* of an archive: what torch called the file; NULL = not known */
+	enum uns_object holds;
+	const struct uns_piece *first_piece; /* the catalog's; NULL = it has none of the file */
+	const struct uns_tensor *first_tensor;
+	size_t n_pieces;
 	bool is_unchecked;    /* no byte of it has a CRC */
 	_Atomic uint64_t end; /* behind its last byte that is not zero; while reading */
 	const char **unreadable; /* why it cannot be read; guarded by the verification's lock while reading */

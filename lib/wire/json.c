@@ -30,6 +30,9 @@ static int scan_string(struct scan *s, struct uns_err *err)
 	const char *open = s->p;
 
 	for (s->p++; s->p < s->end && *s->p != '"'; s->p++) {
+		if ((unsigned char)*s->p < ' ')
+			return uns_fail(err, -EBADMSG, "JSON holds a control character at byte %zu",
+					(size_t)(s->p - s->start));
 		if (*s->p != '\\' || s->p + 1 == s->end)
 			continue;
 		s->p++;

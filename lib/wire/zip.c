@@ -21,7 +21,7 @@ enum {
 	END64_BYTES = 56,
 	LOCATOR_BYTES = 20,
 	ZIP64_EXTRA = 1,
-	FLAG_ENCRYPTED = 1,
+	FLAGS_UNKNOWN = 1 | 1 << 5 | 1 << 6 | 1 << 13, /* encrypted in some way, or patched: torch refuses them too */
 	FIRST_TAIL_BYTES = 2048, /* holds the directory (700 bytes) and the end records of a DCP item */
 	LAST_TAIL_BYTES = 65535 + END_BYTES + LOCATOR_BYTES + END64_BYTES,
 	MAX_DIRECTORY_BYTES = 1 << 28,
@@ -98,8 +98,9 @@ static int parse_end64(const uint8_t *p, const uint8_t *end, uint64_t at, struct
 	*out = (struct ends){ uns_le(p + 32, 8), uns_le(p + 40, 8), uns_le(p + 48, 8), at };
 	if (uns_le(p + 16, 4) != 0 || uns_le(p + 20, 4) != 0 || uns_le(p + 24, 8) != out->n)
 		return uns_fail(err, -ENOTSUP, "zip: the archive is split over several disks");
-	if (!agrees(uns_le(end + 10, 2), FULL16, out->n) || !agrees(uns_le(end + 12, 4), FULL32, out->dir_bytes) ||
-	    !agrees(uns_le(end + 16, 4), FULL32, out->dir_off))
+	if (!agrees(uns_le(end + 4, 2), FULL16, 0) || !agrees(uns_le(end + 6, 2), FULL16, 0) ||
+	    !agrees(uns_le(end + 8, 2), FULL16, out->n) || !agrees(uns_le(end + 10, 2), FULL16, out->n) ||
+	    !agrees(uns_le(end + 12, 4), FULL32, out->dir_bytes) || !agrees(uns_le(end + 16, 4), FULL32, out->dir_off))
 		return uns_fail(err, -EBADMSG, "zip: the two end records contradict each other");
 	return 0;
 }
@@ -125,6 +126,8 @@ static int parse_ends(const struct uns_reader *r, const struct tail *t, const ui
 	UNS_TRY(bytes_at(r, t, end_off - LOCATOR_BYTES, LOCATOR_BYTES, p, err));
 	if (uns_le(p, 4) != LOCATOR_SIGNATURE)
 		return parse_end(end, end_off, out, err);
+	if (uns_le(p + 4, 4) != 0 || uns_le(p + 16, 4) != 1)
+		return uns_fail(err, -ENOTSUP, "zip: the archive is split over several disks");
 	at = uns_le(p + 8, 8);
 	if (!uns_inside(at, END64_BYTES, end_off - LOCATOR_BYTES))
 		return uns_fail(err, -EBADMSG, "zip: the zip64 end record is recorded at byte %llu, past the end",
@@ -196,8 +199,10 @@ static int parse_entry(struct uns_span *dir, uint64_t dir_off, struct uns_arena 
 	if (!find_zip64(uns_span_of(extra, uns_le(p + 30, 2)), &zip64) || !widen(&zip64, &plain_bytes) ||
 	    !widen(&zip64, &rec->size_bytes) || !widen(&zip64, &rec->header_bytes))
 		return uns_fail(err, -EBADMSG, "zip: record %s lacks its zip64 sizes", rec->name);
-	if (uns_le(p + 8, 2) & FLAG_ENCRYPTED)
+	if (uns_le(p + 8, 2) & FLAGS_UNKNOWN)
 		return uns_fail(err, -ENOTSUP, "zip: record %s is encrypted", rec->name);
+	if (uns_le(p + 34, 2) != 0)
+		return uns_fail(err, -ENOTSUP, "zip: record %s is recorded to be on another disk", rec->name);
 	if (rec->method == 0 && plain_bytes != rec->size_bytes)
 		return uns_fail(err, -EBADMSG, "zip: stored record %s has sizes %llu and %llu", rec->name,
 				(unsigned long long)rec->size_bytes, (unsigned long long)plain_bytes);

@@ -15,15 +15,17 @@ from pathlib import Path
 
 @dataclass
 class Damage:
-    """What was done: kinds of changes, in order, and the files of the checkpoint that they were done to."""
+    """What was done: the changes in order, each with the files of the checkpoint that it was done to."""
 
-    kinds: list = field(default_factory=list)
-    files: list = field(default_factory=list)
+    steps: list = field(default_factory=list)
     words: list = field(default_factory=list)
 
+    @property
+    def kinds(self):
+        return [kind for kind, _ in self.steps]
+
     def add(self, kind, *files, words=""):
-        self.kinds.append(kind)
-        self.files += files
+        self.steps.append((kind, files))
         self.words.append(f"{kind} {' '.join(files)} {words}".strip())
 
     def __str__(self):
@@ -248,6 +250,8 @@ def link(rng, tree, done):
             return
         name = str(path.relative_to(tree.top))
     away = (tree.outside if how == "outside" else tree.top) / "moved" / path.name
+    if away.exists():
+        return
     away.parent.mkdir(exist_ok=True)
     other = alike(rng, tree.files())
     if how in ("moved", "outside", "directory"):

@@ -442,8 +442,8 @@ static void another_save_in_its_place_is_said_and_shown(void **state)
 	struct fixture *f = *state;
 
 	seal_it(f);
-	/* Other bytes in every file of shards; all of them newer than the seal. */
-	shell(f->source, "find run -name '*.distcp' | while read f; do printf 'xyz' | dd of=$f bs=1 seek=900 "
+	/* Other bytes in every file of shards, in the padding of its first record; all of them newer than the seal. */
+	shell(f->source, "find run -name '*.distcp' | while read f; do printf 'xyz' | dd of=$f bs=1 seek=52 "
 			 "conv=notrunc status=none; done; find run -type f | xargs touch -d '+1 hour'");
 	checked(f, 0);
 	assert_string_equal(f->found.p, "saved_after_seal - -1 -\n");

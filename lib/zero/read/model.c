@@ -57,6 +57,10 @@ int uns_zero_model_parse(const struct uns_value *root, struct uns_arena *arena, 
 		return uns_fail(err, -ENOTSUP,
 				"the file does not hold a dict: it is not a model "
 				"file of DeepSpeed");
+	if (!uns_value_get(root, "module") && !shapes && !uns_value_get(root, "global_steps"))
+		return uns_fail(err, -EBADMSG,
+				"the file holds neither module nor param_shapes nor global_steps: it is not a model "
+				"file of DeepSpeed, or another file under its name");
 	out->has_shapes = shapes && shapes->kind != UNS_VALUE_NONE;
 	UNS_TRY(uns_zero_shapes_parse_list(shapes, arena, &out->shapes, &out->n_shapes, err));
 	return uns_zero_shapes_parse(uns_value_get(root, "frozen_param_shapes"), arena, &out->frozen, err);

@@ -63,9 +63,9 @@ int uns_zero_universal_open(struct uns_zero_world *w, struct uns_zero_universal 
 /* -- one state of one parameter -- */
 
 /* What a parameter has, all have. */
-static const char *const moments[] = { "exp_avg", "exp_avg_sq" };
+static const char *const per_param[] = { "exp_avg", "exp_avg_sq", "step" };
 
-enum { N_MOMENTS = sizeof(moments) / sizeof(*moments) };
+enum { N_PER_PARAM = sizeof(per_param) / sizeof(*per_param) };
 
 struct param {
 	struct uns_zero_world *w;
@@ -74,7 +74,7 @@ struct param {
 	const char *dir; /* its name, below zero/ */
 	int32_t group, position;
 	bool has_fp32, has_step;
-	bool moment[N_MOMENTS]; /* its file is there */
+	bool state[N_PER_PARAM]; /* its file is there */
 	uint32_t master;
 	const struct uns_value **step; /* a plain number goes to the group */
 	struct first_step *first;
@@ -210,8 +210,8 @@ static int add_states(struct param *p, const struct uns_listing *list, struct un
 		state = uns_arena_strn(&p->w->cat->arena, list->v[i].name, strlen(list->v[i].name) - strlen(".pt"));
 		name = uns_path_join(&p->w->scratch, p->dir, list->v[i].name);
 		UNS_TRY_ALLOC(state && name, err);
-		for (k = 0; k < N_MOMENTS; k++)
-			p->moment[k] |= strcmp(moments[k], state) == 0;
+		for (k = 0; k < N_PER_PARAM; k++)
+			p->state[k] |= strcmp(per_param[k], state) == 0;
 		UNS_TRY(add_file(p->w, p->u, name, &file, err));
 		why = (struct uns_err){ .keep = &p->w->scratch };
 		if (read_state_file(p, file, state, &why) < 0)
@@ -263,25 +263,25 @@ static int add_dir(struct param *p, size_t g, struct uns_err *err)
 /* Of a parameter that could be read. */
 struct has {
 	const struct uns_zero_param *param;
-	bool moment[N_MOMENTS];
+	bool state[N_PER_PARAM];
 };
 
-/* An optimizer has a moment of all its parameters, or of none yet. */
-static int check_moments(const struct has *v, size_t n, struct uns_zero_world *w, const struct uns_zero_universal *u,
-			 struct uns_err *err)
+/* An optimizer has a state of all its parameters, or of none yet; stage 3 keeps the step elsewhere. */
+static int check_states(const struct has *v, size_t n, struct uns_zero_world *w, const struct uns_zero_universal *u,
+			struct uns_err *err)
 {
 	const char *path;
 	bool any;
 	size_t i, k;
 
-	for (k = 0; k < N_MOMENTS; k++) {
+	for (k = 0; k < N_PER_PARAM; k++) {
 		for (i = 0, any = false; i < n; i++)
-			any |= v[i].moment[k];
+			any |= v[i].state[k];
 		for (i = 0; any && i < n; i++) {
-			if (v[i].moment[k])
+			if (v[i].state[k])
 				continue;
 			UNS_TRY_ALLOC(path = uns_arena_printf(&w->scratch, "%s/%s/%s.pt", u->path, v[i].param->name,
-							      moments[k]),
+							      per_param[k]),
 				      err);
 			UNS_TRY(UNS_ADD_FINDING(w->cat, err, ZERO_STATE_MISSING, .scope = UNS_SCOPE_OPTIMIZER,
 						.file = path, .tensor = v[i].param->name));
@@ -321,7 +321,7 @@ int uns_zero_universal_add(struct uns_zero_world *w, const struct uns_zero_unive
 			UNS_TRY(add_dir(&p, g, err));
 			if (p.has_fp32) {
 				has[n].param = p.is;
-				memcpy(has[n++].moment, p.moment, sizeof(p.moment));
+				memcpy(has[n++].state, p.state, sizeof(p.state));
 			}
 			if (p.has_fp32 && !uns_map_put_index(seen, p.is->name, p.master))
 				return uns_oom(err);
@@ -330,5 +330,5 @@ int uns_zero_universal_add(struct uns_zero_world *w, const struct uns_zero_unive
 		if (w->any)
 			w->any->group[g].step = step;
 	}
-	return check_moments(has, n, w, u, err);
+	return check_states(has, n, w, u, err);
 }
