@@ -211,9 +211,11 @@ static int report_rest(struct deep *d)
 	if (code == 0 && d->n_unlike > NAMED_AT_MOST)
 		code = CHECKING_FOUND(d->c, MORE_FP32_COPIES_DIFFER,
 				      .arg = { { "n", uns_num(d->n_unlike - NAMED_AT_MOST) } });
-	if (code == 0 && d->n_without_crc && !d->c->sealed)
-		code = CHECKING_FOUND(d->c, NO_CRCS, .file = d->without_crc->path,
-				      .arg = { { "n", uns_num(d->n_without_crc) } });
+	if (code == 0 && d->n_without_crc && !d->c->sealed) {
+		d->c->n_without_crc += d->n_without_crc;
+		if (!d->c->without_crc && !(d->c->without_crc = strdup(d->without_crc->path)))
+			return -ENOMEM;
+	}
 	return code;
 }
 

@@ -15,6 +15,8 @@ struct checking {
 	bool for_view; /* judge a resume from the session's view, too */
 	struct unshard_check_counts counts;
 	struct walk walk;
+	size_t n_without_crc; /* files, of all checkpoints that have no seal */
+	char *without_crc; /* the first */
 	const char *path; /* of the checkpoint or directory being looked at */
 };
 

@@ -442,7 +442,7 @@ static bool holds_something(const struct uns_catalog *cat)
 			return true;
 	for (i = 0; i < cat->n_findings; i++)
 		if (cat->findings[i].scope != UNS_SCOPE_NOTE)
-			return true; /* that says why */
+			return true; /* which explains it */
 	return cat->n_groups || cat->n_values;
 }
 

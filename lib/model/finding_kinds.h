@@ -912,7 +912,7 @@ KIND(MORE_FP32_COPIES_DIFFER, more_fp32_copies_differ, DAMAGED,
      "{n} more {n|weight|weights} of {checkpoint} {n|is not its fp32 copy|are not their fp32 copies} rounded",
      .check = "master", .help = COPY_ALL)
 KIND(NO_CRCS, no_crcs, NOTE,
-     "{n} {n|file|files} of {checkpoint} {n|records|record} no CRCs of data, as safetensors do and torch with set_crc32_options(False), the first is {file.name}: damage in {n|it|them} cannot be found without a seal",
+     "{n} {n|file|files} {n|records|record} no CRCs of data, as safetensors do and torch with set_crc32_options(False), the first is {file}: damage in {n|it|them} cannot be found without a seal",
      .check = "no_crc", .help = "seal the checkpoint (unshard seal) while it is sound")
 
 SECTION("what a seal disproves (unshard seal)")

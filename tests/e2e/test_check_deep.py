@@ -44,9 +44,10 @@ def golden(tmp_path):
 # -- sound --
 
 def assert_sound(command, top):
+    """That safetensors have no checksums is noted once."""
     checked = command("check", top, "--deep", "--json", "-o", "settle=0", check=False)
     assert json.loads(checked.stdout)["checkpoints"] and json.loads(checked.stdout)["read_bytes"]
-    assert deep(command, top) == []
+    assert [f["id"] for f in deep(command, top)] in ([], ["no_crcs"])
 
 
 @pytest.mark.parametrize("launch", LAUNCHES)
