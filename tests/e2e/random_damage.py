@@ -109,7 +109,7 @@ def reorder(rng, tree, done):
 @change(2)
 def copy_over(rng, tree, done):
     pair = alike(rng, tree.files())
-    if pair:
+    if pair and not (tree.top / pair[0]).samefile(tree.top / pair[1]):
         shutil.copy2(tree.top / pair[0], tree.top / pair[1])
         done.add("copy_over", pair[1], words=f"<- {pair[0]}")
 
