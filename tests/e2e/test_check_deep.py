@@ -228,11 +228,10 @@ def test_random_states_that_changed_places(command, golden):
 
 
 def test_a_shard_copied_over_another(command, golden):
-    source = golden("run")
-    folder = source / "checkpoint-2/pytorch_model_fsdp_0"
-    shutil.copy2(folder / "__0_0.distcp", folder / "__1_0.distcp")
-    [text] = texts(deep(command, source), "mixed", "note")
-    assert "__1_0.distcp and " in text and "hold the same bytes" in text
+    folder = golden("dcp") / "megatron/iter_0000010"
+    shutil.copy2(folder / "__1_0.distcp", folder / "__1_1.distcp")
+    [text] = texts(deep(command, folder), "mixed", "note")
+    assert "__1_1.distcp and " in text and "hold the same bytes" in text
 
 
 def test_files_of_other_objects(command, golden):
