@@ -479,7 +479,8 @@ static int check_all(struct checking *c, const char *path, struct uns_err *err)
 	code = walk_checkpoints(&c->walk, path, err);
 	c->path = path;
 	if (code == 0 && c->n_without_crc)
-		code = CHECKING_FOUND(c, NO_CRCS, .file = c->without_crc, .arg = { { "n", uns_num(c->n_without_crc) } });
+		code = CHECKING_FOUND(c, NO_CRCS, .file = c->without_crc,
+				      .arg = { { "n", uns_num(c->n_without_crc) } });
 	free(c->without_crc);
 	if (code == 0 && reported(c) == 0)
 		code = CHECKING_FOUND(c, NOTHING_FOUND, .file = *path ? path : uns_root_path(c->u->root));
