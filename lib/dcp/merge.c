@@ -61,7 +61,7 @@ static int box_cmp(const struct uns_box *a, const struct uns_box *b)
 	return 0;
 }
 
-/* Sorts by offset. Of chunks at one offset, those with storage come first. */
+/* Sorts by offset. Of chunks at one offset, the one with storage comes first; it is kept. */
 static int chunk_cmp(const void *pa, const void *pb)
 {
 	const struct uns_dcp_chunk *a = pa, *b = pb;
@@ -70,7 +70,6 @@ static int chunk_cmp(const void *pa, const void *pb)
 	return order ? order : (b->storage != NULL) - (a->storage != NULL);
 }
 
-/* Chunks that a rank only knows of go where another rank has saved them. */
 static int drop_equal_chunks(struct merge *m, struct uns_dcp_entry *e)
 {
 	size_t i, n = 0;
@@ -82,8 +81,6 @@ static int drop_equal_chunks(struct merge *m, struct uns_dcp_entry *e)
 			e->chunk[n++] = e->chunk[i];
 		else if (!uns_box_equal(e->chunk[n - 1].box, e->chunk[i].box))
 			return contradict(m, e, "chunks: two sizes at the same offset");
-		else if (e->chunk[i].storage)
-			e->chunk[n++] = e->chunk[i]; /* a replica, which its rank loads */
 	}
 	e->n_chunks = n;
 	return 0;

@@ -21,6 +21,8 @@
 /* Reading a gap of this size costs less than a second read. */
 enum { MAX_GAP_BYTES = 64 << 10, MAX_JSON_BYTES = 64 << 20 };
 
+enum { DEFLATED = 8 }; /* a zip record's method */
+
 /* -- what the catalog has in each file -- */
 
 void uns_verify_where_fini(struct uns_verify_where *w)
@@ -119,6 +121,12 @@ static void plan_archive(struct plan *p, uint64_t at, uint64_t len, bool of_tens
 	if (len == p->r.size && strlen(zip.prefix) > 1)
 		f->saved_as = uns_arena_strn(&f->arena, zip.prefix, strlen(zip.prefix) - 1);
 	for (rec = zip.v; rec < zip.v + zip.n; rec++) {
+		if (rec->method != 0 && rec->method != DEFLATED) {
+			uns_fail(&why, -ENOTSUP, "zip: record %s is compressed by method %u, which torch cannot read",
+				 rec->name, rec->method);
+			plan_unreadable(p, &why);
+			return;
+		}
 		if (rec->method != 0)
 			continue; /* not torch's */
 		if (uns_zip_data(&r, rec, &start, &why) < 0) {

@@ -117,14 +117,17 @@ class Touched:
 MOVED = ("swap", "reorder", "copy_over", "link")
 # The first words of each row in docs/semantics.md, and when it holds.
 ROWS = {
-    "a file that nothing needs": lambda t: t.was("add", "link") and not t.before.exists(),
-    "a link": lambda t: t.was("link") and t.both() and t.before.read_bytes() == t.now.read_bytes(),
+    "a file that nothing needs": lambda t: not t.before.exists() or "/zero/" in t.name and not t.is_named,
+    "a link": lambda t: t.was("link") and (t.before.is_dir() and t.now.is_dir() or
+                                           t.both() and t.before.read_bytes() == t.now.read_bytes()),
     "the same values, written in another way": lambda t: t.both() and same_values(t.before, t.now),
     "`.metadata`": lambda t: t.both() and t.name.endswith(".metadata"),
     "JSON": lambda t: t.both() and t.name.endswith(JSON) and is_json(t.now),
     "a safetensors file": lambda t: t.both() and t.name.endswith(".safetensors") and is_safetensors(t.now),
     "`.distcp` files that changed places": lambda t: t.was(*MOVED) and t.both() and t.name.endswith(".distcp")
     and t.before.stat().st_size == t.now.stat().st_size,
+    "a shard of `use_collectives=False`": lambda t: t.both() and t.name.endswith(".distcp")
+    and (t.before.parent / "__0.metadata").exists() and not Path(t.name).name.startswith("__0_"),
     "a compressed item": lambda t: t.both() and t.name.endswith(".distcp") and b"PK\3\4" not in t.before.read_bytes(),
     "files of two parameters": lambda t: t.was(*MOVED) and t.both() and "/zero/" in t.name,
     "a file of another save": lambda t: t.was("mix") and t.both(),
