@@ -1,8 +1,10 @@
 /* unshard ls: every checkpoint below SOURCE, one line each. */
+#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "arguments.h"
 #include "json.h"
@@ -12,6 +14,18 @@
 
 enum { N_COLUMNS = 6, NUMBERS = 1 << 2 | 1 << 3 | 1 << 4 }; /* step, ranks, size */
 
+enum sort { BY_PATH, BY_STEP, BY_SIZE, BY_RANKS, BY_STATE };
+
+/* A checkpoint, to be sorted. Owns its texts. */
+struct found {
+	char *path, *format, *problem, *problem_id;
+	int64_t step, ranks;
+	uint64_t size_bytes;
+	enum unshard_state state;
+	size_t place; /* in the order of the walk */
+	enum sort sort;
+};
+
 struct listing {
 	const char *source; /* as it was given */
 	bool several;       /* sources: paths in JSON begin with theirs */
@@ -20,6 +34,9 @@ struct listing {
 	cJSON *json;           /* NULL = the table is wanted */
 	struct progress progress;
 	size_t n, n_bad;
+	enum sort sort;
+	struct found *found; /* n_found rows, in the order of the walk */
+	size_t n_found;
 };
 
 static void add_number(struct table *t, int64_t n)
@@ -31,36 +48,107 @@ static void add_number(struct table *t, int64_t n)
 	table_add(t, text);
 }
 
-static void problem_add(struct listing *l, const struct unshard_checkpoint *c)
+static void problem_add(struct listing *l, const struct found *f)
 {
 	char *text;
 
-	if (asprintf(&text, "%s [%s]", c->problem, c->problem_id) < 0) {
+	if (asprintf(&text, "%s [%s]", f->problem, f->problem_id) < 0) {
 		command_no_memory();
 		return;
 	}
+	table_add(&l->problems, f->path);
 	table_add(&l->problems, text);
 	free(text);
 }
 
-static void add_row(struct listing *l, const struct unshard_checkpoint *c, const char *path)
+static void add_row(struct listing *l, const struct found *f)
 {
 	char size[32];
 
-	text_bytes(c->size_bytes, size);
-	table_add(&l->table, path);
-	table_add(&l->table, c->format ? c->format : "-");
-	add_number(&l->table, c->step);
-	add_number(&l->table, c->world_size);
+	text_bytes(f->size_bytes, size);
+	table_add(&l->table, f->path);
+	table_add(&l->table, f->format ? f->format : "-");
+	add_number(&l->table, f->step);
+	add_number(&l->table, f->ranks);
 	table_add(&l->table, size);
-	table_add_coloured(&l->table, unshard_state_name(c->state),
-			   c->state == UNSHARD_OK       ? COLOUR_NONE
-			   : c->state == UNSHARD_SAVING ? COLOUR_UNSURE
+	table_add_coloured(&l->table, unshard_state_name(f->state),
+			   f->state == UNSHARD_OK       ? COLOUR_NONE
+			   : f->state == UNSHARD_SAVING ? COLOUR_UNSURE
 							: COLOUR_BAD);
-	if (c->problem && c->state != UNSHARD_OK) {
-		table_add(&l->problems, path);
-		problem_add(l, c);
+	if (f->problem && f->state != UNSHARD_OK)
+		problem_add(l, f);
+}
+
+/* -- sorting -- */
+
+static char *copy(const char *text)
+{
+	char *own = text ? strdup(text) : NULL;
+
+	if (text && !own)
+		command_no_memory();
+	return own;
+}
+
+/* Takes the path. */
+static void keep(struct listing *l, const struct unshard_checkpoint *c, char *path)
+{
+	struct found *grown = realloc(l->found, (l->n_found + 1) * sizeof(*grown));
+
+	if (!grown) {
+		command_no_memory();
+		free(path);
+		return;
 	}
+	l->found = grown;
+	grown[l->n_found] = (struct found){ .path = path,
+					    .format = copy(c->format),
+					    .problem = copy(c->problem),
+					    .problem_id = copy(c->problem_id),
+					    .step = c->step,
+					    .ranks = c->world_size,
+					    .size_bytes = c->size_bytes,
+					    .state = c->state,
+					    .place = l->n_found,
+					    .sort = l->sort };
+	l->n_found++;
+}
+
+static int descending(int64_t a, int64_t b)
+{
+	return (a < b) - (a > b);
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+	int order = 0;
+
+	switch (x->sort) {
+	case BY_PATH:
+		break;
+	case BY_STEP:
+		order = descending(x->step, y->step);
+		break;
+	case BY_SIZE:
+		order = descending((int64_t)x->size_bytes, (int64_t)y->size_bytes);
+		break;
+	case BY_RANKS:
+		order = descending(x->ranks, y->ranks);
+		break;
+	case BY_STATE: /* what needs care first */
+		order = descending(x->state, y->state);
+		break;
+	}
+	return order ? order : (x->place > y->place) - (x->place < y->place);
+}
+
+static void found_fini(struct found *f)
+{
+	free(f->path);
+	free(f->format);
+	free(f->problem);
+	free(f->problem_id);
 }
 
 static void add_fact(cJSON *o, const char *key, int64_t n)
@@ -71,36 +159,33 @@ static void add_fact(cJSON *o, const char *key, int64_t n)
 		json_add_number(o, key, (double)n);
 }
 
-static void add_object(struct listing *l, const struct unshard_checkpoint *c, const char *path)
+static void add_object(struct listing *l, const struct found *f)
 {
 	cJSON *o = json_object();
 
-	json_add(o, "path", path);
-	json_add(o, "format", c->format);
-	add_fact(o, "step", c->step);
-	add_fact(o, "world_size", c->world_size);
-	json_add_number(o, "size_bytes", (double)c->size_bytes);
-	json_add(o, "state", unshard_state_name(c->state));
-	json_add(o, "problem", c->problem);
-	json_add(o, "problem_id", c->problem_id);
+	json_add(o, "path", f->path);
+	json_add(o, "format", f->format);
+	add_fact(o, "step", f->step);
+	add_fact(o, "world_size", f->ranks);
+	json_add_number(o, "size_bytes", (double)f->size_bytes);
+	json_add(o, "state", unshard_state_name(f->state));
+	json_add(o, "problem", f->problem);
+	json_add(o, "problem_id", f->problem_id);
 	json_append(l->json, o);
 }
 
 static int visit(void *ctx, const struct unshard_checkpoint *c)
 {
 	struct listing *l = ctx;
-
-	char *path = path_shown(l->source, c->path);
+	/* In JSON, paths are below the one source. */
+	char *path = l->json && !l->several ? strdup(c->path) : path_shown(l->source, c->path);
 
 	l->n++;
 	l->n_bad += c->state != UNSHARD_OK && c->state != UNSHARD_SAVING;
 	if (!path)
 		command_no_memory();
-	else if (l->json)
-		add_object(l, c, l->several ? path : c->path);
 	else
-		add_row(l, c, path);
-	free(path);
+		keep(l, c, path);
 	return 0;
 }
 
@@ -114,6 +199,16 @@ static int ls_step(void *ctx, const struct unshard_progress *p)
 
 static void listing_print(struct listing *l)
 {
+	size_t i;
+
+	if (l->n_found)
+		qsort(l->found, l->n_found, sizeof(*l->found), compare);
+	for (i = 0; i < l->n_found; i++) {
+		if (l->json)
+			add_object(l, &l->found[i]);
+		else
+			add_row(l, &l->found[i]);
+	}
 	if (l->json) {
 		json_print(l->json);
 		return;
@@ -141,10 +236,30 @@ static int listing_fill(struct listing *l, unshard *u, const char *source)
 	return code < 0 ? command_fail("%s", err.text) : EXIT_DONE;
 }
 
-static int list_all(struct arguments *a)
+static void listing_fini(struct listing *l)
+{
+	while (l->n_found)
+		found_fini(&l->found[--l->n_found]);
+	free(l->found);
+	table_fini(&l->table);
+	table_fini(&l->problems);
+	cJSON_Delete(l->json);
+}
+
+/* As it is asked for. */
+struct ls {
+	struct arguments a;
+	enum sort sort;
+	bool watch;
+	unsigned seconds;
+};
+
+static int list_all(struct ls *ls)
 {
 	static const char *const head[N_COLUMNS] = { "PATH", "FORMAT", "STEP", "RANKS", "SIZE", "STATE" };
+	struct arguments *a = &ls->a;
 	struct listing l = { .several = a->n_all > 1,
+			     .sort = ls->sort,
 			     .table = { .n_columns = N_COLUMNS, .right = NUMBERS },
 			     .problems = { .n_columns = 2 } };
 	size_t i, n_listed = 0;
@@ -162,29 +277,79 @@ static int list_all(struct arguments *a)
 			n_listed++;
 		unshard_close(u);
 	}
+	if (ls->watch && isatty(STDOUT_FILENO))
+		fputs("\033[H\033[2J", stdout);
 	if (n_listed && !command_lacks_memory())
 		listing_print(&l);
-	table_fini(&l.table);
-	table_fini(&l.problems);
-	cJSON_Delete(l.json);
-	return status != EXIT_DONE ? status : l.n_bad ? EXIT_PROBLEM : EXIT_DONE;
+	status = status != EXIT_DONE ? status : l.n_bad ? EXIT_PROBLEM : EXIT_DONE;
+	listing_fini(&l);
+	return status;
+}
+
+static int list_again_and_again(struct ls *ls)
+{
+	int status;
+
+	while ((status = list_all(ls)) != EXIT_COULD_NOT && fflush(stdout) == 0)
+		sleep(ls->seconds);
+	return status;
+}
+
+static bool parse_sort(const char *text, enum sort *out)
+{
+	static const char *const name[] = { "path", "step", "size", "ranks", "state" };
+	size_t i;
+
+	for (i = 0; i < sizeof(name) / sizeof(*name); i++)
+		if (!strcmp(name[i], text)) {
+			*out = (enum sort)i;
+			return true;
+		}
+	return false;
+}
+
+static int ls_parse(struct ls *ls, const struct command *self, int argc, char **argv)
+{
+	const char *sort = NULL;
+	int code, status;
+	char *end;
+
+	while ((code = flags_next(self->flags, argc, argv)) != -1) {
+		status = arguments_flag(&ls->a, self, code);
+		if (status >= 0)
+			return status;
+		if (code == 's')
+			sort = optarg;
+		if (code != 'w')
+			continue;
+		ls->watch = true;
+		ls->seconds = optarg ? (unsigned)strtoul(optarg, &end, 10) : 2;
+		if (optarg && (*end || !ls->seconds || ls->seconds > 86400))
+			return command_fail("--watch=%s: expected a number of seconds, at least 1", optarg);
+	}
+	if (sort && !parse_sort(sort, &ls->sort))
+		return command_fail("--sort=%s: expected path, step, size, ranks or state", sort);
+	if (argc == optind || (ls->watch && ls->a.json))
+		return command_usage(self);
+	arguments_take(&ls->a, argc, argv);
+	return -1;
 }
 
 static int ls_run(const struct command *self, int argc, char **argv)
 {
-	struct arguments a;
-	int status = arguments_parse(&a, self, argc, argv);
+	struct ls ls = { .a = { .log = { .fd = -1 } } };
+	int status = ls_parse(&ls, self, argc, argv);
 
 	if (status < 0)
-		status = list_all(&a);
-	arguments_fini(&a);
+		status = ls.watch ? list_again_and_again(&ls) : list_all(&ls);
+	arguments_fini(&ls.a);
 	return status;
 }
 
 const struct command cmd_ls = {
 	.name = "ls",
 	.operands = "SOURCE...",
-	.arguments = "SOURCE... [--json] [-o OPTION,...] [--store FILE|none]",
+	.arguments = "SOURCE... [--sort KEY] [--watch[=SECONDS]] [--json] [-o OPTION,...] [--store FILE|none]",
 	.summary = "list the checkpoints below SOURCE",
 	.help = "One line for each checkpoint: path, format, step, number of ranks, size of its files, state "
 		"(ok, saving, damaged, unsupported, unreadable), and below them the reasons. Mounts of "
@@ -192,6 +357,12 @@ const struct command cmd_ls = {
 	.example = "unshard ls runs",
 	.flags =
 		(const struct flag[]){
+			{ 's', "sort", false, "path|step|size|ranks|state",
+			  "the order of rows; the newest step, the largest, and what needs "
+			  "care come first",
+			  NAMES_WORDS },
+			{ 'w', "watch", false, "[=SECONDS]", "list again every SECONDS (2), until Ctrl-C",
+			  NAMES_NOTHING },
 			FLAG_JSON("an array of objects instead"),
 			FLAG_O,
 			FLAG_STORE,

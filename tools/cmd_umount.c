@@ -126,10 +126,46 @@ static int resolve(const char *name, char path[4096], struct unshard_error *err)
 	return 0;
 }
 
+struct all {
+	char **path;
+	size_t n;
+};
+
+static void collect(void *ctx, const struct fs_mount *mount)
+{
+	struct all *all = ctx;
+	char **grown = realloc(all->path, (all->n + 1) * sizeof(*grown));
+
+	if (!grown) {
+		command_no_memory();
+		return;
+	}
+	all->path = grown;
+	grown[all->n] = strdup(mount->path);
+	all->n += grown[all->n] != NULL;
+}
+
+/* The last one first: one may lie in another. */
+static int umount_all(enum how how)
+{
+	struct all all = { .n = 0 };
+	int status = EXIT_DONE;
+
+	fs_mounts_visit(collect, &all);
+	while (all.n) {
+		if (umount_path(all.path[--all.n], how) != EXIT_DONE)
+			status = EXIT_COULD_NOT;
+		free(all.path[all.n]);
+	}
+	free(all.path);
+	return status;
+}
+
 static int umount_run(const struct command *self, int argc, char **argv)
 {
 	struct unshard_error err = { 0 };
 	enum how how = PLAIN;
+	bool every = false;
 	char path[4096];
 	int c;
 
@@ -138,9 +174,14 @@ static int umount_run(const struct command *self, int argc, char **argv)
 			return command_help(self);
 		if (c == '?')
 			return command_usage(self);
-		how = c == 'f' ? FORCED : LAZY;
+		if (c == 'a')
+			every = true;
+		else
+			how = c == 'f' ? FORCED : LAZY;
 	}
-	if (argc - optind != 1)
+	if (every && argc == optind)
+		return umount_all(how);
+	if (argc - optind != 1 || every)
 		return command_usage(self);
 	if (resolve(argv[optind], path, &err) < 0)
 		return command_fail("%s", err.text);
@@ -150,7 +191,7 @@ static int umount_run(const struct command *self, int argc, char **argv)
 const struct command cmd_umount = {
 	.name = "umount",
 	.operands = "MOUNTPOINT",
-	.arguments = "MOUNTPOINT [-z | -f]",
+	.arguments = "MOUNTPOINT | --all [-z | -f]",
 	.summary = "end a mount",
 	.help = "A mount that is in use is detached: it disappears from the directory tree at once, files "
 		"that are open can still be read, and the serving process ends when the last of them is "
@@ -160,6 +201,7 @@ const struct command cmd_umount = {
 		(const struct flag[]){
 			{ 'z', "lazy", true, NULL, "detach without trying the ordinary way first", NAMES_NOTHING },
 			{ 'f', "force", true, NULL, "readers get errors, the serving process ends", NAMES_NOTHING },
+			{ 'a', "all", false, NULL, "end every mount of unshard on this machine", NAMES_NOTHING },
 			FLAG_HELP,
 			FLAGS_END,
 		},

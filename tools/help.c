@@ -92,7 +92,8 @@ static void options_print(unsigned verb)
 {
 	const char *group = NULL;
 
-	puts("\nOptions after -o, separated by commas (a comma in a value is written \\,):");
+	putchar('\n');
+	wrapped(stdout, "Options after -o, separated by commas (a comma in a value is written \\,):", 0, 0);
 	options_visit(verb, option_print, &group);
 	puts("\nSizes: 50GB, 5GiB, 512M (= MiB), or bytes.");
 	if (verb != VERB_MOUNT)

@@ -243,7 +243,7 @@ void show_views(const cJSON *views, const struct shown_at *at, bool all)
 {
 	const struct place p = place_of(at);
 	const cJSON *v;
-	char others[128] = "";
+	char others[192] = "";
 	int hidden = 0;
 
 	if (!cJSON_GetArraySize(views))
@@ -262,8 +262,13 @@ void show_views(const cJSON *views, const struct shown_at *at, bool all)
 		view_print(&p, v);
 		notes_print(views, v);
 	}
-	if (*others)
-		printf("%*s%s: the same as weights in that dtype\n", INDENT, "", others);
+	if (*others) {
+		snprintf(others + strlen(others), sizeof(others) - strlen(others),
+			 ": the same as weights in that dtype");
+		printf("%*s", INDENT, "");
+		terminal_wrap(stdout, others, terminal_width(stdout), INDENT, INDENT);
+		putchar('\n');
+	}
 	if (hidden)
 		printf("%*s(%d %s of other kinds of checkpoints: --all)\n", INDENT, "", hidden,
 		       plural((size_t)hidden, "view", "views"));

@@ -300,6 +300,8 @@ void uns_figures_metrics(struct uns_text *out, const struct uns_figure *v, size_
 	size_t i;
 
 	for (i = 0; i < n; i++) {
+		if (v[i].for_people)
+			continue;
 		suffix = v[i].counter ? "_total" : "";
 		uns_text_printf(out,
 				"# HELP unshard_%s%s %s\n# TYPE unshard_%s%s %s\n"

@@ -38,6 +38,7 @@ struct uns_figure {
 	const char *name, *help;
 	uint64_t value;
 	bool counter; /* it only grows */
+	bool for_people; /* not a metric: it follows from others */
 };
 void uns_figures_json(struct uns_text *out, const struct uns_figure *v, size_t n);
 void uns_figures_metrics(struct uns_text *out, const struct uns_figure *v, size_t n);

@@ -21,6 +21,7 @@ struct unshard_file {
 	struct uns_streams streams;
 	atomic_bool behind; /* a reader keeps what it reads */
 
+	struct usage_entry *usage;
 	struct dir_record *record; /* a checkpoint's file */
 	struct snapshot *snap;
 
@@ -87,6 +88,19 @@ void unshard_file_close(unshard_file *f)
 	free(f);
 }
 
+/* A checkpoint's file counts for its view. */
+static void count_open(struct unshard_file *f, const struct spot *spot)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const char *view;
+
+	if (spot->key.kind != SPOT_SHOWN)
+		return;
+	view = spot_view(f->u, spot, f->path, &arena);
+	if (view)
+		f->usage = usage_opened(&f->u->usage, view, spot->key.path);
+}
+
 /* Ends the spot. */
 static int open_spot_for(struct unshard *u, struct spot *spot, const char *name, struct caller *caller,
 			 unshard_file **out, struct unshard_stat *st, struct uns_err *err)
@@ -105,8 +119,10 @@ static int open_spot_for(struct unshard *u, struct spot *spot, const char *name,
 		spot_stat(u, spot, &own);
 		code = caller_give(st, &own, "stat", err);
 	}
-	if (code == 0)
+	if (code == 0) {
+		count_open(f, spot);
 		code = open_spot(f, spot, err);
+	}
 	spot_fini(u, spot);
 	if (code == 0 && f->snap && u->opt.crc_exact)
 		code = snapshots_find_crcs(&u->snapshots, f->snap, f->layout, caller->calls.progress ? &until : NULL,
@@ -191,7 +207,7 @@ static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, ui
 
 ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off, struct unshard_error *error)
 {
-	const struct read_from from = { f->u, f->path, f->record, f->backing, f->layout, UNS_WAY_CACHE };
+	const struct read_from from = { f->u, f->path, f->record, f->backing, f->layout, UNS_WAY_CACHE, f->usage };
 	struct uns_err err = { 0 };
 	ssize_t got;
 

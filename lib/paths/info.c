@@ -16,7 +16,9 @@
 #include "session/resumes.h"
 #include "session/shows.h"
 
-const char *const root_info_names[] = { "errors.log", "metrics.prom", "problems.txt", "stats.json", NULL };
+const char *const root_info_names[] = {
+	"errors.log", "metrics.prom", "problems.txt", "stats.json", "usage.json", NULL
+};
 const char *const info_names[] = { "info.json", "problems.txt", "provenance.json", "tensors.json", NULL };
 
 /* -- the mount -- */
@@ -27,10 +29,10 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 {
 	struct uns_engine_stats s;
 	size_t n = 0;
-#define FIGURE(name, help, value, counter) \
-	out[n++] = (struct uns_figure)     \
-	{                                  \
-		name, help, value, counter \
+#define FIGURE(name, help, value, counter)        \
+	out[n++] = (struct uns_figure)            \
+	{                                         \
+		name, help, value, counter, false \
 	}
 
 	uns_engine_stats(u->engine, &s);
@@ -64,6 +66,10 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	FIGURE("directories", "directories of SOURCE examined", u->records.map.n, false);
 	pthread_mutex_unlock(&u->lock);
 #undef FIGURE
+	out[n++] = (struct uns_figure){ "read_p50_us", "", usage_percentile_us(&u->usage, 50), false, true };
+	out[n++] = (struct uns_figure){ "read_p90_us", "", usage_percentile_us(&u->usage, 90), false, true };
+	out[n++] = (struct uns_figure){ "read_p99_us", "", usage_percentile_us(&u->usage, 99), false, true };
+	out[n++] = (struct uns_figure){ "started", "", (uint64_t)u->usage.started_wall_ns / 1000000000, false, true };
 	return n;
 }
 
@@ -154,6 +160,14 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 	}
 }
 
+static void root_metrics(struct unshard *u, struct uns_text *out)
+{
+	struct uns_figure f[MOST_FIGURES];
+
+	uns_figures_metrics(out, f, figures(u, f));
+	usage_metrics(&u->usage, out);
+}
+
 int root_info_text(struct unshard *u, const char *name, struct uns_text *out)
 {
 	struct uns_figure f[MOST_FIGURES];
@@ -161,7 +175,9 @@ int root_info_text(struct unshard *u, const char *name, struct uns_text *out)
 	if (strcmp(name, "stats.json") == 0)
 		uns_figures_json(out, f, figures(u, f));
 	else if (strcmp(name, "metrics.prom") == 0)
-		uns_figures_metrics(out, f, figures(u, f));
+		root_metrics(u, out);
+	else if (strcmp(name, "usage.json") == 0)
+		usage_json(&u->usage, out);
 	else if (strcmp(name, "errors.log") == 0)
 		uns_ring_print(&u->errors, out);
 	else

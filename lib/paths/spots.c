@@ -142,7 +142,8 @@ static int go_inside(struct unshard *u, struct spot *spot, struct uns_err *err)
 	}
 	spot->file = uns_vtree_find(&spot->shown->tree, inside);
 	if (*inside && !spot->file && !has_dir(spot->shown, inside))
-		return absent(err);
+		return uns_fail(err, -ENOENT, "the view %s makes no %s of this checkpoint", spot->key.view->name,
+				inside);
 	return 0;
 }
 
@@ -665,4 +666,15 @@ void spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *
 		stat_newest(spot, out);
 	else if (spot->key.kind == SPOT_INFO || spot->key.kind == SPOT_ROOT_INFO)
 		stat_info(spot, out);
+}
+
+const char *spot_view(struct unshard *u, const struct spot *spot, const char *name, struct uns_arena *arena)
+{
+	if (!spot->key.view)
+		return NULL;
+	if (u->opt.only)
+		return uns_arena_printf(arena, "%s%s%s", u->opt.only->name, *u->opt.only_text ? "-" : "",
+					u->opt.only_text);
+	name += strspn(name, "/");
+	return uns_arena_strn(arena, name, strcspn(name, "/"));
 }

@@ -61,6 +61,8 @@ void spot_fini(struct unshard *u, struct spot *spot);
 int spot_load(struct unshard *u, struct spot *spot, struct uns_err *err);
 bool spot_is_dir(const struct spot *spot);
 bool spot_is_link(const struct spot *spot);
+/* The view's name as the tree spells it ("weights-bf16"); name: the path in the tree. In the arena; NULL = none. */
+const char *spot_view(struct unshard *u, const struct spot *spot, const char *name, struct uns_arena *arena);
 /* Of the checkpoint, or of the file of SOURCE. False = it has none. */
 bool spot_generation(struct unshard *u, const struct spot *spot, uint64_t *out);
 void spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out);

@@ -1,6 +1,4 @@
-/* unshard_attribute and unshard_node_attribute. */
-#include "paths/xattrs.h"
-
+/* unshard_attribute and unshard_node_attribute: what is known of one name of the tree, as texts. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,21 +30,10 @@ static int none(const char *what, struct uns_err *err)
 
 /* -- view, generation -- */
 
-const char *xattr_view(struct unshard *u, const struct spot *spot, const char *name, struct uns_arena *arena)
-{
-	if (!spot->key.view)
-		return NULL;
-	if (u->opt.only)
-		return uns_arena_printf(arena, "%s%s%s", u->opt.only->name, *u->opt.only_text ? "-" : "",
-					u->opt.only_text);
-	name += strspn(name, "/");
-	return uns_arena_strn(arena, name, strcspn(name, "/"));
-}
-
 static int give_view(struct asking *a, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	const char *view = xattr_view(a->u, a->spot, a->name, &arena);
+	const char *view = spot_view(a->u, a->spot, a->name, &arena);
 
 	if (!view)
 		return a->spot->key.view ? uns_oom(err) : none("view", err);

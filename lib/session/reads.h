@@ -12,6 +12,7 @@ struct read_from {
 	struct uns_backing *backing;
 	const struct uns_layout *layout;
 	enum uns_way way;
+	struct usage_entry *usage; /* what it counts for; NULL = no view */
 };
 
 /* uns_read, counted. A failure is logged and listed (.unshard/errors.log), and its checkpoint is looked at

@@ -127,6 +127,7 @@ int unshard_open(const char *source, const struct unshard_options *options, unsh
 		return give_error(error, &err, -ENOMEM);
 	u->log = (struct uns_log){ own.log, own.log_ctx, (int)own.log_level };
 	pthread_mutex_init(&u->lock, NULL);
+	usage_init(&u->usage);
 	pthread_cond_init(&u->changed, NULL);
 	store_link_init(&u->store, &u->log);
 	uns_kept_lists_init(&u->lists);
@@ -169,5 +170,6 @@ void unshard_close(unshard *u)
 	uns_arena_fini(&u->arena);
 	pthread_cond_destroy(&u->changed);
 	pthread_mutex_destroy(&u->lock);
+	usage_fini(&u->usage);
 	free(u);
 }

@@ -18,6 +18,7 @@
 #include "api/options.h"
 #include "session/dir_records.h"
 #include "session/snapshots.h"
+#include "session/usage.h"
 #include "unshard.h"
 
 /* What is known of a checkpoint, or of the session, is in a directory of this name. */
@@ -36,6 +37,7 @@ struct unshard {
 	struct uns_engine *engine;
 	struct uns_ring errors;
 	uint64_t n_opens, n_reads, n_read_bytes, n_errors; /* atomics */
+	struct usage usage;
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
