@@ -616,6 +616,30 @@ UNSHARD_API int unshard_meta_import(unshard *u, const char *json, size_t *n_fact
 /* Delete the cached metadata; facts stay. */
 UNSHARD_API int unshard_meta_clear_cache(unshard *u, struct unshard_error *err);
 
+/* -- the metadata store as a whole -- */
+
+#define UNSHARD_STORE_COUNTS_INIT .size = sizeof(struct unshard_store_counts)
+
+struct unshard_store_counts {
+	size_t size; /* UNSHARD_STORE_COUNTS_INIT */
+	uint64_t size_bytes; /* of the file */
+	uint64_t facts, seals;
+	uint64_t cached, cached_bytes; /* metadata that may be deleted */
+	bool read_only;
+	bool reserved[7];
+};
+
+/* The store's file; belongs to the session. NULL = it has none. */
+UNSHARD_API const char *unshard_store_file(const unshard *u);
+UNSHARD_API int unshard_store_count(unshard *u, struct unshard_store_counts *out, struct unshard_error *err);
+/* Reads all of the file. -EBADMSG: it is damaged. */
+UNSHARD_API int unshard_store_verify(unshard *u, struct unshard_error *err);
+/* Delete cached metadata that was not used for so many seconds; facts and seals stay. *n may be NULL. */
+UNSHARD_API int unshard_store_forget(unshard *u, int64_t unused_s, size_t *n, struct unshard_error *err);
+/* Write all of it, as it is at one moment, as the new file `path`, which another session may use (options.store), also
+ * on another machine. -EEXIST. */
+UNSHARD_API int unshard_store_copy(unshard *u, const char *path, struct unshard_error *err);
+
 /* -- checks -- */
 
 #define UNSHARD_CHECK_COUNTS_INIT .size = sizeof(struct unshard_check_counts)

@@ -66,7 +66,22 @@ int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key, 
 int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes, size_t len,
 		       struct uns_err *err);
 int uns_store_memo_clear(struct uns_store *store, struct uns_err *err);
+/* Those that were not used since; *n: how many. */
+int uns_store_memo_forget(struct uns_store *store, int64_t before_s, uint64_t *n, struct uns_err *err);
 /* Keep at most so many compressed bytes, the least recently used go first; default 1 GiB. */
 void uns_store_memo_bound(struct uns_store *store, uint64_t bytes);
+
+/* -- the store as a whole -- */
+
+struct uns_store_figures {
+	uint64_t size_bytes; /* of the file */
+	uint64_t facts, seals, cached, cached_bytes;
+	bool read_only;
+};
+int uns_store_count(struct uns_store *store, struct uns_store_figures *out, struct uns_err *err);
+/* Reads all of it. -EBADMSG: it is damaged. */
+int uns_store_verify(struct uns_store *store, struct uns_err *err);
+/* All of it as a new file, as it is at one moment. -EEXIST. */
+int uns_store_copy(struct uns_store *store, const char *path, struct uns_err *err);
 
 #endif

@@ -231,3 +231,43 @@ def test_ls_watch(run, tmp_path):
     finally:
         watch.kill()
         watch.wait()
+
+
+# -- store --
+
+def test_store(command, run, tmp_path):
+    store, copy, moved = (tmp_path / name for name in ("store.db", "copy.db", "moved.db"))
+
+    def told(*args, at=store, status=0):
+        done = command("store", *args, "--store", at, check=False)
+        assert done.returncode == status, done.stderr
+        return done.stdout + done.stderr
+
+    command("meta", "set", run, "train_batch_size=4", "--store", store)
+    command("ls", run, "--store", store, "-o", "settle=0")
+    counts = json.loads(told("show", "--json"))
+    assert (counts["path"], counts["facts"], counts["seals"]) == (str(store), 1, 0) and "cached_bytes" in counts
+    assert "is whole" in told("verify")
+    assert "0 pieces of cached metadata" in told("gc") and json.loads(told("show", "--json"))["cached"] == counts["cached"]
+    told("export", copy)
+    assert copy.stat().st_mode & 0o777 == 0o600 and json.loads(told("show", "--json", at=copy))["facts"] == 1
+    assert "exists" in told("export", copy, status=2)
+    assert "would be lost" in told("import", copy, status=2)
+    command("meta", "unset", run, "train_batch_size", "--store", store)
+    told("import", copy)
+    assert command("meta", "get", run, "train_batch_size", "--store", store).stdout == "4\n"
+    told("move", moved)
+    assert not store.exists() and command("meta", "get", run, "train_batch_size", "--store", moved).stdout == "4\n"
+    told("usage", status=2)
+
+
+def test_a_damaged_store_is_found(command, run, tmp_path):
+    store = tmp_path / "store.db"
+    command("meta", "set", run, *(f"fact.{i}=\"{'x' * 400}\"" for i in range(300)), "--store", store)
+    data = bytearray(store.read_bytes())
+    for at in range(8 * 4096, len(data) - 4096, 8192):  # pages of facts
+        data[at:at + 64] = bytes(64)
+    store.write_bytes(data)
+    done = command("store", "verify", "--store", store, check=False)
+    assert done.returncode == 1 and "is whole" not in done.stdout
+    assert "is damaged" in done.stderr or "began a new store" in done.stderr
