@@ -183,5 +183,5 @@ def test_mount_warns_where_settle_is_shorter_than_the_clients_cache(network, com
     done = command("mount", network.path, mnt, *(["-o", settle] if settle else []))
     said = " ".join(done.stderr.split())
     assert ("s late" in said) == (warned is not None)
-    assert not warned or (f"fuse.{kind}" in said and f"up to {warned} s" in said and f"-o settle={warned}." in said)
+    assert not warned or (f"fuse.{kind}" in said and f"up to {warned} s" in said and f"-o settle={warned}," in said)
     command("umount", mnt)
