@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "fail.h"
+#include "notify.h"
 
 struct report {
 	struct unshard_error err; /* code 0 = live */
@@ -116,6 +117,7 @@ void fs_daemon_live(struct fs_daemon *daemon, const struct fs_options *options, 
 	daemon->is_live = true;
 	if (daemon->foreground) {
 		tell(options, hint);
+		fs_notify("READY=1");
 		return;
 	}
 	leave_terminal();

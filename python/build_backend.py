@@ -6,7 +6,9 @@ wheel's tag names that version."""
 
 import base64
 import contextlib
+import gzip
 import hashlib
+import io
 import os
 import platform
 import re
@@ -51,6 +53,11 @@ def entry_points():
                                   ("fsspec.specs", 'project.entry-points."fsspec.specs"'),
                                   ("vllm.general_plugins", 'project.entry-points."vllm.general_plugins"'))}
     return "\n".join(f"[{group}]\n{lines}\n" for group, lines in found.items()).replace('"', "")
+
+
+def information():
+    """Files of the .dist-info directory that do not depend on how the package is installed."""
+    return {"METADATA": metadata(), "entry_points.txt": entry_points()}
 
 
 # -- what is compiled --
@@ -129,17 +136,20 @@ class Wheel:
         self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
         self.record = []
 
-    def add(self, name, content, executable=False):
+    def write(self, name, content, mode):
         info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
-        info.external_attr = (0o100755 if executable else 0o100644) << 16
+        info.external_attr = mode << 16
         info.compress_type = zipfile.ZIP_DEFLATED
         self.zip.writestr(info, content)
+
+    def add(self, name, content, executable=False):
+        self.write(name, content, 0o100755 if executable else 0o100644)
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
         self.record.append(f"{name},sha256={digest},{len(content)}\n")
 
     def close(self):
         name = f"{stem()}.dist-info/RECORD"
-        self.zip.writestr(name, "".join(self.record) + f"{name},,\n")
+        self.write(name, "".join(self.record) + f"{name},,\n", 0o100644)
         self.zip.close()
 
 
@@ -157,10 +167,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
                 wheel.add(f"unshard/{file.name}", file.read_bytes())
         for file in sorted(made.iterdir()):
             wheel.add(f"unshard/_lib/{file.name}", file.read_bytes(), executable=True)
-        told = {"METADATA": metadata(), "entry_points.txt": entry_points(),
-                "licenses/LICENSE": (ROOT / "LICENSE").read_text("utf-8"),
-                "WHEEL": f"Wheel-Version: 1.0\nGenerator: unshard\nRoot-Is-Purelib: false\nTag: {tag}\n"}
-        for file, text in told.items():
+        for file, text in {**information(), "licenses/LICENSE": (ROOT / "LICENSE").read_text("utf-8"),
+                           "WHEEL": f"Wheel-Version: 1.0\nGenerator: unshard\nRoot-Is-Purelib: false\nTag: {tag}\n"}.items():
             wheel.add(f"{stem()}.dist-info/{file}", text.encode())
         wheel.close()
     return name
@@ -177,14 +185,22 @@ def sources():
             if path.is_file() and path.name != "PKG-INFO"]
 
 
+def entry(name, content, executable=False):
+    """Of nobody in particular, and of the time that $SOURCE_DATE_EPOCH says: the same sources are the same bytes."""
+    info = tarfile.TarInfo(f"{stem()}/{name}")
+    info.size = len(content)
+    info.mode = 0o755 if executable else 0o644
+    info.mtime = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    return info, io.BytesIO(content)
+
+
 def build_sdist(sdist_directory, config_settings=None):
     """PEP 517."""
     del config_settings
-    with tarfile.open(Path(sdist_directory) / f"{stem()}.tar.gz", "w:gz") as archive:
-        for name in sources():
-            archive.add(ROOT / name, f"{stem()}/{name}", recursive=False)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as info:
-            info.write(metadata())
-            info.flush()
-            archive.add(info.name, f"{stem()}/PKG-INFO")
+    with open(Path(sdist_directory) / f"{stem()}.tar.gz", "wb") as file, \
+            gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in sorted(sources()):
+            path = ROOT / name
+            archive.addfile(*entry(name, path.read_bytes(), os.access(path, os.X_OK)))
+        archive.addfile(*entry("PKG-INFO", metadata().encode()))
     return f"{stem()}.tar.gz"

@@ -11,6 +11,8 @@ packages_debian_library="gcc pkg-config libzstd-dev libcjson-dev zlib1g-dev libs
 packages_debian_load="python3-venv"
 packages_debian_unit="libcmocka-dev python3 locales"
 packages_debian_mounts="python3-pytest strace procps fuse3"
+packages_debian_release="debhelper dh-python dpkg-dev python3-venv"
+packages_debian_packages="lintian systemd-container debootstrap"
 packages_debian_tests="python3-venv rsync strace unzip numactl rclone zsh fish clang libclang-rt-dev \
 clang-tidy cppcheck mold ccache"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
@@ -19,6 +21,8 @@ packages_fedora_library="gcc pkgconf-pkg-config libzstd-devel cjson-devel zlib-d
 packages_fedora_load="python3"
 packages_fedora_unit="libcmocka-devel python3 glibc-locale-source"
 packages_fedora_mounts="python3-pytest strace procps-ng fuse3"
+packages_fedora_release="dpkg-dev debhelper"
+packages_fedora_packages="systemd-container debootstrap"
 packages_fedora_tests="rsync strace unzip numactl rclone zsh fish clang compiler-rt libasan libubsan \
 libtsan clang-tools-extra cppcheck mold ccache"
 

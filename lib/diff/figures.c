@@ -117,6 +117,12 @@ static bool is_same(long double x, long double y)
 	return (isnan(x) && isnan(y)) || (x == y && !signbit(x) == !signbit(y));
 }
 
+/* Not by hypot, of which glibc 2.35 has another version: what is built with that would run with no older glibc. */
+static double modulus(long double re, long double im)
+{
+	return (double)hypotl(re, im);
+}
+
 static void chunk_of_wide(struct chunk *c, enum uns_dtype of_a, const uint8_t *a, enum uns_dtype of_b, const uint8_t *b,
 			  size_t n)
 {
@@ -128,10 +134,9 @@ static void chunk_of_wide(struct chunk *c, enum uns_dtype of_a, const uint8_t *a
 		x = wide_at(of_a, a + i * uns_dtype_size(of_a));
 		y = wide_at(of_b, b + i * uns_dtype_size(of_b));
 		c->changed[i] = !is_same(x.re, y.re) || !is_same(x.im, y.im);
-		c->a[i] = complex ? hypot((double)x.re, (double)x.im) : (double)x.re;
-		c->b[i] = complex ? hypot((double)y.re, (double)y.im) : (double)y.re;
-		c->difference[i] =
-			complex ? hypot((double)(x.re - y.re), (double)(x.im - y.im)) : (double)(x.re - y.re);
+		c->a[i] = complex ? modulus(x.re, x.im) : (double)x.re;
+		c->b[i] = complex ? modulus(y.re, y.im) : (double)y.re;
+		c->difference[i] = complex ? modulus(x.re - y.re, x.im - y.im) : (double)(x.re - y.re);
 	}
 }
 

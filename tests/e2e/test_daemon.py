@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -127,6 +128,21 @@ def test_a_mount_that_is_begun_without_standard_descriptors(run, mnt, command, c
     want = (GOLDEN.parent / "run.model.safetensors").read_bytes()
     assert (mnt / "weights/checkpoint-2/model.safetensors").read_bytes() == want
     command("umount", mnt)
+
+
+@pytest.mark.parametrize("place", ["a file", "@"])
+def test_a_service_manager_is_told_when_the_mount_is_live(run, mnt, tmp_path, place):
+    """The protocol of Type=notify; tests/service does it with systemd."""
+    name = f"@{tmp_path}" if place == "@" else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(name.replace("@", "\0", 1))
+        manager.settimeout(LONGEST_S)
+        serving = subprocess.Popen([UNSHARD, "mount", "-f", run, mnt, "-o", "settle=0,store=none"],
+                                   env={**os.environ, "NOTIFY_SOCKET": name}, stderr=subprocess.DEVNULL)
+        assert manager.recv(100) == b"READY=1"
+    assert is_mounted(mnt) and (mnt / "weights/checkpoint-2/model.safetensors").exists()
+    serving.terminate()
+    assert serving.wait(LONGEST_S) == 0
 
 
 def status(path, field):
