@@ -18,8 +18,7 @@ NATIVE, MINIMAL, AGAIN = "the file itself", "minimal FUSE server", "another of t
 
 
 def seconds(programs, how, path):
-    done = subprocess.run([programs / "read_modes", how, path], check=True, capture_output=True,
-                          text=True)
+    done = subprocess.run([programs / "read_modes", how, path], check=True, stdout=subprocess.PIPE, text=True)
     return float(done.stdout)
 
 

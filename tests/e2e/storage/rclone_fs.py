@@ -1,0 +1,29 @@
+"""rclone over a web server, which is rclone too: what a node writes lies in the server's directory."""
+
+import os
+
+from file_system import FileSystem, free_port, listens
+
+
+class Rclone(FileSystem):
+    CACHE_S = 1
+    changes_seen_s = 3
+    directories_keep_times = False
+
+    def start(self):
+        self.port = free_port()
+        self.data = self.path("data")
+        self.restart()
+
+    def restart(self):
+        self.serve("rclone", "serve", "http", "--config", os.devnull, "--addr", f"127.0.0.1:{self.port}",
+                   "--dir-cache-time", "0s", "--poll-interval", "0", self.data)
+        self.wait_until(lambda: listens(self.port), "a web server")
+
+    def node(self, name):
+        """The first node is the server itself: the web is read-only."""
+        return self.data if name == "a" else super().node(name)
+
+    def client_command(self, name, path):
+        return ["rclone", "mount", "--config", os.devnull, "--read-only", "--dir-cache-time", f"{self.CACHE_S}s",
+                "--poll-interval", "0", f":http,url='http://127.0.0.1:{self.port}':", path]
