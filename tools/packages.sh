@@ -13,8 +13,11 @@ packages_debian_unit="libcmocka-dev python3 locales"
 packages_debian_mounts="python3-pytest strace procps fuse3"
 packages_debian_release="debhelper dh-python dpkg-dev python3-venv"
 packages_debian_packages="lintian systemd-container debootstrap"
-packages_debian_tests="python3-venv rsync strace unzip numactl rclone zsh fish clang libclang-rt-dev \
+packages_debian_tests="python3-venv rsync strace unzip numactl rclone sshfs openssh-sftp-server zsh fish clang libclang-rt-dev \
 clang-tidy cppcheck mold ccache"
+# Of tests/run --long: servers and clients of distributed file systems, which the tests start themselves.
+packages_debian_long="glusterfs-server glusterfs-client ceph-mon ceph-mds ceph-osd ceph-fuse ceph-common \
+moosefs-master moosefs-chunkserver moosefs-client redis-server s3fs iproute2"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
 cjson-devel zlib-devel sqlite-devel libyaml-devel"
 packages_fedora_library="gcc pkgconf-pkg-config libzstd-devel cjson-devel zlib-devel sqlite-devel libyaml-devel python3"
@@ -23,8 +26,9 @@ packages_fedora_unit="libcmocka-devel python3 glibc-locale-source"
 packages_fedora_mounts="python3-pytest strace procps-ng fuse3"
 packages_fedora_release="dpkg-dev debhelper"
 packages_fedora_packages="systemd-container debootstrap"
-packages_fedora_tests="rsync strace unzip numactl rclone zsh fish clang compiler-rt libasan libubsan \
+packages_fedora_tests="rsync strace unzip numactl rclone fuse-sshfs openssh-server zsh fish clang compiler-rt libasan libubsan \
 libtsan clang-tools-extra cppcheck mold ccache"
+packages_fedora_long="glusterfs-server glusterfs-fuse ceph-mon ceph-mds ceph-osd ceph-fuse redis s3fs-fuse iproute"
 
 # packages_missing NAME...: those of a Debian list that are not installed.
 packages_missing() {

@@ -2,12 +2,10 @@
 
 import uuid
 
-from file_system import ADDRESS, InNamespace, wait_until
+from file_system import ADDRESS, InNamespace
 
 
 class Ceph(InNamespace):
-    torn_pages_stay = True
-
     def start(self):
         self.conf = self.top / "ceph.conf"
         fsid = uuid.uuid4()

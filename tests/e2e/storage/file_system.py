@@ -45,8 +45,11 @@ class FileSystem:
     """Subclasses define start, restart and client_command. What they start by `spawn` is in the foreground."""
 
     changes_seen_s = 1  # so long a node may see what was before another node's write
-    torn_pages_stay = False  # a node that reads while another rewrites keeps both's bytes in its page cache
-    directories_keep_times = True  # every client shows the same times of a directory
+    opens_by_name = False  # a file that was renamed to a name is read under what the client knew of the one before
+    is_bucket = False  # directories are no more than names of files; another node shows other times of them
+    # How a save may be written over another while a node reads. Where a client's pages stay that were read during a
+    # write, which whole seconds of a file's time cannot show either: not in place.
+    second_saves = ("renamed", "truncated")
 
     def __init__(self, top):
         self.top = Path(top)

@@ -3,10 +3,12 @@
 import os
 import signal
 
-from file_system import ADDRESS, InNamespace, mount_of, wait_until
+from file_system import ADDRESS, InNamespace
 
 
 class Gluster(InNamespace):
+    second_saves = ("renamed", "truncated", "in place")
+
     def start(self):
         self.settings = self.top / "glusterd.vol"
         self.settings.write_text(f"""volume management

@@ -19,6 +19,8 @@ def juicefs():
 
 
 class Juice(InNamespace):
+    second_saves = ("renamed", "truncated", "in place")
+
     def start(self):
         self.program = juicefs()
         must_be_installed(self.program, "redis-server")

@@ -8,7 +8,8 @@ from file_system import FileSystem, free_port, listens
 class Rclone(FileSystem):
     CACHE_S = 1
     changes_seen_s = 3
-    directories_keep_times = False
+    opens_by_name = True
+    second_saves = ("renamed",)
 
     def start(self):
         self.port = free_port()

@@ -5,11 +5,11 @@ import os
 from juice_fs import KEY, NAME, SECRET, Gateway
 
 
-
 class S3fs(Gateway):
     CACHE_S = 1
     changes_seen_s = 3
-    directories_keep_times = False
+    is_bucket = True
+    second_saves = ()
 
     def client_command(self, name, path):
         keys = self.top / "keys"
@@ -22,7 +22,8 @@ class S3fs(Gateway):
 class RcloneS3(Gateway):
     CACHE_S = 1
     changes_seen_s = 3
-    directories_keep_times = False
+    is_bucket = True
+    second_saves = ()
 
     def client_command(self, name, path):
         remote = (f":s3,provider=Minio,access_key_id={KEY},secret_access_key={SECRET},"

@@ -1,11 +1,11 @@
 """sshfs over a server of its own protocol, SFTP, without ssh: as it is over ssh, but for the encryption."""
 
-import subprocess
 import sys
+from pathlib import Path
 
 from file_system import FileSystem, free_port, listens
 
-SERVER = "/usr/lib/openssh/sftp-server"
+SERVER = next((p for p in ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server") if Path(p).exists()), "")
 # One server process for each connection.
 LISTEN = f"""
 import socket, subprocess, sys

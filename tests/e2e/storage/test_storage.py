@@ -1,0 +1,268 @@
+"""Checkpoints on distributed file systems: what one node writes is seen by another, where the mount is. sshfs and rclone
+run each time; the others with --long (tools/packages.sh has what they need)."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import ROOT, detach, eventually, unshard
+from kinds import KINDS, QUICK
+from trees import assert_same, tensors
+
+sys.path.insert(0, str(ROOT / "tests/bench"))
+import checkpoints  # noqa: E402
+
+GOLDEN = ROOT / "tests/golden"
+SAMPLES = {"fsdp": "run", "ranks": "ranks"}
+MORE_SAMPLES = {"dcp": "dcp/ranks", "zero": "zero/z2_w3", "zero3": "zero/z3_w2", "rank_files": "rank_files"}
+RANKS, NODES = 8, 8
+FILE = "weights/checkpoint-1/model.safetensors"
+SECOND_S = 1  # for which a look at a directory is good
+
+
+def marked(kind, *more):
+    return pytest.param(kind, *more, marks=() if kind in QUICK else pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=[marked(kind) for kind in KINDS])
+def cluster(request):
+    with tempfile.TemporaryDirectory(prefix=f"unshard-{request.param}-", ignore_cleanup_errors=True) as top:
+        system = KINDS[request.param](Path(top).resolve())
+        try:
+            system.start()
+            system.is_quick = request.param in QUICK
+            yield system
+        finally:
+            system.end()
+
+
+class Run:
+    """Two saves of one checkpoint, on a disk; what the view of each is."""
+
+    def __init__(self, top, rows):
+        self.saves, self.views = [], []
+        for i in range(2):
+            torch.manual_seed(i)
+            want = {f"layer.{k}.weight": torch.randn(rows, 512) for k in range(8)}
+            checkpoints.write_run(top / f"save-{i}", {}, want, RANKS)
+            (top / f"save-{i}/checkpoint-1/trainer_state.json").write_text(json.dumps({"global_step": 1, "log_history": []}))
+            self.saves.append(top / f"save-{i}/checkpoint-1")
+            mnt = top / f"mnt-{i}"
+            mnt.mkdir()
+            unshard("mount", top / f"save-{i}", mnt, "-o", "settle=0,store=none")
+            try:
+                assert_same(tensors(mnt / FILE), want)
+                self.views.append((mnt / FILE).read_bytes())
+            finally:
+                detach(mnt)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, cluster):
+    return Run(tmp_path_factory.mktemp("run"), 256 if cluster.is_quick else 2048)
+
+
+@pytest.fixture
+def shared(cluster):
+    """The name of a directory of this test's own, which node "a" has made."""
+    name = f"t{time.monotonic_ns()}"
+    (cluster.node("a") / name).mkdir()
+    return name
+
+
+@pytest.fixture
+def mounts(tmp_path):
+    """mounts(SOURCE, "settle=5") -> the mount point."""
+    made = []
+
+    def make(source, *options):
+        mnt = tmp_path / f"mnt-{len(made)}"
+        mnt.mkdir()
+        eventually(source.is_dir)
+        unshard("mount", source, mnt, "-o", ",".join(["store=none", *options]))
+        made.append(mnt)
+        return mnt
+
+    yield make
+    for mnt in made:
+        detach(mnt)
+
+
+def in_order(save):
+    """As a trainer writes: what ends the save is last."""
+    return sorted((p for p in save.rglob("*") if p.is_file()), key=lambda p: (p.name == "trainer_state.json", p.name == ".metadata", p))
+
+
+def write(data, path, how):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if how == "renamed":
+        beside = path.with_name(path.name + ".part")
+        beside.write_bytes(data)
+        beside.rename(path)
+    elif how == "in place" and path.exists():
+        with open(path, "r+b") as f:
+            f.write(data)
+            f.truncate()
+    else:
+        path.write_bytes(data)
+
+
+def save(source, target, how="truncated", after_each=lambda: None):
+    for path in in_order(source):
+        write(path.read_bytes(), target / path.relative_to(source), how)
+        after_each()
+
+
+def read(path):
+    """None if there is nothing to read at the moment."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def files(top):
+    return sorted(str(p.relative_to(top)) for p in top.rglob("*") if p.is_file())
+
+
+def views_of(mnt):
+    return sorted(p.name for p in mnt.iterdir() if p.is_dir())
+
+
+# -- the same bytes --
+
+def test_all_views_have_the_bytes_that_they_have_on_a_disk(cluster, shared, mounts):
+    compared, samples = 0, SAMPLES if cluster.is_quick else SAMPLES | MORE_SAMPLES
+    for name, sample in samples.items():
+        shutil.copytree(GOLDEN / sample, cluster.node("a") / shared / name, copy_function=shutil.copyfile)
+        want = files(GOLDEN / sample)
+        eventually(lambda: files(cluster.node("b") / shared / name) == want)
+    time.sleep(cluster.changes_seen_s)
+    there = mounts(cluster.node("b") / shared, "settle=0")
+    for name, sample in samples.items():
+        here = mounts(GOLDEN / sample, "settle=0")
+        for view in views_of(here):
+            found = files(here / view)
+            assert files(there / view / name) == found
+            for file in found:
+                assert (there / view / name / file).read_bytes() == (here / view / file).read_bytes(), f"{view}/{name}/{file}"
+            compared += len(found)
+    assert compared > (60 if cluster.is_quick else 200)
+    assert not (there / ".unshard/errors.log").read_text()
+
+
+def test_eight_nodes_load_the_same_at_once(cluster, shared, mounts, run):
+    save(run.saves[0], cluster.node("a") / shared / "checkpoint-1")
+    time.sleep(cluster.changes_seen_s)
+    nodes = [cluster.node(f"n{i}") for i in range(NODES)]
+    for node in nodes:
+        eventually(lambda: files(node / shared / "checkpoint-1") == files(run.saves[0]))
+    paths = [mounts(node / shared, "settle=0") / FILE for node in nodes]
+    with ThreadPoolExecutor(NODES) as pool:
+        assert all(data == run.views[0] for data in pool.map(Path.read_bytes, paths))
+    if not cluster.is_bucket:
+        assert len({path.stat().st_ino for path in paths}) == 1
+
+
+# -- saves from another node --
+
+def test_a_save_is_hidden_until_it_is_whole(cluster, shared, mounts, run):
+    write(b"{}", cluster.node("a") / shared / "notes.json", "truncated")  # a bucket has no empty directory
+    mnt = mounts(cluster.node("b") / shared)  # settle=60
+    seen = []
+    save(run.saves[0], cluster.node("a") / shared / "checkpoint-1", after_each=lambda: seen.append(read(mnt / FILE)))
+    assert set(seen[:-1]) == {None}  # the last file ends the save
+    eventually(lambda: read(mnt / FILE) == run.views[0])
+
+
+@pytest.mark.parametrize(("cluster", "how"), [marked(kind, how) for kind in KINDS for how in KINDS[kind].second_saves],
+                         indirect=["cluster"])
+def test_a_second_save_is_seen_whole(cluster, shared, mounts, run, how):
+    """The first, an error, or the second. Where a file is written again in place, or a client opens what has a name and
+    shows what it knew of it, also both, as long as it may show what was; never later."""
+    target = cluster.node("a") / shared / "checkpoint-1"
+    save(run.saves[0], target, "renamed")
+    mnt = mounts(cluster.node("b") / shared)
+    eventually(lambda: read(mnt / FILE) == run.views[0])
+    ended = []
+
+    def second():
+        save(run.saves[1], target, how)
+        ended.append(time.monotonic())
+
+    writer = threading.Thread(target=second)
+    writer.start()
+    held = os.open(mnt / FILE, os.O_RDONLY)
+    never_mixed = how == "renamed" and not cluster.opens_by_name
+    may_mix_s = cluster.changes_seen_s + SECOND_S
+
+    def is_second():
+        began = time.monotonic()
+        data = read(mnt / FILE)
+        if data is not None and data not in run.views:
+            assert not never_mixed, "both saves in one file"
+            assert not ended or began < ended[0] + may_mix_s, "both saves in one file, long after the second has ended"
+        try:  # nor does what is open
+            os.posix_fadvise(held, 0, 0, os.POSIX_FADV_DONTNEED)
+            old = os.pread(held, len(run.views[0]), 0)
+            assert not never_mixed or old in run.views
+        except OSError:
+            pass
+        return bool(ended) and data == run.views[1]
+
+    try:
+        eventually(is_second)
+    finally:
+        os.close(held)
+        writer.join()
+    again = mounts(cluster.node("b") / shared, "settle=0")
+    end = time.monotonic() + 2 * cluster.changes_seen_s
+    while time.monotonic() < end:
+        assert read(again / FILE) in (run.views[1], None)
+        assert read(mnt / FILE) in (run.views[1], None)
+    assert read(again / FILE) == run.views[1]
+
+
+# -- servers that die --
+
+def test_killed_servers_give_errors_and_then_the_right_bytes(cluster, shared, mounts, run):
+    save(run.saves[0], cluster.node("a") / shared / "checkpoint-1")
+    time.sleep(cluster.changes_seen_s)
+    mnt = mounts(cluster.node("b") / shared, "settle=0")
+    assert (mnt / FILE).read_bytes() == run.views[0]
+    done, wrong = threading.Event(), []
+
+    def reader():
+        while not done.is_set():
+            try:
+                fd = os.open(mnt / FILE, os.O_RDONLY)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                with open(fd, "rb") as f:
+                    data = f.read()
+                if data != run.views[0]:
+                    wrong.append(len(data))
+            except OSError:
+                time.sleep(0.05)
+
+    readers = [threading.Thread(target=reader) for _ in range(4)]
+    for r in readers:
+        r.start()
+    cluster.kill()
+    time.sleep(1)
+    cluster.restart()
+    done_by_itself = ThreadPoolExecutor(1).submit(eventually, lambda: read(mnt / FILE) == run.views[0])
+    assert done_by_itself.result()
+    done.set()
+    for r in readers:
+        r.join()
+    assert not wrong
+    assert unshard("check", cluster.node("b") / shared, "-o", "store=none").returncode == 0
