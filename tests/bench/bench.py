@@ -13,9 +13,10 @@ import loads
 import many
 import reads
 import scale
+import storage
 import zero
 
-WHAT = ("reads", "delayed", "loads", "loaders", "library", "exports", "zero", "scale", "many")
+WHAT = ("reads", "delayed", "loads", "loaders", "library", "exports", "zero", "scale", "many", "storage")
 
 
 def arguments():
@@ -29,6 +30,8 @@ def arguments():
     parser.add_argument("--options", nargs="*", default=(), help="of the mount, for loaders: cache=mount")
     parser.add_argument("--loaders", nargs="*", default=tuple(loaders.LOADERS), help="which of them")
     parser.add_argument("--programs", type=Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--systems", nargs="*", choices=list(storage.kinds.KINDS), help="for storage: which distributed file "
+                        "systems; sshfs and rclone by default, as the others need servers and root")
     found = parser.parse_args()
     unknown = set(found.what) - set(WHAT)
     if unknown:
@@ -64,6 +67,8 @@ def main():
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
         if not args.what or "many" in args.what:
             many.measure(programs, work, args.quick, args.long)
+        if not args.what or "storage" in args.what:
+            storage.measure(programs, work, size, n, args.systems)
 
 
 # Threads of torch that wait let others run: on a machine that has other work too, the tools would be slower.
