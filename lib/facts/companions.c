@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "names/base_names.h"
+#include "names/prefixes.h"
 #include "wire/json.h"
 
 enum { CONFIG_LIMIT_BYTES = 16 << 20 };
@@ -304,18 +305,26 @@ static int borrow_config(struct search *s, const struct candidate *c, struct uns
 static int compare_names(struct search *s, struct uns_err *err)
 {
 	const struct uns_config_info *info = &s->out->config_info;
-	const char *missed = uns_config_name_missed(info, s->cat, s->in->strip);
+	struct uns_finding f = { .id = UNS_FOUND_CONFIG_HAS_OTHER_NAMES, .checkpoint = s->cat->path };
+	struct uns_found_prefix found;
 	size_t i = 0;
 
-	if (!missed)
+	UNS_TRY(uns_prefix_find(info, s->cat, s->in->strip, &s->out->arena, &found, err));
+	if (!found.missed)
 		return 0;
 	while (s->cat->tensors[i].role != UNS_ROLE_WEIGHT)
 		i++;
-	return note(s,
-		    UNS_FINDING(.id = UNS_FOUND_CONFIG_HAS_OTHER_NAMES, .checkpoint = s->cat->path,
-				.tensor = s->cat->tensors[i].name, .expected = uns_str(missed),
-				.arg = { { "what", uns_str(info->model_type) } }),
-		    err);
+	f.tensor = s->cat->tensors[i].name;
+	f.expected = uns_str(found.missed);
+	f.found = uns_str(found.prefix);
+	f.arg[0] = (struct uns_finding_arg){ "what", uns_str(info->model_type) };
+	if (found.prefix)
+		f.id = UNS_FOUND_CONFIG_HAS_OTHER_PREFIX;
+	if (found.is_everywhere && !s->in->strip && !s->in->keep_names) {
+		f.id = UNS_FOUND_PREFIX_LEFT_OUT;
+		s->out->prefix = found.prefix;
+	}
+	return note(s, &f, err);
 }
 
 static int choose_config(struct search *s, struct uns_err *err)

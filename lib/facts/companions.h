@@ -24,6 +24,7 @@ struct companions_input {
 	struct store_link *store; /* for the fact "model" */
 	bool has_facts;           /* the store had facts when the checkpoint was examined */
 	const char *strip;        /* -o strip=, or NULL */
+	bool keep_names;          /* -o names=memory */
 };
 
 struct companions {
@@ -35,8 +36,11 @@ struct companions {
 	struct uns_config_info config_info;
 	/* Tensor names of a model of the same family, from the first directory that has one. */
 	struct uns_base_names base;
+	/* In front of every weight's name, and of no name of config.json's model; NULL = nothing is. A note reports it.
+	 */
+	const char *prefix;
 	struct uns_findings notes; /* what was borrowed from where, and what could not be borrowed */
-	struct uns_root *model;    /* the directory that the fact "model" of the store names, or NULL */
+	struct uns_root *model; /* the directory that the fact "model" of the store names, or NULL */
 };
 
 /* Chooses the files, reads config.json, and adds the files to the catalog. `out` must be zeroed; call

@@ -158,6 +158,14 @@ static bool is_unset(const struct key *k, struct uns_span v)
 	return k->assumed && k->kind == INTEGER && text_is(v, "null");
 }
 
+/* A Trainer that does not log, evaluate or save at steps may write 0 or null for that, and does not use the value. */
+static bool is_unused(const struct key *k, struct uns_span v)
+{
+	double number;
+
+	return k->kind == CADENCE && (text_is(v, "null") || (uns_number_parse(v, &number) && number == 0));
+}
+
 const char *uns_trainer_state_absent(const char *json, size_t len, size_t i)
 {
 	const struct uns_span text = uns_span_of(json, len);
@@ -187,7 +195,7 @@ int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unkno
 		return uns_fail(why, -EBADMSG, "the file has no global_step, without which a Trainer counts from 0");
 	while (uns_json_text_next(&text, &name, &value)) {
 		k = uns_span_left(&name) < 2 ? NULL : key_find((const char *)name.p + 1, uns_span_left(&name) - 2);
-		if (k && !is_unset(k, value))
+		if (k && !is_unset(k, value) && !is_unused(k, value))
 			UNS_TRY(check_value(k, value, -EBADMSG, why));
 		else if (!k && unknown)
 			*unknown = name;

@@ -620,6 +620,15 @@ KIND(CONFIG_HAS_OTHER_NAMES, config_has_other_names, NOTE,
      .advice =
 	     ": it would load none of them. If a prefix is in front of the names, mount with -o strip=PREFIX; otherwise rename the tensors",
      .check = "config")
+KIND(CONFIG_HAS_OTHER_PREFIX, config_has_other_prefix, NOTE,
+     "no weight has a name of the {what} model that config.json describes: from_pretrained looks for {expected}, and some names have {found} in front",
+     .advice =
+	     ": it would load none of them. Mount with -o strip={found}, or give the trainer's own directory of the model with -o model=DIR",
+     .check = "config", .cause = "the trainer wrapped the model, together with other modules, in one of its own")
+KIND(PREFIX_LEFT_OUT, prefix_left_out, NOTE,
+     "every weight has {found} in front of its name, which the {what} model of config.json does not have: the view weights leaves it out",
+     .advice = " (-o names=memory keeps it)", .check = "config",
+     .cause = "the trainer wrapped the model in a module of its own")
 KIND(NO_CONFIG, no_config, NOTE, "no config.json was found for these weights, and from_pretrained needs one",
      .advice =
 	     ". Put the model's config.json (and tokenizer) into the run directory, or mount with -o model=DIR where DIR holds them")

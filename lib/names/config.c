@@ -119,6 +119,7 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
 		UNS_TRY_ALLOC(out->model_type = uns_arena_str(arena, type), err);
 		family = uns_config_family(type);
 	}
+	out->is_diffusers = !type && uns_json_str(root, "_class_name");
 	text = uns_config_text(root);
 	type = text != root ? uns_json_str(text, "model_type") : NULL;
 	if (type && !(out->text_type = uns_arena_str(arena, type)))
@@ -229,39 +230,6 @@ static bool text_stack(const struct uns_catalog *cat, struct layer_stack *out)
 		return false;
 	*out = all[n == 1 ? 0 : text];
 	return true;
-}
-
-/* Is it the name of a tensor of the model whose embedding is "BASE.embed_tokens.weight", or of what is in it below
- * BASE? A save without the embedding, for example of the trained parameters alone, has layers. */
-static bool is_name_of(const char *name, const char *embedding)
-{
-	const char *inner = strchr(embedding, '.') + 1;
-	struct layer_stack s;
-	uint64_t index;
-
-	if (strcmp(name, embedding) == 0 || strcmp(name, inner) == 0)
-		return true;
-	return layer_of(name, &s, &index) && s.prefix_len == (size_t)(inner - embedding) - 1 &&
-	       memcmp(s.prefix, embedding, s.prefix_len) == 0;
-}
-
-const char *uns_config_name_missed(const struct uns_config_info *info, const struct uns_catalog *cat, const char *strip)
-{
-	const char *embedding = info->model_type ? uns_config_embedding(info->model_type) : NULL;
-	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
-	bool any = false;
-
-	if (!embedding || cat->summary.is_megatron || cat->summary.adapter == UNS_ADAPTER_ALONE ||
-	    cat->summary.adapter == UNS_ADAPTER_AND_BASE)
-		return NULL;
-	for (; t < end; t++) {
-		if (!is_weight(t))
-			continue;
-		any = true;
-		if (is_name_of(uns_strip_name(strip ? strip : "", t->name), embedding))
-			return NULL;
-	}
-	return any ? embedding : NULL;
 }
 
 int uns_config_check(const struct uns_config_info *info, const struct uns_catalog *cat, struct uns_err *err)

@@ -9,6 +9,7 @@
 struct uns_config_info {
 	const char *model_type; /* NULL when absent */
 	const char *text_type;  /* of the text model inside; NULL when absent */
+	bool is_diffusers;      /* "_class_name" in place of a model_type: a model of diffusers */
 	bool ties_embeddings;   /* explicitly, or by the family's default where the key is absent */
 	bool renamed_on_save;   /* transformers publishes this family under other tensor names */
 	const char *auto_map_files[16]; /* "modeling_x.py", from auto_map */
@@ -27,11 +28,6 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
 /* Compares vocabulary, hidden size and number of layers with the WEIGHT tensors, if both are known. Returns 0, or
  * -EBADMSG with "vocab_size is 32000 but model.embed_tokens.weight has 32064 rows". */
 int uns_config_check(const struct uns_config_info *info, const struct uns_catalog *cat, struct uns_err *err);
-
-/* A weight's name that the config's model has, if no weight has such a name behind `strip` (NULL: -o strip= is not
- * given); NULL if one has, or if nothing is known of the names of this family. */
-const char *uns_config_name_missed(const struct uns_config_info *info, const struct uns_catalog *cat,
-				   const char *strip);
 
 /* The same JSON text with another dtype ("bfloat16") as the value of every "dtype" and "torch_dtype", nested configs
  * included. If neither key exists, "dtype" is added at the top. All other bytes are kept. */

@@ -4,9 +4,7 @@
  * arguments (PreTrainedConfig itself has no default, and modeling_utils.py reads getattr(config, "tie_word_embeddings",
  * False)); release 4 omits the key exactly for these families. LIFTS: the same classes given {"text_config":
  * {"tie_word_embeddings": true}}. RENAMED: the keys of conversion_mapping.py's table without pure PrefixChange entries
- * (revert drops those), class names resolved to their model_type, and every family that nests one of these. The other
- * lists: of the causal language models that are not RENAMED, built from their default configs, the name of
- * get_input_embeddings(). */
+ * (revert drops those), class names resolved to their model_type, and every family that nests one of these. */
 #include "names/config_families.h"
 
 #include <stdlib.h>
@@ -80,28 +78,6 @@ static const char *const renamed[] = {
 	"unlimited_ocr_vision_encoder", "vibevoice_asr", "video_llava", "videomae", "vipllava", "vit", "vit_mae",
 	"vit_msn", "vivit", "voxtral", "voxtral_realtime", "yolos",
 };
-
-static const char *const embed_tokens[] = {
-	"apertus", "arcee", "bamba", "bitnet", "cohere", "cohere2", "cwm", "diffllama", "doge", "ernie4_5", "exaone4",
-	"falcon_h1", "gemma", "gemma2", "gemma3_text", "gemma4_text", "gemma4_unified_text", "glm", "glm4", "gpt_oss",
-	"granite", "granite_swa", "granitemoe_swa", "helium", "hyperclovax", "inkling_text", "internlm3",
-	"iquestcoder", "jais2", "jetmoe", "lfm2", "llama", "minicpm3", "minimax_m3_vl_text", "ministral3", "mistral",
-	"moshi", "nanochat", "olmo", "olmo2", "olmo3", "persimmon", "phi", "phi3", "phi4_multimodal", "qwen2",
-	"qwen3", "qwen3_5_text", "recurrent_gemma", "seed_oss", "smollm3", "stablelm", "starcoder2", "vaultgemma",
-	"xglm", "youtu", "zamba", "zamba2", "zaya",
-};
-
-static const char *const wte[] = {
-	"codegen", "gpt-sw3", "gpt2", "gpt_bigcode", "gpt_neo", "gptj", "mpt",
-};
-
-static const char *const word_embeddings[] = {
-	"bloom", "falcon",
-};
-
-static const char *const embeddings[] = {
-	"falcon_mamba", "mamba", "mamba2", "xlstm",
-};
 /* clang-format on */
 
 static int row_compare(const void *model_type, const void *row)
@@ -121,15 +97,4 @@ unsigned uns_config_family(const char *model_type)
 {
 	return FLAG_IF_IN(ties, UNS_FAMILY_TIES) | FLAG_IF_IN(lifts, UNS_FAMILY_LIFTS) |
 	       FLAG_IF_IN(lifts_over, UNS_FAMILY_LIFTS_OVER) | FLAG_IF_IN(renamed, UNS_FAMILY_RENAMED);
-}
-
-const char *uns_config_embedding(const char *model_type)
-{
-	if (IS_IN(embed_tokens))
-		return "model.embed_tokens.weight";
-	if (IS_IN(wte))
-		return "transformer.wte.weight";
-	if (IS_IN(word_embeddings))
-		return "transformer.word_embeddings.weight";
-	return IS_IN(embeddings) ? "backbone.embeddings.weight" : NULL;
 }

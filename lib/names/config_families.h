@@ -19,8 +19,4 @@ const void *uns_family_row(const void *table, size_t n, size_t size, const char 
 /* Flags of a model_type; 0 for other and unknown families. O(log n). */
 unsigned uns_config_family(const char *model_type);
 
-/* The name of the input embedding in the causal language models of a model_type ("model.embed_tokens.weight"); NULL for
- * other and unknown families. O(log n). */
-const char *uns_config_embedding(const char *model_type);
-
 #endif

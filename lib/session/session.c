@@ -63,6 +63,7 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 		.format = &u->opt.format,
 		.models = &u->opt.models,
 		.strip = u->opt.strip,
+		.keep_names = u->opt.keep_names,
 		.store = &u->store,
 		.seals = { &u->store, u->opt.seals },
 		.hidden = u->opt.hidden,

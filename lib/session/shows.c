@@ -295,6 +295,7 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 		.n_notes = snap->beside.notes.n,
 		.max_shard_size_bytes = u->opt.max_shard_size_bytes,
 		.strip = u->opt.strip,
+		.prefix = snap->beside.prefix,
 		.base = &snap->beside.base,
 		.keep_names = u->opt.keep_names,
 	};

@@ -297,8 +297,8 @@ static int compare_with_seal(const struct snapshot_cache *c, const struct dir_re
 static int fill(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
 		struct snapshot *snap, struct uns_err *err)
 {
-	const struct companions_input beside = { c->root, record->path, c->models, c->store, record_has_facts(record),
-						 c->strip };
+	const struct companions_input beside = { c->root,  record->path, c->models, c->store, record_has_facts(record),
+						 c->strip, c->keep_names };
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
 	const struct memo_subject of = { record->path, record->is.format->name, record->is.own_generation,
 					 record->is.format->wants_units ? record->is.facts_digest : 0 };

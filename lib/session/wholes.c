@@ -35,6 +35,7 @@ int wholes_find(struct unshard *u, struct dir_record *record, struct snapshot *s
 	in.v = tree.tensor;
 	in.n = tree.n_tensors;
 	for (i = 0; i < snap->beside.notes.n; i++)
-		in.other_names |= snap->beside.notes.v[i].id == UNS_FOUND_CONFIG_HAS_OTHER_NAMES;
+		in.other_names |= snap->beside.notes.v[i].id == UNS_FOUND_CONFIG_HAS_OTHER_NAMES ||
+				  snap->beside.notes.v[i].id == UNS_FOUND_CONFIG_HAS_OTHER_PREFIX;
 	return uns_whole_find(&in, arena, out, err);
 }

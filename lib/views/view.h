@@ -43,6 +43,8 @@ struct uns_view_input {
 
 	uint64_t max_shard_size_bytes; /* of weights; never 0 */
 	const char *strip; /* -o strip=: left out in front of weights' names; NULL = nothing */
+	const char
+		*prefix; /* in front of every weight's name, and of none that config.json's model has; NULL = nothing */
 	const struct uns_base_names *base; /* what the base model's files call its tensors */
 	bool keep_names; /* -o names=memory: weights have the names that were saved */
 };

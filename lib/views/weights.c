@@ -230,7 +230,7 @@ static int choose_strip(struct assembly *a, struct uns_vtree *out, struct uns_er
 	for (i = 0; i < cat->n_tensors; i++)
 		if (!leaves_out(a, &cat->tensors[i]))
 			names[n++] = cat->tensors[i].name;
-	return uns_strip_choose(a->in->strip, names, n, out, &a->strip, err);
+	return uns_strip_choose(a->in->strip ? a->in->strip : a->in->prefix, names, n, out, &a->strip, err);
 }
 
 static int choose_tensors(struct assembly *a, struct uns_arena *arena, struct uns_err *err)
@@ -341,6 +341,14 @@ static int name_tensors(struct assembly *a, struct uns_vtree *out, struct uns_er
 	return publish(a, out, err);
 }
 
+/* What loaders of the model look for, without ".safetensors". */
+static const char *stem_of(const struct assembly *a)
+{
+	if (a->adapter == UNS_ADAPTER_ALONE)
+		return "adapter_model";
+	return a->in->config_info.is_diffusers ? "diffusion_pytorch_model" : "model";
+}
+
 static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_view_input *in = a->in;
@@ -349,7 +357,7 @@ static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *e
 
 	UNS_TRY(name_tensors(a, out, err));
 	UNS_TRY_ALLOC(origin = origin_of(a, &out->arena), err);
-	return uns_part_safetensors_set(in->catalog, a->v, a->n, alone ? "adapter_model" : "model",
+	return uns_part_safetensors_set(in->catalog, a->v, a->n, stem_of(a),
 					/* PEFT loads one file only. */
 					alone ? UINT64_MAX : in->max_shard_size_bytes, origin, out, err);
 }
@@ -495,6 +503,8 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		return "MyLightningModule.load_from_checkpoint(\"%s\")";
 	if (cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
+	if (in->config_info.is_diffusers)
+		return "diffusers.AutoModel.from_pretrained(\"%s\")";
 	if (!uns_span_left(&in->config) || !is_for_pretrained(in))
 		return tensors_usage(in, parameter);
 	return "AutoModelForCausalLM.from_pretrained(\"%s\")";

@@ -114,3 +114,81 @@ def test_code_named_by_auto_map_comes_along(bare, mount, model_dir):
     (bare / "train.py").write_text("y = 1\n")
     m = mount(bare)
     assert names(m) == ["config.json", "configuration_x.py", "model.safetensors"]
+
+
+@pytest.mark.parametrize("where", ["checkpoint", "run", "option"])
+def test_a_file_that_is_added_to_a_listed_set(bare, model_dir, mount, eventually, where):
+    """A program that began to read before the last file of a tokenizer was copied sees that file, too."""
+    folder = {"checkpoint": bare / "checkpoint-2", "run": bare, "option": model_dir}[where]
+    for name, text in TOKENIZER.items():
+        (folder / name).write_text(text)
+    m = mount(bare, f"model={model_dir}", changing=True)
+    assert "tokenizer.json" in names(m) and not (m / "weights/checkpoint-2/tokenizer.model").exists()
+    (folder / "tokenizer.model").write_bytes(b"pieces")
+    eventually(lambda: "tokenizer.model" in names(m))
+    assert (m / "weights/checkpoint-2/tokenizer.model").read_bytes() == b"pieces"
+    (folder / "tokenizer.model").unlink()
+    eventually(lambda: "tokenizer.model" not in names(m))
+
+
+LATER = {"best_global_step": None, "stateful_callbacks": {}}
+STATE = {"best_metric": None, "best_model_checkpoint": None, "epoch": 1.0, "eval_steps": 500, "global_step": 2,
+         "is_hyper_param_search": False, "is_local_process_zero": True, "is_world_process_zero": True,
+         "log_history": [{"loss": 4.5, "learning_rate": 1e-05, "step": 1}], "logging_steps": 500, "max_steps": 4,
+         "num_input_tokens_seen": 0, "num_train_epochs": 2, "save_steps": 500, "total_flos": 12.0,
+         "train_batch_size": 2, "trial_name": None, "trial_params": None}
+WRITTEN = {
+    "transformers 4.40": STATE,
+    "transformers 5.23": {**STATE, **LATER},
+    "no steps but epochs": {**STATE, **LATER, "save_steps": 0, "eval_steps": 0, "logging_steps": 0},
+    "steps unset": {**STATE, "save_steps": None, "eval_steps": None},
+    "ratios": {**STATE, "save_steps": 0.25, "eval_steps": 0.5, "num_train_epochs": 0.5},
+    "ms-swift": {**STATE, **LATER, "last_model_checkpoint": "/out/checkpoint-2"},
+    "LLaMA-Factory": {**STATE, **LATER, "log_history": [{"loss": 4.5, "step": 1, "epoch": 0.5},
+                                                        {"eval_loss": float("nan"), "step": 2}]},
+    "unsloth": {**STATE, **LATER, "max_steps": 60, "num_train_epochs": 9223372036854775807},
+    "no total of steps": {**STATE, **LATER, "max_steps": -1, "best_metric": float("inf")},
+}
+
+
+@pytest.mark.parametrize("writer", WRITTEN)
+@pytest.mark.parametrize("view", ["full", "full-fsdp", "dcp"])
+def test_a_trainer_state_of_another_writer_is_taken_as_it_is(made, copied, mount, writer, view):
+    run = copied(made("t2", "tied-f1-fp32") / "run")
+    text = json.dumps(WRITTEN[writer], indent=2, sort_keys=True) + "\n"
+    (run / "checkpoint-2/trainer_state.json").write_text(text)
+    assert (mount(run) / view / "checkpoint-2/trainer_state.json").read_text() == text
+
+
+# transformers 5 fails with TypeError where train_batch_size is absent or null, and takes 500 for absent steps.
+UNSET = {
+    "transformers 4.30": {k: v for k, v in STATE.items() if k not in ("train_batch_size", "num_input_tokens_seen",
+                          "logging_steps", "eval_steps", "save_steps")},
+    "batch size unset": {**STATE, "train_batch_size": None, "save_steps": 7},
+}
+
+
+@pytest.mark.parametrize("writer", UNSET)
+def test_what_is_absent_is_added_to_what_was_written(made, copied, mount, writer):
+    run = copied(made("t2", "tied-f1-fp32") / "run")
+    (run / "checkpoint-2/trainer_state.json").write_text(json.dumps(UNSET[writer]))
+    shown = json.loads((mount(run) / "full/checkpoint-2/trainer_state.json").read_text())
+    assert isinstance(shown.pop("train_batch_size"), int)
+    wrote = {k: v for k, v in UNSET[writer].items() if k != "train_batch_size" and v is not None}
+    assert {k: shown[k] for k in wrote} == wrote
+
+
+@pytest.mark.parametrize("size", ["50GB", "20KB"])
+def test_a_model_of_diffusers_has_the_name_that_diffusers_looks_for(bare, mount, command, size):
+    """diffusers itself: tests/e2e/programs/diffusers.py."""
+    config = {"_class_name": "UNet2DModel", "_diffusers_version": "0.42.1", "sample_size": 8}
+    (bare / "config.json").write_text(json.dumps(config))
+    shown = mount(bare, f"max_shard_size={size}") / "weights/checkpoint-2"
+    files = sorted(p.name for p in shown.iterdir() if "safetensors" in p.name)
+    if size == "50GB":
+        assert files == ["diffusion_pytorch_model.safetensors"]
+    else:
+        index = json.loads((shown / "diffusion_pytorch_model.safetensors.index.json").read_text())
+        assert sorted({*index["weight_map"].values(), "diffusion_pytorch_model.safetensors.index.json"}) == files
+    assert json.loads((shown / "config.json").read_text()) == config
+    assert "diffusers.AutoModel.from_pretrained" in command("show", bare / "checkpoint-2", "-o", "settle=0").stdout

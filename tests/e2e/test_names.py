@@ -243,8 +243,9 @@ def test_show_and_provenance_say_which_names(mount, tmp_path, command):
     assert said in command("show", tmp_path / "src/ckpt").stdout
 
 
-def test_the_table_is_of_the_installed_transformers():
+@pytest.mark.parametrize("script", ["generate.py", "prefixes.py"])
+def test_the_tables_are_of_the_installed_transformers(script):
     """Also: each published tensor is one contiguous slice, and the slices hold each element once."""
-    done = subprocess.run([sys.executable, ROOT / "tests/names/generate.py", "--check"],
+    done = subprocess.run([sys.executable, ROOT / "tests/names" / script, "--check"],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

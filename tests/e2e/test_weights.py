@@ -212,6 +212,13 @@ def test_sharded_files_are_byte_identical_to_save_pretrained(mount, tmp_path, ma
             assert got == path.read_bytes(), path.name
 
 
+def test_sharded_after_from_pretrained_only_the_order_differs(made, mount, tmp_path):
+    m = mount(made("t2", "untied-f2-fp32") / "run", "max_shard_size=20KB") / "weights/checkpoint-2"
+    AutoModelForCausalLM.from_pretrained(m).save_pretrained(tmp_path / "again", max_shard_size="20KB")
+    wrote, shown = (trees.weights(x) for x in (tmp_path / "again", m))
+    trees.assert_same({n: t for n, t in shown.items() if ".extra_" not in n}, wrote)
+
+
 def test_tied_names_are_kept_where_their_bytes_differ(mount, tmp_path, made):
     folder = made("t2", "tied-f1-fp32")
     state = trees.tensors(folder / "live-2.safetensors")

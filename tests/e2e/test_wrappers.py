@@ -9,7 +9,8 @@ import torch
 import torch.distributed.checkpoint as dist_cp
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from transformers import AutoModelForCausalLM
+import transformers
+from transformers import AutoModel, AutoModelForCausalLM
 
 import trees
 
@@ -75,30 +76,64 @@ def test_names_are_as_torch_gives_them(mount, tmp_path, command, case):
 
 
 def test_names_that_no_model_of_the_config_has_are_told(mount, tmp_path, command):
-    """By check and by problems.txt; not if the names fit, or fit behind -o strip=."""
+    """By check and by problems.txt; not if the names fit, or fit behind -o strip=. A prefix in front of all is left out."""
     model = models.llama(torch.float32, tie=False)
     run = tmp_path / "source/run"
     model.config.save_pretrained(run)
     live = model.state_dict()
     prefixed, inner = {f"net.{n}": t for n, t in live.items()}, model.model.state_dict()
+    twice = {f"model.{n}": t for n, t in live.items()}  # from_pretrained takes one off
     trained = {n: t for n, t in live.items() if "layers." in n}
-    for name, weights in (("own", live), ("other", prefixed), ("inner", inner), ("part", trained)):
+    other = {f"net.{n}".replace("layers", "blocks").replace("embed_tokens", "wte"): t for n, t in live.items()}
+    for name, weights in (("own", live), ("other", other), ("inner", inner), ("part", trained), ("prefixed", prefixed),
+                          ("twice", twice), ("beside", {**prefixed, "scale": torch.ones(2)})):
         dist_cp.save({"model": weights}, checkpoint_id=run / name, no_dist=True)
-    said = "no weight has a name of the llama model that config.json describes: from_pretrained looks for " \
-           "model.embed_tokens.weight, and the names are like net."
     found = json.loads(command("check", run, "--json", check=False).stdout)["findings"]
-    assert {(f["path"], f["id"]) for f in found} == {("run/other", "config_has_other_names"),
-                                                     ("run/part", "model_part_missing")}
+    assert {(f["path"], f["id"]) for f in found} == {
+        ("run/other", "config_has_other_names"), ("run/part", "model_part_missing"),
+        ("run/prefixed", "prefix_left_out"), ("run/beside", "config_has_other_prefix")}
     m = mount(run)
-    for name in ("own", "inner", "part", "other"):
-        assert (said in (m / "weights" / name / ".unshard/problems.txt").read_text()) == (name == "other")
-    told = AutoModelForCausalLM.from_pretrained(m / "weights/other", output_loading_info=True)[1]
-    assert told["missing_keys"] and told["unexpected_keys"]
-    stripped = mount(run, "strip=net.") / "weights/other"
-    assert said not in (stripped / ".unshard/problems.txt").read_text()
+    for name in ("own", "inner", "prefixed", "twice"):
+        loaded, told = AutoModelForCausalLM.from_pretrained(m / "weights" / name, output_loading_info=True)
+        assert set(told["missing_keys"]) <= {"lm_head.weight"} and (name == "inner" or not told["missing_keys"]), name
+        loaded = loaded.state_dict()
+        trees.assert_same({n: loaded[n] for n in live if n in loaded and n != "lm_head.weight"},
+                          {n: t for n, t in live.items() if n in loaded and n != "lm_head.weight"})
+    for name, said in (("other", "and the names are like net."), ("beside", "with -o strip=net.")):
+        assert said in (m / "weights" / name / ".unshard/problems.txt").read_text()
+        assert AutoModelForCausalLM.from_pretrained(m / "weights" / name, output_loading_info=True)[1]["missing_keys"]
+    trees.assert_same(trees.weights(mount(run, "names=memory") / "weights/prefixed"), prefixed)
+    stripped = mount(run, "strip=net.") / "weights/beside"
+    assert "-o strip" not in (stripped / ".unshard/problems.txt").read_text()
     loaded = AutoModelForCausalLM.from_pretrained(stripped).state_dict()
     trees.assert_same(loaded, {n: t for n, t in live.items() if n in loaded})
 
+
+@pytest.mark.parametrize("family", ["BertConfig", "RobertaConfig", "MPNetConfig", "DistilBertConfig", "T5Config",
+                                    "GPT2Config", "LlamaConfig", "Qwen3Config", "BartConfig"])
+@pytest.mark.parametrize("prefix", ["", "BASE.", "0.model.", "model.", "policy.", "student.", "generator.", "module.model."])
+def test_prefixes(tmp_path, mount, family, prefix):
+    """By what from_pretrained itself loads of the same names: all that it would miss is missed no more, and what it
+    loads stays as it is."""
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 20,
+             "max_position_embeddings": 12, "head_dim": 8, "num_key_value_heads": 2, "dim": 16, "hidden_dim": 16,
+             "n_layers": 1, "n_heads": 2, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2,
+             "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+             "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "pad_token_id": 0}
+    kind = getattr(transformers, family)
+    config = kind(**{k: v for k, v in sizes.items() if hasattr(kind(), k)})
+    model = AutoModel.from_config(config)
+    live = {n: t for n, t in model.state_dict().items() if n != "embeddings.position_ids"}
+    front = prefix.replace("BASE", model.base_model_prefix)
+    run = tmp_path / "run"
+    config.save_pretrained(run)
+    dist_cp.save({"state": {f"{front}{n}": t.clone() for n, t in live.items()}}, checkpoint_id=run / "x", no_dist=True)
+    shown = mount(run) / "weights/x"
+    told = AutoModel.from_pretrained(shown, output_loading_info=True)[1]
+    assert not told["missing_keys"] and not told["unexpected_keys"]
+    base = f"{model.base_model_prefix}."  # from_pretrained takes it off
+    kept = base if f".{front}".endswith(f".{base}") else ""
+    assert trees.weights(shown).keys() == {f"{kept}{n}" for n in live}
 
 def test_names_that_would_be_alike_stay(mount, tmp_path):
     weights = {"a._orig_mod.w": torch.ones(2), "a.w": torch.zeros(2)}

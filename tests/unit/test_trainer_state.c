@@ -29,10 +29,12 @@ static const struct {
 	{ "{\"global_step\":-2," NEEDED "}", "global_step is -2 where an integer" },
 	{ "{\"global_step\":\"2\"," NEEDED "}", "where an integer" },
 	{ "{\"global_step\":2,\"train_batch_size\":null,\"logging_steps\":1}", NULL },
-	{ "{\"global_step\":2,\"logging_steps\":null}", "logging_steps is null" },
-	{ "{\"global_step\":2,\"train_batch_size\":2,\"logging_steps\":0,\"eval_steps\":1,"
+	{ "{\"global_step\":2,\"logging_steps\":null}", NULL },
+	{ "{\"global_step\":2,\"train_batch_size\":2,\"logging_steps\":0,\"eval_steps\":0.0,\"save_steps\":null}",
+	  NULL },
+	{ "{\"global_step\":2,\"train_batch_size\":2,\"logging_steps\":-1,\"eval_steps\":1,"
 	  "\"save_steps\":1}",
-	  "logging_steps is 0 where a positive number" },
+	  "logging_steps is -1 where a positive number" },
 	{ "{\"global_step\":2," NEEDED ",\"is_hyper_param_search\":1}", "true or false" },
 	{ "{\"global_step\":2," NEEDED ",\"log_history\":{}}", "where a list" },
 };
