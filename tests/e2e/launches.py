@@ -81,6 +81,7 @@ LAUNCHES = {
     "tune": ("torchtune_run.py", 0, ["full", "lora"]),
     "titan": ("torchtitan_run.py", 2, ["fsdp2"]),
     "composer": ("composer_run.py", 2, ["fsdp", "plain"]),
+    "programs": ("program_source.py", 2, ["llama"]),
     "d4": ("plain_dcp.py", 4, ["mesh2d", "mesh2d-bf16", "fsdp2-bf16", "hf-bf16"]),
 }
 

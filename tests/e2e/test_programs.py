@@ -1,0 +1,92 @@
+"""Programs that nobody here wrote read the mount, each in an environment of its own (programs/): what they make of a
+view is compared with what they make of the directory that the framework itself saved. programs/results.json has what
+was found, and docs/compatibility.md is made of it (tests/docs/compatibility.py)."""
+
+import ast
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import conftest
+
+HERE = Path(__file__).parent / "programs"
+RESULTS = HERE / "results.json"
+PLACE = Path(os.environ.get("UNSHARD_PROGRAMS", Path(__file__).parent / ".cache/programs"))
+READERS = sorted(p.stem for p in HERE.glob("*.py") if p.name != "read.py")
+
+
+def constants(name):
+    """PACKAGE, REQUIRES and EQUAL of a program, and what it does, without running it."""
+    tree, out = ast.parse((HERE / f"{name}.py").read_text()), {}
+    out["DOES"] = ast.get_docstring(tree)
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            names = [t.id for t in target.elts] if isinstance(target, ast.Tuple) else [target.id]
+            values = ast.literal_eval(node.value)
+            out |= dict(zip(names, values)) if isinstance(target, ast.Tuple) else {names[0]: values}
+    return out
+
+
+def environment(name):
+    """A Python that has what this one has, and in front of that what the program requires, to the last version."""
+    requires = constants(name)["REQUIRES"]
+    if not requires:
+        return sys.executable
+    digest = hashlib.sha256(repr((sys.version, requires)).encode()).hexdigest()[:12]
+    where = PLACE / f"{name}-{digest}"
+    python = where / "bin/python"
+    if not (where / "complete").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", where], check=True)
+        packages = Path(sysconfig.get_path("purelib", vars={"base": str(where), "platbase": str(where)}))
+        (packages / "zz_beneath.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        done = subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", *requires], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        (where / "complete").touch()
+    return str(python)
+
+
+def run(python, *arguments):
+    done = subprocess.run([python, *map(str, arguments)], capture_output=True, text=True, timeout=conftest.LONGEST_S,
+                          env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+def sources(name, python, made, tmp_path):
+    """The run with the sharded checkpoint-1, and the directory that the framework saved."""
+    if "def source(" not in (HERE / f"{name}.py").read_text():
+        top = made("programs", "llama")
+    else:
+        top = tmp_path / "made"
+        run(python, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])['source'](sys.argv[2])", HERE / f"{name}.py", top)
+    return top / "run", top / "native"
+
+
+def recorded(name, result):
+    """Into programs/results.json where UNSHARD_RECORD is set; otherwise it must be what is there."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if os.environ.get("UNSHARD_RECORD"):
+        results[name] = result
+        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    assert results[name] == result
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", READERS)
+def test_reads_what_the_framework_saved(name, made, mount, tmp_path):
+    about, python = constants(name), environment(name)
+    source, native = sources(name, python, made, tmp_path)
+    found = {}
+    for what, directory in (("native", native), ("mount", mount(source) / "weights/checkpoint-1")):
+        (tmp_path / what).mkdir()
+        run(python, HERE / "read.py", HERE / f"{name}.py", directory, tmp_path / what, tmp_path / f"{what}.json")
+        found[what] = json.loads((tmp_path / f"{what}.json").read_text())
+    assert found["native"]["values"] and found["mount"] == found["native"]
+    recorded(name, {"package": about["PACKAGE"], "version": found["mount"]["version"], "does": about["DOES"],
+                    "equal": about["EQUAL"]})
