@@ -207,6 +207,13 @@ def resume(root):
     return lines
 
 
+def readers(root):
+    results = json.loads(read(root, "tests", "e2e", "programs", "results.json"))
+    return ["| program | version | what it does | equal |", "|---|---|---|---|",
+            *(f"| [{r['package']}](../tests/e2e/programs/{name}.py) | {r['version']} | {r['does']} | {r['equal']} |"
+              for name, r in sorted(results.items()))]
+
+
 def example(root):
     return ["```c", *read(root, "tests", "c", "list_tensors.c").rstrip("\n").split("\n"), "```"]
 
@@ -229,7 +236,8 @@ def main():
              "docs/views.md": {"views": views(args.root)},
              "docs/formats.md": {"formats": formats(args.root)},
              "docs/library.md": {"example": example(args.root)},
-             "docs/resume.md": {"resume": resume(args.root)}}
+             "docs/resume.md": {"resume": resume(args.root)},
+             "docs/compatibility.md": {"readers": readers(args.root)}}
     if args.unshard:
         pages["docs/formats.md"]["measured"] = measured(args.root, args.unshard)
     stale = 0

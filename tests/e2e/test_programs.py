@@ -1,6 +1,6 @@
 """Programs that nobody here wrote read the mount, each in an environment of its own (programs/): what they make of a
 view is compared with what they make of the directory that the framework itself saved. programs/results.json has what
-was found, and docs/compatibility.md is made of it (tests/docs/compatibility.py)."""
+was found, and docs/compatibility.md is made of it (tests/docs/generate.py)."""
 
 import ast
 import hashlib
