@@ -20,6 +20,7 @@ from damage_rows import ROWS, Touched
 from random_damage import Tree, damage
 
 sys.path.insert(0, str(ROOT / "python"))
+os.environ.setdefault("UNSHARD_LIBRARY", str(ROOT / "build/dev/lib/libunshard.so.0"))
 import unshard  # noqa: E402
 from unshard.session import Kind  # noqa: E402
 
