@@ -686,6 +686,7 @@ enum unshard_change_kind {
 	UNSHARD_CHANGE_TRACKER, /* "tracker": the file that names the last checkpoint was written again */
 	UNSHARD_CHANGE_LEFT_OUT, /* "left_out": a checkpoint that is not sound, or that the view cannot show */
 	UNSHARD_CHANGE_UNREADABLE, /* "unreadable": a directory that could not be read, left out */
+	UNSHARD_CHANGE_TRAINER_STATE, /* "trainer_state": a trainer_state.json that was missing or invalid is made */
 };
 
 /* A difference between a repaired copy, or an export, and its source. */
@@ -698,9 +699,9 @@ struct unshard_change {
 
 /* Write a sound copy of the checkpoint or run at `path` below SOURCE as the new directory `out`, if one can be made:
  * dtypes in which ranks differ become that of most elements; per-rank files of another number of ranks than the
- * current one are left out; a tracker that is missing, invalid or names no sound checkpoint is written again, and
- * checkpoints that are not sound are then left out. All else is copied byte for byte, by reflink if the file system
- * can.
+ * current one are left out; a tracker that is missing, invalid or names no sound checkpoint is written again; a
+ * trainer_state.json that is missing or invalid is made of what is known. A checkpoint that is not sound is left out if
+ * another one is. All else is copied byte for byte, by reflink if the file system can.
  * A directory that cannot be read (another user's, or EIO) is left out, and so is a checkpoint that has one:
  * calls->change receives it as UNSHARD_CHANGE_UNREADABLE. If nothing else would change, nothing is written.
  * `out` must not exist or be an empty directory, and must not be in `path`. It appears whole or not at

@@ -601,7 +601,7 @@ const struct command cmd_check = {
 			  NAMES_VIEW },
 			{ 'r', "repair", false, "OUT",
 			  "write a repaired copy where one can be made (one dtype for all ranks, no files of another "
-			  "number of ranks, a tracker); lists every difference from the source",
+			  "number of ranks, a tracker, a trainer_state.json); lists every difference from the source",
 			  NAMES_DIRECTORY },
 			{ 'c', "config", false, "FILE",
 			  "TrainingArguments, Accelerate, DeepSpeed or LightningCLI, as JSON or YAML; several are "

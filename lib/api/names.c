@@ -70,7 +70,7 @@ const char *unshard_change_name(enum unshard_change_kind kind)
 	static const char *const names[] = {
 		[UNSHARD_CHANGE_DTYPE] = "dtype",           [UNSHARD_CHANGE_STALE] = "stale",
 		[UNSHARD_CHANGE_TRACKER] = "tracker",       [UNSHARD_CHANGE_LEFT_OUT] = "left_out",
-		[UNSHARD_CHANGE_UNREADABLE] = "unreadable",
+		[UNSHARD_CHANGE_UNREADABLE] = "unreadable", [UNSHARD_CHANGE_TRAINER_STATE] = "trainer_state",
 	};
 
 	return NAME_OF(names, kind);

@@ -680,11 +680,13 @@ KIND(UNIVERSAL_STEPS_DIFFER, universal_steps_differ, DAMAGED,
 SECTION("what a Trainer misses that resumes")
 KIND(TRAINER_STATE_MISSING, trainer_state_missing, INCOMPLETE,
      "{checkpoint} has no trainer_state.json: a Trainer that resumes from it fails with FileNotFoundError",
-     .advice = "copy it back from the training machine, or resume from a mount, whose view full makes one",
+     .advice =
+	     "copy it back from the training machine, write a copy with one by --repair OUT, or resume from a mount, whose view full makes one",
      .check = "trainer_state", .cause = "it was not saved or not copied")
 KIND(TRAINER_STATE_UNUSABLE, trainer_state_unusable, DAMAGED,
      "a Trainer cannot resume from trainer_state.json of {checkpoint}: {cause}",
-     .advice = "copy it back from the training machine, or resume from a mount, whose view full makes one",
+     .advice =
+	     "copy it back from the training machine, write a copy with one by --repair OUT, or resume from a mount, whose view full makes one",
      .check = "trainer_state", .cause = "the file was cut or edited")
 KIND(TRAINER_STATE_BATCH_SIZE, trainer_state_batch_size, NOTE,
      "{file.name} of {checkpoint} has no train_batch_size, which older versions of transformers and other trainers do not write: the Trainer of transformers 5.23 ends with a TypeError when it resumes from this file",

@@ -68,7 +68,12 @@ static int note_problem(void *ctx, const struct unshard_finding *f)
 	for (; !problems->of_copy && !saving && p < end; p++) {
 		if (strcmp(p->path, f->path) != 0)
 			continue;
-		p->problem = p->problem ? p->problem : text;
+		if (strcmp(f->check, "trainer_state") == 0)
+			p->lacks_state = true;
+		else
+			p->other_problem = true;
+		if (!p->problem || strcmp(f->check, "trainer_state") != 0)
+			p->problem = text;
 		return 0;
 	}
 	if (!problems->of_copy && strcmp(f->id, "unreadable_directory") == 0)
@@ -132,6 +137,12 @@ static int plan_checkpoint(struct repair *r, struct repair_checkpoint *p, struct
 	code = snapshot_get(r->u, record, &snap, &why);
 	if (code == 0) {
 		code = find_tracker(r, p, &snap->cat->summary) < 0 ? uns_oom(err) : repair_dtypes(r, p, snap->cat, err);
+		if (code == 0)
+			code = repair_trainer_state(r, p, record, snap, err);
+		if (code == 0)
+			code = repair_find_weights(r, p, record, err);
+		if (code == 0)
+			p->changed |= p->state_made && !p->other_problem;
 	} else if (code != -ENOMEM) {
 		code = 0; /* what cannot be opened at all is not repaired */
 	}
@@ -140,20 +151,81 @@ static int plan_checkpoint(struct repair *r, struct repair_checkpoint *p, struct
 	return code;
 }
 
-/* Every problem must be one that something is done about; whether that helps is found out by checking the copy. */
-static int prove_repairable(const struct repair *r, const char *left, struct uns_err *err)
+static bool is_lost(const struct repair_checkpoint *p)
 {
+	return p->problem && !p->changed && !p->dropped;
+}
+
+/* The directory that was saved as one, which may hold several checkpoints (veRL's global_step_N/actor). */
+static const char *save_of(struct repair *r, const struct repair_checkpoint *p)
+{
+	const char *rest;
+
+	if (!p->run || strcmp(p->run, p->path) == 0 || !uns_path_within(p->path, p->run))
+		return p->path;
+	rest = p->path + strlen(p->run) + (*p->run ? 1 : 0);
+	return uns_path_join(&r->arena, p->run, uns_arena_strn(&r->arena, rest, strcspn(rest, "/")));
+}
+
+static int leave_save_out(struct repair *r, struct repair_checkpoint *lost, struct uns_err *err)
+{
+	struct repair_file file = { .path = save_of(r, lost), .drop = true };
+	struct repair_checkpoint *p = r->checkpoint, *end = p + r->n_checkpoints;
+
+	UNS_TRY_ALLOC(file.path && repair_plan_file(r, &file) == 0, err);
+	for (; p < end; p++)
+		p->dropped |= uns_path_within(p->path, file.path);
+	UNS_TRY_ALLOC(repair_change(r, file.path, UNSHARD_CHANGE_LEFT_OUT, "left out: %s%s", lost->problem,
+				    lost->has_weights ? "; its weights can still be used: unshard export writes them"
+						      : "") == 0,
+		      err);
+	return 0;
+}
+
+/* A checkpoint that cannot be repaired is not in the copy of its run, as long as another one is. */
+static int leave_lost_out(struct repair *r, struct uns_err *err)
+{
+	size_t i, k, n_lost = 0, n_kept = 0;
+
+	for (i = 0; i < r->n_checkpoints; i++) {
+		n_lost += is_lost(&r->checkpoint[i]);
+		n_kept += !r->checkpoint[i].dropped && !is_lost(&r->checkpoint[i]);
+	}
+	if (!n_lost || !n_kept)
+		return 0;
+	for (i = 0; i < r->n_checkpoints; i++) {
+		if (!is_lost(&r->checkpoint[i]))
+			continue;
+		for (k = 0; k < r->n_checkpoints; k++) /* what is in it is left out with it */
+			if (k != i && !r->checkpoint[k].dropped && !is_lost(&r->checkpoint[k]) &&
+			    uns_path_within(r->checkpoint[k].path, r->checkpoint[i].path))
+				break;
+		if (k == r->n_checkpoints && strcmp(r->checkpoint[i].path, r->path) != 0)
+			UNS_TRY(leave_save_out(r, &r->checkpoint[i], err));
+	}
+	return 0;
+}
+
+/* Every problem must be one that something is done about; whether that helps is found out by checking the copy. */
+static int prove_repairable(struct repair *r, const char *left, struct uns_err *err)
+{
+	const struct repair_checkpoint *lost = NULL;
+	const char *instead = "";
 	size_t i;
 
 	for (i = 0; i < r->n_stale && !left; i++)
 		if (uns_path_within(r->stale[i].path, r->path) && !repair_file_of(r, r->stale[i].path))
 			left = r->stale[i].problem;
 	for (i = 0; i < r->n_checkpoints && !left; i++)
-		if (r->checkpoint[i].problem && !r->checkpoint[i].changed && !r->checkpoint[i].dropped)
-			left = r->checkpoint[i].problem;
+		if (is_lost(&r->checkpoint[i])) {
+			lost = &r->checkpoint[i];
+			left = lost->problem;
+		}
+	if (lost)
+		UNS_TRY(repair_name_instead(r, lost, &instead, err));
 	if (left)
-		return uns_fail(err, -ENODATA, "no sound copy can be made: %s%s%s", left, r->refusal ? "; " : "",
-				r->refusal ? r->refusal : "");
+		return uns_fail(err, -ENODATA, "no sound copy can be made: %s%s%s%s", left, r->refusal ? "; " : "",
+				r->refusal ? r->refusal : "", instead);
 	if (!repair_is_needed(r) && r->refusal)
 		return uns_fail(err, -ENODATA, "no sound copy can be made: %s", r->refusal);
 	return 0;
@@ -175,6 +247,7 @@ static int repair_plan(struct repair *r, bool deep, const struct repair_watch *w
 	for (i = 0; i < r->n_checkpoints; i++)
 		UNS_TRY(plan_checkpoint(r, &r->checkpoint[i], err));
 	UNS_TRY(repair_trackers(r, err));
+	UNS_TRY(leave_lost_out(r, err));
 	return prove_repairable(r, problems.first, err);
 }
 

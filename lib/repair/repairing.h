@@ -32,6 +32,10 @@ struct repair_checkpoint {
 	enum uns_tracker tracker;
 	const char *run;     /* below SOURCE: where the tracker lies; NULL = there is none, or it is not known */
 	const char *problem; /* the first one's sentence; NULL = sound */
+	bool lacks_state;    /* trainer_state.json: it is missing, or no Trainer takes it */
+	bool other_problem;  /* there is one besides */
+	bool state_made;     /* the copy has a new trainer_state.json */
+	bool has_weights;    /* the view weights can show it */
 	bool changed;        /* something is planned that should rid it of that */
 	bool dropped;        /* it is not in the copy */
 };
@@ -80,6 +84,18 @@ int repair_dtypes(struct repair *r, struct repair_checkpoint *checkpoint, const 
 		  struct uns_err *err);
 /* -- trackers.c: the file that names the last checkpoint, out of those that are sound -- */
 int repair_trackers(struct repair *r, struct uns_err *err);
+/* -- states.c: a trainer_state.json that is missing -- */
+struct snapshot;
+int repair_trainer_state(struct repair *r, struct repair_checkpoint *checkpoint, struct dir_record *record,
+			 struct snapshot *snap, struct uns_err *err);
+/* -- instead.c -- */
+/* Finds out whether the weights of a checkpoint can be used. */
+int repair_find_weights(struct repair *r, struct repair_checkpoint *checkpoint, struct dir_record *record,
+			struct uns_err *err);
+/* Names what can be used of a checkpoint that is not repaired, or in its place, as the end of a sentence ("" =
+ * nothing). */
+int repair_name_instead(struct repair *r, const struct repair_checkpoint *checkpoint, const char **out,
+			struct uns_err *err);
 /* -- torch.c -- */
 int repair_torch_write(struct repair *r, const struct repair_torch *torch, int fd, const char *out,
 		       struct uns_err *err);

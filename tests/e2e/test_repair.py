@@ -310,7 +310,10 @@ def test_verls_tracker(command, steps, tmp_path, tracker):
 def test_a_tracker_that_names_a_sound_step_stays(command, steps, tmp_path):
     verl(steps)
     (steps / "latest_checkpointed_iteration.txt").write_text("2")
-    assert "model_world_size_2_rank_1.pt" in refused(command, steps, tmp_path / "out")
+    changed = repaired(command, steps, tmp_path / "out")
+    assert {n: kind for n, (kind, _) in changed.items()} == {"global_step_10": "left_out"}
+    assert "model_world_size_2_rank_1.pt" in changed["global_step_10"][1]
+    assert (tmp_path / "out/latest_checkpointed_iteration.txt").read_text() == "2"
     shutil.rmtree(steps / "global_step_10")
     assert_sound(command, steps, tmp_path / "out")
 
@@ -532,7 +535,8 @@ def test_a_checkpoint_with_a_directory_that_cannot_be_read_is_passed_over(comman
 
 
 def test_what_cannot_be_read_is_named_where_nothing_can_be_derived(command, shared, open_dir):
-    (shared / "global_step_2/actor/model_world_size_2_rank_1.pt").unlink()
+    for step in shared.glob("global_step_*"):
+        (step / "actor/model_world_size_2_rank_1.pt").unlink()
     (shared / "lost+found").mkdir()
     code, shown, changes = closed(command, shared, open_dir / "out", shared / "lost+found")
     assert code == 1 and shown["repaired"] is None and "model_world_size_2_rank_1.pt" in shown["why"]
@@ -683,3 +687,53 @@ def test_an_interrupted_copy_leaves_nothing(ranks, tmp_path, faults, eventually)
     assert trees.fingerprint(ranks) == before
     assert not re.search(r"partial", " ".join(os.listdir(tmp_path)))
     assert run.returncode == 2 and "interrupted" in text and not (tmp_path / "out").exists()
+
+
+# -- a Trainer's runs --
+
+@pytest.fixture
+def trained(made, tmp_path):
+    shutil.copytree(made("u2", "f2") / "run", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_trainer_state_is_written(command, trained, tmp_path):
+    """It is what the view full shows, and a Trainer takes it; assumed values are in the list of changes."""
+    from transformers import TrainerState
+
+    lost = json.loads((trained / "checkpoint-2/trainer_state.json").read_text())
+    for change in ("missing", "cut"):
+        state = trained / "checkpoint-2/trainer_state.json"
+        state.unlink(missing_ok=True)
+        if change == "cut":
+            state.write_text('{"global_step": 2,')
+        changed = repaired(command, trained, tmp_path / change)
+        assert list(changed) == ["checkpoint-2/trainer_state.json"]
+        kind, text = changed["checkpoint-2/trainer_state.json"]
+        assert kind == "trainer_state" and "assumed: total_flos = 0" in text
+        made = tmp_path / change / "checkpoint-2/trainer_state.json"
+        assert json.loads(made.read_text()) == {k: v for k, v in lost.items() if k != "best_global_step"} | {"total_flos": 0}
+        assert TrainerState.load_from_json(str(made)).global_step == 2
+        assert_same_but(tmp_path / change, trained, "checkpoint-2/trainer_state.json")
+
+
+def test_damaged_checkpoints_of_a_run_are_left_out(command, trained, tmp_path):
+    os.truncate(trained / "checkpoint-4/optimizer_0/__0_0.distcp", 1000)
+    changed = repaired(command, trained, tmp_path / "out")
+    assert list(changed) == ["checkpoint-4"] and changed["checkpoint-4"][0] == "left_out"
+    assert "__0_0.distcp is truncated" in changed["checkpoint-4"][1]
+    assert "its weights can still be used" in changed["checkpoint-4"][1]
+    assert "checkpoint-4" not in os.listdir(tmp_path / "out")
+    os.truncate(trained / "checkpoint-4/pytorch_model_fsdp_0/__0_0.distcp", 1000)
+    assert "weights can still" not in repaired(command, trained, tmp_path / "again")["checkpoint-4"][1]
+
+
+def test_what_can_be_used_instead_is_named(command, trained, tmp_path):
+    os.truncate(trained / "checkpoint-4/optimizer_0/__0_0.distcp", 1000)
+    said = refused(command, trained / "checkpoint-4", tmp_path / "out")
+    assert "its weights can still be used: unshard export writes them" in said
+    assert "resume from checkpoint-2, the newest sound checkpoint before it" in said
+    os.truncate(trained / "checkpoint-2/optimizer_0/__0_0.distcp", 1000)
+    said = refused(command, trained / "checkpoint-4", tmp_path / "out")
+    assert "newest sound" not in said
+    assert "no sound copy can be made" in refused(command, trained, tmp_path / "out")

@@ -122,7 +122,7 @@ static const struct {
 	{ ": > checkpoint-2/trainer_state.json", "trainer_state", UNSHARD_PROBLEM,
 	  "a Trainer cannot resume from trainer_state.json of checkpoint-2: the file is empty; copy it "
 	  "back "
-	  "from the training machine, or resume from a mount, whose view full makes one" },
+	  "from the training machine, write a copy with one by --repair OUT, or resume from a mount, whose view full makes one" },
 	{ "sed -i /train_batch_size/d checkpoint-2/trainer_state.json", "trainer_state", UNSHARD_NOTE,
 	  "trainer_state.json of checkpoint-2 has no train_batch_size, which older versions of transformers and other "
 	  "trainers do not write: the Trainer of transformers 5.23 ends with a TypeError when it resumes from this "
