@@ -315,7 +315,7 @@ def test_a_tracker_that_names_a_sound_step_stays(command, steps, tmp_path):
     assert "model_world_size_2_rank_1.pt" in changed["global_step_10"][1]
     assert (tmp_path / "out/latest_checkpointed_iteration.txt").read_text() == "2"
     shutil.rmtree(steps / "global_step_10")
-    assert_sound(command, steps, tmp_path / "out")
+    assert_sound(command, steps, tmp_path / "again")
 
 
 def test_easyr1s_tracker(command, steps, tmp_path):

@@ -116,13 +116,12 @@ static const struct {
 } cases[] = {
 	{ "rm checkpoint-2/trainer_state.json", "trainer_state", UNSHARD_PROBLEM,
 	  "checkpoint-2 has no trainer_state.json: a Trainer that resumes from it fails with "
-	  "FileNotFoundError; copy it back from the training machine, or resume from a mount, "
-	  "whose "
-	  "view full makes one" },
+	  "FileNotFoundError; copy it back from the training machine, write a copy with one by --repair OUT, or "
+	  "resume from a mount, whose view full makes one" },
 	{ ": > checkpoint-2/trainer_state.json", "trainer_state", UNSHARD_PROBLEM,
 	  "a Trainer cannot resume from trainer_state.json of checkpoint-2: the file is empty; copy it "
-	  "back "
-	  "from the training machine, write a copy with one by --repair OUT, or resume from a mount, whose view full makes one" },
+	  "back from the training machine, write a copy with one by --repair OUT, or resume from a mount, whose view "
+	  "full makes one" },
 	{ "sed -i /train_batch_size/d checkpoint-2/trainer_state.json", "trainer_state", UNSHARD_NOTE,
 	  "trainer_state.json of checkpoint-2 has no train_batch_size, which older versions of transformers and other "
 	  "trainers do not write: the Trainer of transformers 5.23 ends with a TypeError when it resumes from this "
@@ -133,11 +132,11 @@ static const struct {
 	{ "sed -i -E 's/(\"global_step\": ).*,/\\12.5,/' checkpoint-2/trainer_state.json", "trainer_state",
 	  UNSHARD_PROBLEM,
 	  "a Trainer cannot resume from trainer_state.json of checkpoint-2: global_step is 2.5 where an integer of 0 or "
-	  "more is expected; copy it back from the training machine, or resume from a mount, whose view full makes "
+	  "more is expected; copy it back from the training machine, write a copy with one by --repair OUT, or resume from a mount, whose view full makes "
 	  "one" },
 	{ "sed -i /global_step/d checkpoint-2/trainer_state.json", "trainer_state", UNSHARD_PROBLEM,
 	  "a Trainer cannot resume from trainer_state.json of checkpoint-2: the file has no global_step, without which "
-	  "a Trainer counts from 0; copy it back from the training machine, or resume from a mount, whose view full "
+	  "a Trainer counts from 0; copy it back from the training machine, write a copy with one by --repair OUT, or resume from a mount, whose view full "
 	  "makes one" },
 	{ "rm checkpoint-2/scheduler.pt", "scheduler", UNSHARD_PROBLEM,
 	  "checkpoint-2 has an optimizer and no scheduler.pt: a Trainer restores both or neither, "
