@@ -96,6 +96,12 @@ static int mount_failure(const char *path, int device, const char *said, struct 
 			       "cannot mount at %s: /dev/fuse cannot be opened: %s. Without it: unshard "
 			       "export, or the Python package",
 			       path, strerror(-device));
+	if (strstr(said, "fusermount3: No such file"))
+		return fs_fail(
+			err, -ENOENT,
+			"cannot mount at %s: fusermount3 is not installed (package fuse3). Root can mount without "
+			"it, and unshard export and the Python package need no mount",
+			path);
 	return fs_fail(err, -EIO, "cannot mount at %s: %s", path, *said ? said : "libfuse did not say why");
 }
 

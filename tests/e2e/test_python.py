@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -693,6 +694,8 @@ def test_the_wheel_in_a_clean_environment(tmp_path, source):
                                      source(tmp_path)], capture_output=True, text=True, timeout=LONGEST_S))
     wheel, = tmp_path.glob("*.whl")
     oldest_glibc, = re.fullmatch(r"unshard-[\d.]+-py3-none-manylinux_2_(\d+)_\w+\.whl", wheel.name).groups()
+    with zipfile.ZipFile(wheel) as packed:  # the same sources are the same bytes at any time
+        assert {entry.date_time for entry in packed.infolist()} == {(2020, 1, 1, 0, 0, 0)}
     if platform.libc_ver()[1] == "2.36":  # Debian 12
         assert oldest_glibc == "34"  # docs/python.md, tools/packages.sh
     must_have_worked(subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], capture_output=True, text=True,
