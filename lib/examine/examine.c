@@ -15,17 +15,20 @@ enum { MAX_DEPTH = 4 }; /* of a checkpoint's own sub-directories */
 
 /* Without the device's number, which is another at each mount of NFS, btrfs or an overlay and on each host:
  * inode numbers and memos are made of generations, and stay. The change time is in its place; the mount's number where
- * the identity has one. */
-static void examined_add(struct examined *f, const char *name, const struct uns_stat *st)
+ * the identity has one. Of a directory whose entries are added as well (is_listed) no times: rclone and s3fs give it
+ * other ones at each mount and on each host. */
+static void examined_add(struct examined *f, const char *name, const struct uns_stat *st, bool is_listed)
 {
 	const struct uns_identity *id = &st->id;
 	int64_t changed = id->mtime_ns > id->ctime_ns ? id->mtime_ns : id->ctime_ns;
 	uint64_t h = uns_hash_str(f->own_generation, name);
 
 	h = uns_hash_u64(h, id->ino);
-	h = uns_hash_u64(h, (uint64_t)id->mtime_ns);
-	h = uns_hash_u64(h, (uint64_t)id->ctime_ns);
-	h = id->mount ? uns_hash_u64(h, id->mount) : h;
+	if (!is_listed) {
+		h = uns_hash_u64(h, (uint64_t)id->mtime_ns);
+		h = uns_hash_u64(h, (uint64_t)id->ctime_ns);
+		h = id->mount ? uns_hash_u64(h, id->mount) : h;
+	}
 	if (st->kind == UNS_KIND_FILE) {
 		h = uns_hash_u64(h, id->size);
 		f->source_bytes += id->size;
@@ -37,23 +40,26 @@ static void examined_add(struct examined *f, const char *name, const struct uns_
 		f->newest_ns = changed;
 }
 
-/* Each entry of the directory. Its own times are left out of the generation (a file that comes or goes
- * shows by its name), but count as a change for `settle`. */
+/* How many entries the directory has, and each of them. Its own times are left out of the generation (a file that comes
+ * or goes shows by its name), but count as a change for `settle`. */
 static int add_directory(struct uns_capture *capture, struct uns_arena *arena, const char *path, struct examined *f,
 			 int depth, struct uns_err *err)
 {
 	const struct uns_listing *list;
 	struct uns_stat st;
 	const char *child;
+	bool is_listed;
 	size_t i;
 
 	UNS_TRY(uns_capture_list(capture, path, &list, err));
+	f->own_generation = uns_hash_u64(f->own_generation, list->n);
 	for (i = 0; i < list->n; i++) {
 		UNS_TRY_ALLOC(child = uns_path_join(arena, path, list->v[i].name), err);
 		if (uns_capture_stat(capture, child, &st, NULL) < 0)
 			continue;
-		examined_add(f, list->v[i].name, &st);
-		if (st.kind == UNS_KIND_DIR && list->v[i].kind == UNS_KIND_DIR && depth < MAX_DEPTH)
+		is_listed = st.kind == UNS_KIND_DIR && list->v[i].kind == UNS_KIND_DIR && depth < MAX_DEPTH;
+		examined_add(f, list->v[i].name, &st, is_listed);
+		if (is_listed)
 			UNS_TRY(add_directory(capture, arena, child, f, depth + 1, err));
 	}
 	return 0;
@@ -248,7 +254,7 @@ static int look_at_file(const struct examiner *x, struct uns_capture *capture, s
 	if (!f->format)
 		return 0;
 	f->own_generation = uns_hash_str(f->own_generation, f->format->name);
-	examined_add(f, uns_path_name(x->path), &f->stat);
+	examined_add(f, uns_path_name(x->path), &f->stat, false);
 	return add_generation(x, capture, f, err);
 }
 

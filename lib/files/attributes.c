@@ -81,10 +81,24 @@ static void tensor_demand(const struct uns_catalog *cat, const struct uns_tensor
 			pieces_demand(cat, piece[i].block->source[k].tensor, seen, attr);
 }
 
-struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file,
-					const struct uns_stat *dir, const struct uns_access *base)
+int64_t uns_attributes_newest_ns(const struct uns_catalog *cat, const struct uns_stat *dir)
 {
-	struct uns_attributes attr = { *base, dir->id.mtime_ns };
+	int64_t newest_ns = INT64_MIN;
+	const struct uns_file *file;
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++) {
+		file = &cat->files[cat->companions[i].file];
+		if (cat->companions[i].shard && !file->missing && file->stat.id.mtime_ns > newest_ns)
+			newest_ns = file->stat.id.mtime_ns;
+	}
+	return newest_ns == INT64_MIN ? dir->id.mtime_ns : newest_ns;
+}
+
+struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file, int64_t newest_ns,
+					const struct uns_access *base)
+{
+	struct uns_attributes attr = { *base, newest_ns };
 	const struct uns_layout *l = &file->layout;
 	UNS_CLEANUP(uns_free_p) bool *seen = calloc(cat->n_pieces + 1, sizeof(*seen));
 	const struct uns_stat *st;

@@ -19,6 +19,8 @@ static uint64_t hash_of_stat(int code, const struct uns_stat *st)
 	if (code < 0)
 		return h;
 	h = uns_hash_u64(uns_hash_u64(h, st->kind), st->id.ino);
+	if (st->kind == UNS_KIND_DIR) /* which names it has is a question of its own */
+		return h;
 	h = uns_hash_u64(uns_hash_u64(h, (uint64_t)st->id.mtime_ns), (uint64_t)st->id.ctime_ns);
 	h = st->id.mount ? uns_hash_u64(h, st->id.mount) : h;
 	return st->kind == UNS_KIND_FILE ? uns_hash_u64(h, st->id.size) : h;

@@ -313,6 +313,11 @@ static int stat_fd(const struct uns_root *root, const char *rel, int fd, struct 
 	return code < 0 ? uns_root_fail(root, rel, code, err) : 0;
 }
 
+int uns_root_self(const struct uns_root *root, struct uns_stat *out, struct uns_err *err)
+{
+	return stat_fd(root, "", root->base[0].fd, out, err);
+}
+
 int uns_dir_stat(const struct uns_root *root, int dir, const char *name, struct uns_stat *out)
 {
 	count_look(root);

@@ -52,6 +52,9 @@ uint64_t uns_root_looks(const struct uns_root *root);
  * is reported as UNS_KIND_LINK. */
 int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, struct uns_stat *out, struct uns_err *err);
 
+/* The root itself, by its descriptor: nothing is opened. */
+int uns_root_self(const struct uns_root *root, struct uns_stat *out, struct uns_err *err);
+
 /* What an absolute path leads to, below no root. */
 int uns_path_stat(const char *path, struct uns_stat *out, struct uns_err *err);
 

@@ -82,7 +82,7 @@ static int look_at_top(struct unshard *u, struct uns_err *err)
 {
 	struct uns_stat st;
 
-	UNS_TRY(uns_root_stat(u->root, "", true, &u->top, err));
+	UNS_TRY(uns_root_self(u->root, &u->top, err));
 	devices_saw(&u->records.devices, "", u->top.id.dev);
 	u->has_info_name = u->opt.only && uns_root_stat(u->root, SESSION_INFO_DIR, false, &st, NULL) == 0;
 	return 0;

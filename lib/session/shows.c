@@ -367,6 +367,7 @@ static int shown_build(struct unshard *u, struct dir_record *record, struct snap
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { .keep = &arena };
+	const int64_t newest_ns = uns_attributes_newest_ns(snap->cat, &record->is.stat);
 	struct uns_access base;
 	enum show_state state;
 	size_t i;
@@ -383,9 +384,9 @@ static int shown_build(struct unshard *u, struct dir_record *record, struct snap
 	UNS_TRY_ALLOC(shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr)), err);
 	UNS_TRY(uns_attributes_base(snap->cat, &record->is.stat, &base, err));
 	for (i = 0; i < shown->tree.n; i++)
-		shown->attr[i] = uns_attributes_of(snap->cat, &shown->tree.v[i], &record->is.stat, &base);
+		shown->attr[i] = uns_attributes_of(snap->cat, &shown->tree.v[i], newest_ns, &base);
 	if (shown->tree.whole)
-		shown->attr[i] = uns_attributes_of(snap->cat, shown->tree.whole, &record->is.stat, &base);
+		shown->attr[i] = uns_attributes_of(snap->cat, shown->tree.whole, newest_ns, &base);
 	return 0;
 }
 

@@ -185,3 +185,28 @@ def test_mount_warns_where_settle_is_shorter_than_the_clients_cache(network, com
     assert ("s late" in said) == (warned is not None)
     assert not warned or (f"fuse.{kind}" in said and f"up to {warned} s" in said and f"-o settle={warned}," in said)
     command("umount", mnt)
+
+
+@pytest.mark.parametrize("how", ["touched", "rclone"])
+def test_a_directorys_time_is_no_files(network, mount, command, how, tmp_path):
+    """rclone gives directories the time of its own mount: files of views stay the same, and rsync copies none again."""
+    def files(m):
+        return {str(path.relative_to(m.path)): (path.stat().st_size, path.stat().st_mtime_ns, path.stat().st_ino)
+                for path in m.path.rglob("*") if path.is_file()}
+
+    def mounted_once():
+        network.up(how)
+        m = mount(network.path, changing=True)
+        found = files(m)
+        copied = subprocess.run(["rsync", "-a", "--out-format=%o %n", f"{m}/weights/", tmp_path / "copy"],
+                                check=True, capture_output=True, text=True).stdout.splitlines()
+        command("umount", m)
+        network.down()
+        return found, [line for line in copied if not line.endswith("/")]
+
+    first, copied = mounted_once()
+    assert any(name.startswith("weights/") for name in first) and copied
+    time.sleep(1.1)  # the next mount is of another second
+    again, copied = mounted_once()
+    assert again == first
+    assert not copied

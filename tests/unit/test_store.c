@@ -656,6 +656,97 @@ static void a_full_disk_loses_nothing(void **state)
 	in_small_filesystem(*state, "512k", full_work);
 }
 
+/* -- a file that other nodes write, too -- */
+
+static int open_and_set(struct fixture *f, const char *key)
+{
+	struct uns_store *store = NULL;
+	struct uns_err err = { 0 };
+	int code;
+
+	free(f->note);
+	f->note = NULL;
+	code = uns_store_open(f->path, NULL, &store, &f->note, &err);
+	if (code == 0)
+		code = uns_store_set(store, "/r", key, "1", "test", &err);
+	uns_store_close(store);
+	if (code < 0)
+		print_message("%s\n", err.text);
+	return code;
+}
+
+/* Whatever SQLite calls it: each of its calls fails once. The last is not reached any more. */
+static void what_fails_once_on_a_network_is_tried_again(void **state)
+{
+	static const int codes[] = { SQLITE_CANTOPEN, SQLITE_IOERR_READ, SQLITE_READONLY_ROLLBACK, SQLITE_BUSY };
+	struct fixture *f = *state;
+	uint64_t nth, failed = 0;
+	size_t i;
+
+	on_network = true;
+	uns_store_close(open_store(f));
+	for (i = 0; i < sizeof(codes) / sizeof(*codes); i++)
+		for (nth = 1, faults_plan->struck = 1; faults_plan->struck; nth += 3) {
+			*faults_plan = (struct faults_plan){
+				.calls = 1u << FAULTS_SQLITE, .action = FAULTS_FAIL, .error = codes[i], .nth = nth
+			};
+			faults_arm();
+			assert_int_equal(open_and_set(f, "k"), 0);
+			faults_disarm();
+			failed += faults_plan->struck;
+		}
+	on_network = false;
+	assert_true(failed > 20);
+}
+
+/* A full disk is said to be so at once: the file is opened once to write it, and once to read it. */
+static void a_full_disk_is_not_waited_for(void **state)
+{
+	struct fixture *f = *state;
+
+	uns_store_close(open_store(f));
+	on_network = true;
+	*faults_plan =
+		(struct faults_plan){ .calls = 1u << FAULTS_SQLITE, .action = FAULTS_FAIL, .error = SQLITE_FULL };
+	faults_arm();
+	assert_int_equal(open_and_set(f, "k"), -ENOSPC);
+	faults_disarm();
+	assert_int_equal(faults_plan->struck, 2);
+	on_network = false;
+}
+
+/* 24 programs at once, by the journal that a network gets. */
+static void all_of_many_writers_succeed(void **state)
+{
+	enum { WRITERS = 24 };
+	struct fixture *f = *state;
+	struct uns_store_fact *v;
+	struct uns_store *store;
+	pid_t pid[WRITERS];
+	int i, status;
+	char key[8];
+	size_t n;
+
+	on_network = true;
+	uns_store_close(open_store(f));
+	for (i = 0; i < WRITERS; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		pid[i] = fork();
+		assert_true(pid[i] >= 0);
+		if (!pid[i])
+			_exit(open_and_set(f, key) < 0);
+	}
+	for (i = 0; i < WRITERS; i++) {
+		assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+		assert_int_equal(status, 0);
+	}
+	store = open_store(f);
+	assert_int_equal(uns_store_facts(store, "/r", &f->arena, &v, &n, NULL), 0);
+	assert_int_equal(n, WRITERS);
+	uns_store_close(store);
+	on_network = false;
+}
+
 /* -- no memory -- */
 
 static void fail_allocation(uint64_t nth)
@@ -850,6 +941,9 @@ int main(void)
 		TEST(a_read_only_file_that_is_written_from_outside),
 		TEST(a_store_that_cannot_be_made),
 		TEST(a_full_disk_loses_nothing),
+		TEST(what_fails_once_on_a_network_is_tried_again),
+		TEST(a_full_disk_is_not_waited_for),
+		TEST(all_of_many_writers_succeed),
 		TEST(without_memory_facts_are_not_read_as_less),
 		TEST(without_memory_a_store_is_not_damaged),
 		TEST(killed_at_any_point),
