@@ -152,7 +152,7 @@ struct uns_finding_words {
 	/* What to do. NULL = only the general advice, "" = nothing. It follows the sentence after "; ", or begins with
 	 * other punctuation. */
 	const char *advice;
-	/* For `unshard explain` and docs/check.md. NULL = cause: what is true of all kinds of its code; help: the
+	/* For `unshard explain` and docs/findings.md. NULL = cause: what is true of all kinds of its code; help: the
 	 * advice. Has to be there where there is no advice. */
 	const char *cause, *help;
 };

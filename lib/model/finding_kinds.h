@@ -3,7 +3,7 @@
  *
  *     SECTION(title of the rows that follow)
  *     KIND(ID, name, code, sentence, .advice = what to do, .check = its name for `unshard check`,
- *          .cause = how it comes about, .help = what to do; both only for `unshard explain` and docs/check.md)
+ *          .cause = how it comes about, .help = what to do; both only for `unshard explain` and docs/findings.md)
  *
  * How a sentence and its advice are written, and what is true of a kind without .advice or .check, is in
  * finding.h (struct uns_finding_words), which makes the enum of these rows. finding_words.c makes the table
