@@ -56,6 +56,7 @@ int uns_target_find(struct uns_target *t, const char *out, const char *suffix, c
 		    struct uns_err *err)
 {
 	char source[PATH_MAX];
+	struct stat st;
 
 	UNS_TRY(target_name(t, out, err));
 	if (snprintf(t->partial, sizeof(t->partial), "%s%s", t->out, suffix) >= (int)sizeof(t->partial) ||
@@ -64,6 +65,9 @@ int uns_target_find(struct uns_target *t, const char *out, const char *suffix, c
 	if (uns_path_within(t->out, source))
 		return uns_fail(err, -EINVAL, "%s is inside %s, which is never written to: name a directory elsewhere",
 				out, source);
+	/* A directory cannot be renamed to where a link is. */
+	if (lstat(t->out, &st) == 0 && S_ISLNK(st.st_mode))
+		return uns_fail(err, -EEXIST, "%s is a link: name a directory that does not exist yet", out);
 	if (faccessat(AT_FDCWD, t->out, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && !is_empty_dir(t->out))
 		return uns_fail(err, -EEXIST, "%s exists and is not an empty directory", out);
 	return 0;

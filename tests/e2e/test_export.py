@@ -410,3 +410,11 @@ sys.exit(done.returncode)""", UNSHARD, "export", tmp_path / "src/ckpt", tmp_path
     assert done.returncode == 0, done.stderr
     peak_kib = int(done.stdout.splitlines()[-1])
     assert peak_kib * 1024 < 100e6, f"{peak_kib * 1024 / 1e6:.0f} MB ({before})"
+
+
+def test_a_link_as_new_directory_is_refused_at_once(command, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "out").symlink_to("empty")
+    done = command("export", ROOT / "tests/golden/run/checkpoint-2", tmp_path / "out", check=False)
+    assert done.returncode != 0
+    assert "is a link" in done.stderr and not (tmp_path / "out.partial").exists()
