@@ -165,7 +165,7 @@ def test_quickstart_without_a_way_to_install_says_the_line(checkout, tmp_path):
 def test_the_lines_for_resuming_are_what_show_prints(made):
     """That they resume is shown in test_resume.py."""
     run = made("t2", "tied-f1-fp32") / "run"
-    shown = subprocess.run([UNSHARD, "show", run / "checkpoint-2"], capture_output=True, text=True,
+    shown = subprocess.run([UNSHARD, "show", run / "checkpoint-2", "--all"], capture_output=True, text=True,
                            check=True).stdout
     assert len(RESUME) == 3
     for line in RESUME:
@@ -175,7 +175,7 @@ def test_the_lines_for_resuming_are_what_show_prints(made):
 def test_the_lines_for_deepspeed_are_what_show_prints(made, mount):
     """That they resume is shown in test_deepspeed.py and test_zero_views.py. show lists no world-N."""
     run = made("h2", "z2-bf16") / "run"
-    shown = subprocess.run([UNSHARD, "show", run / "checkpoint-2"], capture_output=True, text=True,
+    shown = subprocess.run([UNSHARD, "show", run / "checkpoint-2", "--all"], capture_output=True, text=True,
                            check=True).stdout
     m = mount(run)
     assert len(DEEPSPEED) == 6
