@@ -327,7 +327,7 @@ def test_problems_say_what_load_universal_does_not_restore(views):
 def test_the_documents_and_show_say_it_too(engines, command):
     assert f"`{MEND}`" in (conftest.ROOT / "docs/views.md").read_text()
     shown = command("show", engines / "z3-bf16/run" / TAG, "-o", "store=none").stdout
-    after = shown.split("\nbefore you load\n")[1]
+    after = shown.split("\nviews\n")[1]
     assert after.count(f"`{MEND}`") == 1 and "If you stay at stage 3, load world-N" in after
 
 
