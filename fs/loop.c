@@ -29,6 +29,7 @@ struct loop {
 	int ended; /* eventfd: a thread has found that the session is over */
 	atomic_int error;
 	atomic_uint idle; /* threads that wait for a request */
+	struct fs_settled settled;
 	pthread_mutex_t lock;
 	struct worker *workers; /* and what follows: under the lock */
 	unsigned n_workers;
@@ -148,7 +149,7 @@ static bool end_workers(struct loop *loop, const struct timespec *until)
 }
 
 /* Threads that wait for storage may wait for as long as there is none. */
-static int loop_end(struct loop *loop, struct fs_settled *settled)
+static int loop_end(struct loop *loop)
 {
 	struct fs_waits *waits = &loop->fs->waits;
 	struct timespec until;
@@ -157,18 +158,17 @@ static int loop_end(struct loop *loop, struct fs_settled *settled)
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += ending_s;
 	ended = end_workers(loop, &until);
-	fs_waits_stop(waits);
-	ended = fs_settled_stop(settled, &until) && ended;
+	ended = fs_waits_stop(waits, &until) && ended;
+	ended = fs_settled_stop(&loop->settled, &until) && ended;
+	fs_waits_give_up(waits);
 	if (ended)
 		return 0;
-	fs_waits_give_up(waits);
 	fs_sessions_close(&loop->fs->sessions);
 	return 1;
 }
 
 static int loop_run(struct loop *loop)
 {
-	struct fs_settled settled;
 	sigset_t ends, before;
 	int code;
 
@@ -177,25 +177,27 @@ static int loop_run(struct loop *loop)
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &ends, &before);
-	fs_settled_start(&settled, loop->fs);
+	fs_settled_start(&loop->settled, loop->fs);
 	fs_waits_start(&loop->fs->waits);
 	code = start_worker(loop);
 	if (!code)
 		wait_until_ended(loop, &before);
 	fs_connection_unmount(loop->fs); /* first: a request can take as long as storage does not answer */
-	if (loop_end(loop, &settled))
+	if (loop_end(loop))
 		return 1;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return code ? code : atomic_load(&loop->error);
 }
 
+/* The loop is not on the stack: its threads may still use it when this has returned 1. A process has one mount. */
 int fs_loop(struct fs *fs, unsigned most)
 {
-	struct loop loop = { .fs = fs, .most = most, .ended = eventfd(0, EFD_CLOEXEC) };
-	int code = -errno;
+	static struct loop loop;
+	int code;
 
+	loop = (struct loop){ .fs = fs, .most = most, .ended = eventfd(0, EFD_CLOEXEC) };
 	if (loop.ended < 0)
-		return code;
+		return -errno;
 	pthread_mutex_init(&loop.lock, NULL);
 	code = loop_run(&loop);
 	if (code == 1)

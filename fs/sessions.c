@@ -157,13 +157,18 @@ void fs_sessions_process(struct fs_sessions *sessions, struct fuse_session *se, 
 	pthread_mutex_unlock(&sessions->lock);
 }
 
+/* The numbers stay taken: a thread that answers late must not find another file under one. That file cannot be written,
+ * and to open it takes no right that the process has given up. */
 void fs_sessions_close(struct fs_sessions *sessions)
 {
+	const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	const struct fs_session *session;
 
+	if (nothing < 0)
+		return; /* the end of the process closes them */
 	pthread_mutex_lock(&sessions->lock);
 	for (session = sessions->all; session; session = session->next)
-		close(fuse_session_fd(session->se));
+		dup3(nothing, fuse_session_fd(session->se), O_CLOEXEC);
 	pthread_mutex_unlock(&sessions->lock);
 }
 

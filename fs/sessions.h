@@ -41,7 +41,8 @@ struct fuse_session *fs_sessions_add(struct fs_sessions *sessions, int fd);
 /* Answers a request that `se` received. Any thread. */
 void fs_sessions_process(struct fs_sessions *sessions, struct fuse_session *se, const struct fuse_buf *request);
 
-/* Closes their descriptors while threads may still use them: the connection ends, and the process has to. */
+/* Puts an empty file in the place of their descriptors while threads may still use them: the connection ends, and the
+ * process has to. */
 void fs_sessions_close(struct fs_sessions *sessions);
 /* Destroys all, and so closes their descriptors. No thread may use one. */
 void fs_sessions_fini(struct fs_sessions *sessions);

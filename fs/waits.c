@@ -30,12 +30,6 @@ void fs_waits_init(struct fs_waits *waits, unsigned most)
 	pthread_cond_init(&waits->changed, NULL);
 }
 
-void fs_waits_fini(struct fs_waits *waits)
-{
-	pthread_cond_destroy(&waits->changed);
-	pthread_mutex_destroy(&waits->lock);
-}
-
 /* -- one -- */
 
 /* NULL: the request was answered ENOMEM. */
@@ -142,13 +136,14 @@ static void wait_remove(struct fs_waits *waits, struct fs_wait *wait)
 	waits->n--;
 }
 
-/* The first parked one that may run now; NULL = none. */
-static struct fs_wait *take_parked(struct fs_waits *waits)
+/* One that ran on the device has ended: the first parked one that may run now; NULL = none. On other devices there is
+ * no more room than before. */
+static struct fs_wait *take_parked(struct fs_waits *waits, uint64_t device)
 {
 	struct fs_wait *wait;
 
 	TAILQ_FOREACH(wait, &waits->all, next)
-	if (!wait->running && may_run(waits, wait))
+	if (!wait->running && wait->device == device && may_run(waits, wait))
 		break;
 	if (wait)
 		wait->running = true;
@@ -157,6 +152,7 @@ static struct fs_wait *take_parked(struct fs_waits *waits)
 
 /* -- running -- */
 
+/* Once the mount has ended, what is parked stays so. */
 static void run(struct fs_wait *wait)
 {
 	struct fs_waits *waits = &wait->fs->waits;
@@ -172,7 +168,7 @@ static void run(struct fs_wait *wait)
 		done = wait;
 		pthread_mutex_lock(&waits->lock);
 		wait_remove(waits, done);
-		wait = take_parked(waits);
+		wait = fuse_session_exited(done->fs->se) ? NULL : take_parked(waits, done->device);
 		pthread_mutex_unlock(&waits->lock);
 		wait_free(done);
 	}
@@ -276,22 +272,21 @@ void fs_waits_start(struct fs_waits *waits)
 	waits->has_watch = pthread_create(&waits->watch, NULL, watch_run, waits) == 0;
 }
 
-void fs_waits_stop(struct fs_waits *waits)
+bool fs_waits_stop(struct fs_waits *waits, const struct timespec *until)
 {
 	pthread_mutex_lock(&waits->lock);
 	waits->ended = true;
 	pthread_cond_signal(&waits->changed);
 	pthread_mutex_unlock(&waits->lock);
-	if (waits->has_watch)
-		pthread_join(waits->watch, NULL);
+	if (waits->has_watch && pthread_clockjoin_np(waits->watch, NULL, CLOCK_MONOTONIC, until) != 0)
+		return false;
 	waits->has_watch = false;
+	return true;
 }
 
-size_t fs_waits_give_up(struct fs_waits *waits)
+void fs_waits_give_up(struct fs_waits *waits)
 {
-	struct fs_wait_list over = TAILQ_HEAD_INITIALIZER(over);
 	struct fs_wait *wait;
-	size_t n;
 
 	pthread_mutex_lock(&waits->lock);
 	TAILQ_FOREACH(wait, &waits->all, next)
@@ -300,9 +295,12 @@ size_t fs_waits_give_up(struct fs_waits *waits)
 			fuse_reply_err(wait->req, ENOTCONN);
 		wait->answered = true;
 	}
-	take_answered(waits, &over);
-	n = waits->n;
 	pthread_mutex_unlock(&waits->lock);
-	free_all(&over);
-	return n;
+}
+
+void fs_waits_fini(struct fs_waits *waits)
+{
+	free_all(&waits->all);
+	pthread_cond_destroy(&waits->changed);
+	pthread_mutex_destroy(&waits->lock);
 }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
+#include <time.h>
 
 #include "connection.h"
 #include "handles.h"
@@ -49,12 +50,15 @@ struct fs_waits {
 };
 
 void fs_waits_init(struct fs_waits *waits, unsigned most);
+/* None runs any more; those that were given up are freed. */
 void fs_waits_fini(struct fs_waits *waits);
 
 /* Begins the thread that looks after those that wait, which inherits the signal mask. Without it (no thread can begin)
  * no request is interrupted. */
 void fs_waits_start(struct fs_waits *waits);
-void fs_waits_stop(struct fs_waits *waits);
+/* Waits for the thread. False: it closes a file of storage that does not answer, and still does at `until` (monotonic).
+ */
+bool fs_waits_stop(struct fs_waits *waits, const struct timespec *until);
 
 /* Answers the request: now, or when there is room among those that wait for the same storage. `asked` is copied; its
  * node and its handle are held until it has run. `name`: what it asks for in the directory, "" = all of it; NULL = it
@@ -66,7 +70,8 @@ fuse_req_t fs_wait_take(struct fs_wait *wait);
 /* It was answered: the work may end. */
 bool fs_wait_is_over(struct fs_wait *wait);
 
-/* Answers all that wait: the mount has ended. Returns how many run. */
-size_t fs_waits_give_up(struct fs_waits *waits);
+/* Answers all that wait, as the mount has ended. Never waits: it frees nothing, because to close a file of SOURCE may
+ * take as long as storage does not answer. */
+void fs_waits_give_up(struct fs_waits *waits);
 
 #endif

@@ -295,23 +295,24 @@ static bool has_lost_a_name(struct uns_fd_slot *slot, const struct uns_identity 
 
 /* The kernel may know attributes for as long as a client of a network keeps them: asking the server for each read would
  * be more requests than the data. */
-static bool is_to_ask(struct uns_fd_slot *slot)
+static bool is_to_ask(const struct uns_fd_slot *slot, int64_t now_ns)
 {
-	const int64_t now_ns = uns_now_ns(), asked_ns = __atomic_load_n(&slot->asked_ns, __ATOMIC_RELAXED);
+	const int64_t asked_ns = __atomic_load_n(&slot->asked_ns, __ATOMIC_RELAXED);
 
-	if (asked_ns && now_ns - asked_ns < longest_unasked_ns)
-		return false;
-	__atomic_store_n(&slot->asked_ns, now_ns, __ATOMIC_RELAXED);
-	return true;
+	return !asked_ns || now_ns - asked_ns >= longest_unasked_ns;
 }
 
 int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err)
 {
+	const int64_t began_ns = uns_now_ns();
+	const bool asks = is_to_ask(slot, began_ns);
 	struct uns_identity now;
 	uint64_t nlink;
 	bool same;
 
-	UNS_TRY(uns_fd_identity(slot->fd, is_to_ask(slot), &now, &nlink, err));
+	UNS_TRY(uns_fd_identity(slot->fd, asks, &now, &nlink, err));
+	if (asks) /* and has an answer, as old as the question */
+		__atomic_store_n(&slot->asked_ns, began_ns, __ATOMIC_RELAXED);
 	if (uns_identity_equal(&now, &file->stat.id))
 		return 0;
 	pthread_mutex_lock(&fds->lock);

@@ -24,7 +24,7 @@ struct uns_fd_slot {
 	struct uns_direct direct; /* how the fd is read */
 	unsigned n_pins;
 	int64_t used_ns;  /* while it is idle, monotonic: when it was unpinned */
-	int64_t asked_ns; /* atomic, monotonic: when its storage was last asked for its identity; 0 = never */
+	int64_t asked_ns; /* atomic, monotonic: when its identity was last asked of its storage, and got; 0 = never */
 	int64_t gone_ns;  /* monotonic: when the open file was first seen to have no name; 0 = it has one */
 	uint64_t nlink;   /* names the file had when it was last checked */
 	int64_t ctime_ns; /* its ctime with so many */

@@ -125,12 +125,22 @@ uint64_t usage_percentile_us(const struct usage *u, unsigned percent)
 	return 0;
 }
 
+/* The counter as it was: an order by numbers that other threads change is none. */
+struct ranked {
+	const struct usage_entry *entry;
+	uint64_t read_bytes;
+};
+
+static struct ranked ranked(const struct usage_entry *e)
+{
+	return (struct ranked){ e, value(&e->read_bytes) };
+}
+
 static int by_bytes(const void *a, const void *b)
 {
-	const struct usage_entry *const *x = a, *const *y = b;
-	const uint64_t i = value(&(*x)->read_bytes), k = value(&(*y)->read_bytes);
+	const struct ranked *x = a, *y = b;
 
-	return (i < k) - (i > k);
+	return (x->read_bytes < y->read_bytes) - (x->read_bytes > y->read_bytes);
 }
 
 /* How many entries have a name at this moment. */
@@ -159,18 +169,18 @@ static void entry_json(const struct usage_entry *e, struct uns_text *out)
 
 void usage_json(struct usage *u, struct uns_text *out)
 {
-	const struct usage_entry *sorted[USAGE_MOST + 1];
+	struct ranked sorted[USAGE_MOST + 1];
 	size_t n = count(u), i;
 
 	for (i = 0; i < n; i++)
-		sorted[i] = &u->v[i];
+		sorted[i] = ranked(&u->v[i]);
 	if (value(&u->v[USAGE_MOST].n_opens))
-		sorted[n++] = &u->v[USAGE_MOST];
+		sorted[n++] = ranked(&u->v[USAGE_MOST]);
 	qsort(sorted, n, sizeof(*sorted), by_bytes);
 	uns_text_str(out, "[");
 	for (i = 0; i < n; i++) {
 		uns_text_str(out, i ? ",\n " : "\n ");
-		entry_json(sorted[i], out);
+		entry_json(sorted[i].entry, out);
 	}
 	uns_text_str(out, n ? "\n]\n" : "]\n");
 }

@@ -45,9 +45,12 @@ class Waiters:
         self.pids = []
 
     def add(self, wait):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until it ends the child, and raises nothing
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        if pid == 0:
             with contextlib.suppress(OSError):
                 wait()
             os._exit(3)  # it got an answer
