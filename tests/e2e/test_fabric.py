@@ -94,8 +94,9 @@ def test_check_and_show(runs, made, command):
         command("check", source, "-o", "settle=0")  # which fails if anything is damaged
     shown = command("show", runs / "fsdp/run/state", "-o", "settle=0").stdout
     assert "framework   Lightning Fabric" in shown and "trainer.fit" not in shown
-    assert 'fabric.load("MOUNTPOINT/full/state.ckpt", state)' in shown
-    assert 'fabric.load("MOUNTPOINT/dcp/state", state)' in shown
+    views = json.loads(command("show", runs / "fsdp/run/state", "-o", "settle=0", "--json").stdout)["info"]["views"]
+    assert views["full"]["usage"].startswith('fabric.load("MOUNTPOINT/full/state.ckpt", state)')
+    assert views["dcp"]["usage"].startswith('fabric.load("MOUNTPOINT/dcp/state", state)')
     shown = command("show", made("fz2", "z2") / "run/state", "-o", "settle=0").stdout
     assert "framework   Lightning Fabric, DeepSpeed ZeRO stage 2" in shown
 
