@@ -1,4 +1,4 @@
-/* What a service manager is told (sd_notify(3), the protocol of Type=notify). */
+/* What a service manager learns (sd_notify(3), the protocol of Type=notify). */
 #ifndef FS_NOTIFY_H
 #define FS_NOTIFY_H
 
