@@ -1,12 +1,17 @@
 /* unshard mount: options, the session and the mount are put together, and what is where is printed. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "arguments.h"
 #include "fs.h"
@@ -161,28 +166,19 @@ static void note_settle(struct mount *m)
 }
 
 /* A mount is live at once: so much of SOURCE is looked at before, and for so long. */
-enum { MOST_LOOKED_AT = 256, MOST_CHECKPOINTS = 32, MOST_MS = 300 };
+enum { MOST_LOOKED_AT = 256, MOST_CHECKPOINTS = 32, MOST_MS = 1000 };
 
 struct looked {
-	int64_t until_ms;
 	size_t n, n_without_config;
-	bool gave_up;
+	bool gave_up; /* there may be more */
 };
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static int look_step(void *ctx, const struct unshard_progress *p)
 {
 	struct looked *l = ctx;
 
 	l->n = p->checkpoints;
-	l->gave_up = p->directories > MOST_LOOKED_AT || p->checkpoints > MOST_CHECKPOINTS || now_ms() > l->until_ms;
+	l->gave_up = p->directories > MOST_LOOKED_AT || p->checkpoints > MOST_CHECKPOINTS;
 	return l->gave_up;
 }
 
@@ -194,31 +190,71 @@ static int count_configs(void *ctx, const struct unshard_finding *f)
 	return 0;
 }
 
-/* A small tree without a checkpoint is most likely the wrong one; from_pretrained fails without a config.json. */
-static void note_content(struct mount *m)
+static void look(const struct mount *m, struct looked *l)
 {
 	struct unshard_options options = m->options.library;
-	struct looked l = { .until_ms = now_ms() + MOST_MS };
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = look_step,
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = l, .progress = look_step,
 					     .finding = count_configs };
 	unshard *u = NULL;
 
 	options.no_store = true;
 	options.store = NULL;
 	options.log = NULL;
-	if (unshard_open(m->source, &options, &u, NULL) < 0)
+	if (unshard_open(m->source, &options, &u, NULL) == 0) {
+		unshard_check(u, "", 0, &calls, NULL, NULL);
+		unshard_close(u);
+	} else {
+		l->gave_up = true;
+	}
+}
+
+/* In a process of its own: a large checkpoint, or storage that hangs, takes neither the mount's time nor its memory.
+ * That process is over when its end of the pipe is closed. */
+static bool look_within_time(const struct mount *m, struct looked *l)
+{
+	int ends[2];
+	pid_t pid;
+	struct pollfd over;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return false;
+	pid = fork();
+	if (pid == 0) {
+		look(m, l);
+		_exit(0);
+	}
+	close(ends[1]);
+	over = (struct pollfd){ .fd = ends[0] };
+	if (pid > 0 && poll(&over, 1, MOST_MS) == 0) {
+		kill(pid, SIGKILL);
+		l->gave_up = true;
+		poll(&over, 1, MOST_MS);
+	}
+	if (pid > 0 && over.revents)
+		waitpid(pid, NULL, 0);
+	close(ends[0]);
+	return pid > 0;
+}
+
+/* A small tree without a checkpoint is most likely the wrong one; from_pretrained fails without a config.json. */
+static void note_content(struct mount *m)
+{
+	struct looked *l = mmap(NULL, sizeof(*l), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (l == MAP_FAILED)
 		return;
-	unshard_check(u, "", 0, &calls, NULL, NULL);
-	unshard_close(u);
-	if (!l.n && !l.gave_up)
+	if (!look_within_time(m, l))
+		l->gave_up = true;
+	if (!l->n && !l->gave_up)
 		note(m, "no checkpoint found below %s so far; those that are saved there later appear in the mount",
 		     m->source);
-	if (l.n_without_config)
+	if (l->n_without_config)
 		note(m,
 		     "%s%zu of %zu %s no config.json, which from_pretrained needs: add -o model=DIR, or -o "
 		     "model=ORG/NAME of the local Hugging Face cache",
-		     l.gave_up ? "at least " : "", l.n_without_config, l.n,
-		     plural(l.n, "checkpoint has", "checkpoints have"));
+		     l->gave_up ? "at least " : "", l->n_without_config, l->n,
+		     plural(l->n, "checkpoint has", "checkpoints have"));
+	munmap(l, sizeof(*l));
 }
 
 static int serve(struct mount *m, unshard *u)

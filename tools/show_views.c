@@ -131,14 +131,15 @@ static void print_hint(const char *path)
 		snprintf(text + strlen(text), sizeof(text) - strlen(text),
 			 "; if you mount %.*s instead, write %s for %s", (int)(above - path), path, above + 1,
 			 slash + 1);
+	snprintf(text + strlen(text), sizeof(text) - strlen(text), ")");
 	terminal_wrap(stdout, text, terminal_width(stdout), 0, INDENT);
-	puts(")");
+	putchar('\n');
 }
 
 bool show_answers(const cJSON *views, const struct shown_at *at)
 {
 	/* The trainer's own form first: it restores the most. */
-	static const char *const resume[] = { "dcp", "world-", "full", "full-fsdp", "universal", NULL };
+	static const char *const resume[] = { "world-", "dcp", "full", "full-fsdp", "universal", NULL };
 	static const char *const load[] = { "weights", "adapter", "weights-", NULL };
 	const struct place p = place_of(at);
 	bool any = answer(&p, "to resume the training", first_ok(views, resume));
@@ -191,7 +192,7 @@ static void note_print(const cJSON *views, const cJSON *of, const char *text)
 {
 	const cJSON *v;
 	bool before = true;
-	char also[256] = "";
+	char also[256] = "", *line;
 
 	cJSON_ArrayForEach (v, views) {
 		if (v == of) {
@@ -203,11 +204,12 @@ static void note_print(const cJSON *views, const cJSON *of, const char *text)
 				 *also ? ", " : " (also: ", v->string);
 		}
 	}
+	if (asprintf(&line, "%s%s%s", text, also, *also ? ")" : "") < 0)
+		return;
 	printf("%*s- ", NOTE_INDENT, "");
-	terminal_wrap(stdout, text, terminal_width(stdout), NOTE_INDENT + 2, NOTE_INDENT + 2);
-	if (*also)
-		printf("%s)", also);
+	terminal_wrap(stdout, line, terminal_width(stdout), NOTE_INDENT + 2, NOTE_INDENT + 2);
 	putchar('\n');
+	free(line);
 }
 
 static void notes_print(const cJSON *views, const cJSON *of)
