@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "join.h"
 #include "settled.h"
 
 static const int64_t ending_s = 10; /* how long the loop waits for its threads in the end */
@@ -139,7 +140,7 @@ static bool end_workers(struct loop *loop, const struct timespec *until)
 	for (worker = loop->workers; worker; worker = worker->next)
 		pthread_cancel(worker->thread);
 	while ((worker = loop->workers)) {
-		if (pthread_clockjoin_np(worker->thread, NULL, CLOCK_MONOTONIC, until) != 0)
+		if (!fs_join(worker->thread, until))
 			return false;
 		loop->workers = worker->next;
 		free(worker->buf.mem);

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "join.h"
 #include "ops.h"
 
 enum { MOST_AT_ONCE = 256 };
@@ -107,7 +108,7 @@ bool fs_settled_stop(struct fs_settled *settled, const struct timespec *until)
 	settled->ended = true;
 	pthread_cond_signal(&settled->changed);
 	pthread_mutex_unlock(&settled->lock);
-	if (settled->running && pthread_clockjoin_np(settled->thread, NULL, CLOCK_MONOTONIC, until) != 0)
+	if (settled->running && !fs_join(settled->thread, until))
 		return false;
 	pthread_cond_destroy(&settled->changed);
 	pthread_mutex_destroy(&settled->lock);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "asker.h"
+#include "join.h"
 #include "ops.h"
 
 enum { LOOK_MS = 100 }; /* how often the watch looks */
@@ -278,7 +279,7 @@ bool fs_waits_stop(struct fs_waits *waits, const struct timespec *until)
 	waits->ended = true;
 	pthread_cond_signal(&waits->changed);
 	pthread_mutex_unlock(&waits->lock);
-	if (waits->has_watch && pthread_clockjoin_np(waits->watch, NULL, CLOCK_MONOTONIC, until) != 0)
+	if (waits->has_watch && !fs_join(waits->watch, until))
 		return false;
 	waits->has_watch = false;
 	return true;
