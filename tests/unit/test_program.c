@@ -448,7 +448,7 @@ static void every_enumerator_has_a_name(void **state)
 		{ role_name, UNSHARD_OTHER, "weight", "other" },
 		{ state_name, UNSHARD_UNSUPPORTED, "ok", "unsupported" },
 		{ scope_name, UNSHARD_SCOPE_SHARDED, "note", "sharded" },
-		{ change_name, UNSHARD_CHANGE_UNREADABLE, "dtype", "unreadable" },
+		{ change_name, UNSHARD_CHANGE_TRAINER_STATE, "dtype", "trainer_state" },
 	};
 	size_t k;
 	int i, j;
