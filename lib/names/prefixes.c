@@ -18,15 +18,18 @@ static const char *without_base(const char *name, const struct uns_prefix_row *r
 	return name;
 }
 
-/* Is it the embedding of the bare model, or a tensor of one of its layers? A save of the trained parameters alone has
- * no embedding. */
+/* Is it the embedding of the bare model, or a tensor of one of the model's layers? A save of the trained parameters
+ * alone has no embedding. Layers without the family's prefix show nothing: other trainers (torchtune) call theirs so
+ * too. */
 static bool is_known(const char *name, const struct uns_prefix_row *row)
 {
 	const size_t n = strlen(row->stack);
+	const char *bare = without_base(name, row);
 
-	name = without_base(name, row);
-	return strcmp(name, row->embedding) == 0 ||
-	       (n && strncmp(name, row->stack, n) == 0 && name[n] >= '0' && name[n] <= '9');
+	if (strcmp(bare, row->embedding) == 0)
+		return true;
+	return n && (bare != name || !*row->prefix) && strncmp(bare, row->stack, n) == 0 && bare[n] >= '0' &&
+	       bare[n] <= '9';
 }
 
 /* How many characters are in front of a name that from_pretrained knows; 0 = the name is no embedding behind a prefix.

@@ -332,7 +332,7 @@ int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf,
 	struct uns_named_tensor as = listed->named;
 	struct uns_layout_builder building = { .arena = &arena };
 	struct uns_layout casts;
-	struct source s = { .from = { l->u, t->name, l->record, l->snap->backing, &l->layout, way_of[way] },
+	struct source s = { .from = { l->u, t->name, l->record, l->snap->backing, &l->layout, way_of[way], NULL },
 			    .at_bytes = listed->at_bytes,
 			    .elem_bytes = unshard_dtype_size(b->dtype) };
 	const struct uns_shape shape = shape_of(t);
@@ -356,8 +356,8 @@ int tensor_check(const unshard_tensors *l, size_t i, struct uns_err *err)
 
 int tensor_stretch_read(const unshard_tensors *l, size_t i, uint64_t first, uint64_t n, void *buf, struct uns_err *err)
 {
-	const struct source s = { .from = { l->u, l->v[i].name, l->record, l->snap->backing, &l->layout,
-					    UNS_WAY_CACHE },
+	const struct source s = { .from = { l->u, l->v[i].name, l->record, l->snap->backing, &l->layout, UNS_WAY_CACHE,
+					    NULL },
 				  .at_bytes = l->listed[i].at_bytes,
 				  .elem_bytes = unshard_dtype_size(l->v[i].dtype) };
 
