@@ -1,16 +1,15 @@
 # Systems as debootstrap makes them (minbase), for tests that install something. Sourced by tests/roots and tests/packages.
-# Needs root, debootstrap, overlayfs, /dev/fuse and a Debian mirror. UNSHARD_ROOTS=DIR keeps the roots there (build/roots).
+# Needs root, debootstrap and its mirror, overlayfs, /dev/fuse. UNSHARD_ROOTS=DIR keeps the roots there (build/roots).
 # The system is at $scratch/root.
 
 roots=${UNSHARD_ROOTS:-$PWD/build/roots}
-mirror=http://deb.debian.org/debian
 scratch=$(mktemp -d)
 mkdir -p "$roots"
 
 root_made() { # root_made SYSTEM: once
 	[ -e "$roots/$1.made" ] && return
 	rm -rf "${roots:?}/$1"
-	debootstrap --variant=minbase "$1" "$roots/$1" $mirror >"$roots/$1.log" 2>&1 && touch "$roots/$1.made"
+	debootstrap --variant=minbase "$1" "$roots/$1" >"$roots/$1.log" 2>&1 && touch "$roots/$1.made"
 }
 
 # A system as debootstrap left it, at $scratch/root: what is written goes into a layer of its own.
