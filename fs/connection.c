@@ -18,9 +18,11 @@
 
 enum { MISC_MAJOR = 10, FUSE_MINOR = 229 }; /* Linux, Documentation/admin-guide/devices.txt */
 
+#define DESCRIPTORS "/dev/fd"
+
 int fs_passed_fd(const char *mountpoint)
 {
-	static const char prefix[] = "/dev/fd/";
+	static const char prefix[] = DESCRIPTORS "/";
 	const char *number = mountpoint + strlen(prefix);
 	char *end;
 	long fd;
@@ -30,6 +32,12 @@ int fs_passed_fd(const char *mountpoint)
 	errno = 0;
 	fd = strtol(number, &end, 10);
 	return *end || errno || fd > FS_LARGEST_FD ? -1 : (int)fd;
+}
+
+/* The directory itself. */
+static bool is_descriptors(const char *mountpoint)
+{
+	return strcmp(mountpoint, DESCRIPTORS) == 0 || strcmp(mountpoint, DESCRIPTORS "/") == 0;
 }
 
 /* 0, or why this process may not have the device. */
@@ -70,6 +78,10 @@ int fs_connection_passed(struct fs_connection *connection, const struct fs_optio
 	int fd = fs_passed_fd(o->mountpoint), code;
 	size_t i;
 
+	if (fd < 0 && is_descriptors(o->mountpoint))
+		return fs_fail(err, -EINVAL,
+			       "%s is no descriptor: MOUNTPOINT " DESCRIPTORS "/N has a number from 0 to %d",
+			       o->mountpoint, FS_LARGEST_FD);
 	if (fd < 0)
 		return o->n_clones ? fs_fail(err, -EINVAL, "clones= belongs to a mount point /dev/fd/N, and %s is none",
 					     o->mountpoint)

@@ -158,6 +158,15 @@ def test_descriptors_that_cannot_be_used(mnt, tmp_path, what, options, said):
     assert said.format(fd=fd, mnt=mnt) in done.stderr
 
 
+@pytest.mark.parametrize("where", ["/dev/fd", "/dev/fd/"])
+def test_nothing_is_mounted_over_the_directory_of_descriptors(where):
+    """In mounts of its own: where this fails, they go with the process."""
+    done = subprocess.run(["unshare", "--mount", UNSHARD, "mount", "-f", GOLDEN, where, "-o", "store=none"], timeout=LONGEST_S,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2, f"unshard: {where} is no descriptor: MOUNTPOINT /dev/fd/N has a number from 0 to 1048576\n")
+
+
 # -- programs in place of fusermount3 --
 
 # Asks a server over a socket, as those in containers do; whoever may opens the device and mounts.
