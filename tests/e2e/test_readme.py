@@ -108,6 +108,13 @@ def environment(place, installed, by_make):
     return found
 
 
+# In mounts of its own, without those of other tests: `unshard mounts` lists every mount that it sees, and fails if one of
+# them does not answer.
+ALONE = ("unshare", "--mount", "bash", "-c", r"""
+awk '$3 == "fuse.unshard" { print $2 }' /proc/mounts | while read -r where; do umount -l "$(printf %b "$where")"; done
+exec bash -c "$0" """)
+
+
 @pytest.mark.parametrize("sample", [name for name in PAGES if run_blocks(PAGES[name])], indirect=True)
 def test_commands(sample, request):
     """A page that builds by cmake's own choice, which is make, does so with --long."""
@@ -115,7 +122,7 @@ def test_commands(sample, request):
     by_make = request.config.getoption("--long")
     steps = run_blocks(PAGES[name])
     script = "".join(f"{command}\nprintf '\\n<<%d>>\\n' $?\n" for command, _ in steps)
-    done = subprocess.run(["bash", "-c", script], cwd=place, env=environment(place, name != "README.md", by_make),
+    done = subprocess.run([*ALONE, script], cwd=place, env=environment(place, name != "README.md", by_make),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONGEST_S)
     printed = re.split(r"\n<<(\d+)>>\n", done.stdout)
     assert len(printed) == 2 * len(steps) + 1, done.stdout[-4000:]
