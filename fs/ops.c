@@ -28,7 +28,7 @@ static struct fs *fs_of(fuse_req_t req)
 	return fuse_req_userdata(req);
 }
 
-static struct fs_node *node_of(fuse_req_t req, fuse_ino_t id)
+struct fs_node *fs_node_of(fuse_req_t req, fuse_ino_t id)
 {
 	return fs_nodes_of_id(&fs_of(req)->nodes, id);
 }
@@ -39,12 +39,20 @@ static struct fs_handle *handle_of(const struct fuse_file_info *fi)
 }
 
 /* ENOSYS would make the kernel never ask again. */
-static void reply_failure(struct fs_wait *wait, int code)
+void fs_reply_failure(struct fs_wait *wait, int code)
 {
 	fuse_req_t req = fs_wait_take(wait);
 
 	if (req)
 		fuse_reply_err(req, code < 0 && code != -ENOSYS ? -code : EIO);
+}
+
+int fs_gave_up(void *ctx, const struct unshard_progress *progress)
+{
+	struct fs_wait *wait = ctx;
+
+	(void)progress;
+	return fs_wait_is_over(wait) || fuse_session_exited(wait->fs->se) ? -EINTR : 0;
 }
 
 /* An application sees an errno; the sentence goes where people can look for it. */
@@ -158,7 +166,7 @@ static void reply_entry(struct fs_wait *wait, unshard_node *handle, const struct
 	fuse_req_t req;
 
 	if (code < 0) {
-		reply_failure(wait, code);
+		fs_reply_failure(wait, code);
 		return;
 	}
 	req = fs_wait_take(wait);
@@ -177,7 +185,7 @@ static void do_lookup(struct fs_wait *wait)
 		reply_absent(wait);
 	} else if (code < 0) {
 		complain(wait->fs, "look up a name in", unshard_node_path(wait->node->node), &err);
-		reply_failure(wait, code);
+		fs_reply_failure(wait, code);
 	} else {
 		reply_entry(wait, handle, &st);
 	}
@@ -185,13 +193,13 @@ static void do_lookup(struct fs_wait *wait)
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent_id, const char *name)
 {
-	fs_answer(&(struct fs_wait){ .req = req, .work = do_lookup, .node = node_of(req, parent_id), .alone = true },
+	fs_answer(&(struct fs_wait){ .req = req, .work = do_lookup, .node = fs_node_of(req, parent_id), .alone = true },
 		  name);
 }
 
 static void op_forget(fuse_req_t req, fuse_ino_t id, uint64_t n)
 {
-	fs_nodes_forget(&fs_of(req)->nodes, node_of(req, id), n);
+	fs_nodes_forget(&fs_of(req)->nodes, fs_node_of(req, id), n);
 	fuse_reply_none(req);
 }
 
@@ -200,7 +208,7 @@ static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 	size_t i;
 
 	for (i = 0; i < count; i++)
-		fs_nodes_forget(&fs_of(req)->nodes, node_of(req, forgets[i].ino), forgets[i].nlookup);
+		fs_nodes_forget(&fs_of(req)->nodes, fs_node_of(req, forgets[i].ino), forgets[i].nlookup);
 	fuse_reply_none(req);
 }
 
@@ -212,7 +220,7 @@ static void do_getattr(struct fs_wait *wait)
 	fuse_req_t req;
 
 	if (code < 0) {
-		reply_failure(wait, code);
+		fs_reply_failure(wait, code);
 		return;
 	}
 	fill_attr(&st, &attr);
@@ -236,7 +244,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 	fs_answer(&(struct fs_wait){ .req = req,
 				     .work = do_getattr,
 				     .late = id == FUSE_ROOT_ID ? root_is_late : NULL,
-				     .node = node_of(req, id),
+				     .node = fs_node_of(req, id),
 				     .alone = true },
 		  NULL);
 }
@@ -250,7 +258,7 @@ static void do_readlink(struct fs_wait *wait)
 
 	if (code < 0) {
 		complain(wait->fs, "readlink", unshard_node_path(wait->node->node), &err);
-		reply_failure(wait, code);
+		fs_reply_failure(wait, code);
 	} else {
 		req = fs_wait_take(wait);
 		if (req)
@@ -261,7 +269,8 @@ static void do_readlink(struct fs_wait *wait)
 
 static void op_readlink(fuse_req_t req, fuse_ino_t id)
 {
-	fs_answer(&(struct fs_wait){ .req = req, .work = do_readlink, .node = node_of(req, id), .alone = true }, NULL);
+	fs_answer(&(struct fs_wait){ .req = req, .work = do_readlink, .node = fs_node_of(req, id), .alone = true },
+		  NULL);
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t id)
@@ -295,7 +304,7 @@ static void do_opendir(struct fs_wait *wait)
 
 	handle = code < 0 ? NULL : fs_handles_open(&fs->handles, wait->node, NULL, false);
 	if (!handle) {
-		reply_failure(wait, code < 0 ? code : -ENOMEM);
+		fs_reply_failure(wait, code < 0 ? code : -ENOMEM);
 		return;
 	}
 	wait->fi.keep_cache = wait->fi.cache_readdir = st.stable && wait->node != fs->nodes.root;
@@ -305,7 +314,8 @@ static void do_opendir(struct fs_wait *wait)
 static void op_opendir(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
 	fs_answer(
-		&(struct fs_wait){ .req = req, .work = do_opendir, .node = node_of(req, id), .fi = *fi, .alone = true },
+		&(struct fs_wait){
+			.req = req, .work = do_opendir, .node = fs_node_of(req, id), .fi = *fi, .alone = true },
 		NULL);
 }
 
@@ -443,7 +453,7 @@ static void do_readdir(struct fs_wait *wait)
 	fuse_req_t req;
 
 	if (code < 0) {
-		reply_failure(wait, code);
+		fs_reply_failure(wait, code);
 	} else {
 		req = fs_wait_take(wait);
 		if (!req || fuse_reply_buf(req, r.buf, r.used) < 0) /* interrupted */
@@ -483,19 +493,10 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t id, size_t size, off_t off
 
 /* -- files -- */
 
-/* Opening may take long (-o crc=exact): a caller that gave up does not have to wait. */
-static int open_gave_up(void *ctx, const struct unshard_progress *progress)
-{
-	struct fs_wait *wait = ctx;
-
-	(void)progress;
-	return fs_wait_is_over(wait) || fuse_session_exited(wait->fs->se) ? -EINTR : 0;
-}
-
 /* The file is the one that the node was looked up as, or the kernel's size would be another's. */
 static int open_node(struct fs_wait *wait, struct unshard_stat *st, struct fs_handle **out)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = wait, .progress = open_gave_up };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = wait, .progress = fs_gave_up };
 	struct fs *fs = wait->fs;
 	struct unshard_error err = { 0 };
 	unshard_file *file = NULL;
@@ -521,7 +522,7 @@ static void do_open(struct fs_wait *wait)
 	int code = open_node(wait, &st, &handle);
 
 	if (code < 0) {
-		reply_failure(wait, code);
+		fs_reply_failure(wait, code);
 		return;
 	}
 	wait->fi.keep_cache = st.stable;
@@ -537,7 +538,7 @@ static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 	else
 		fs_answer(
 			&(struct fs_wait){
-				.req = req, .work = do_open, .node = node_of(req, id), .fi = *fi, .alone = true },
+				.req = req, .work = do_open, .node = fs_node_of(req, id), .fi = *fi, .alone = true },
 			NULL);
 }
 
@@ -546,7 +547,7 @@ static void reply_bytes(struct fs_wait *wait, const void *buf, ssize_t n)
 	fuse_req_t req;
 
 	if (n < 0) {
-		reply_failure(wait, (int)n); /* the session logs reads by itself */
+		fs_reply_failure(wait, (int)n); /* the session logs reads by itself */
 		return;
 	}
 	fs_pages_read(&wait->fs->pages, wait->handle, &wait->fi, wait->off, (size_t)n);

@@ -28,6 +28,14 @@ struct fs {
 /* The table; its user data is a struct fs. */
 extern const struct fuse_lowlevel_ops fs_ops;
 
+/* What operations have in common (ops.c). */
+struct fs_node *fs_node_of(fuse_req_t req, fuse_ino_t id);
+/* Answers with a negative errno, unless the request was answered before. */
+void fs_reply_failure(struct fs_wait *wait, int code);
+/* As unshard_calls.progress, whose ctx is the struct fs_wait: ends work that may take long (-o crc=exact, a sum of a
+ * whole file) if its caller gave up, or the mount ends. */
+int fs_gave_up(void *ctx, const struct unshard_progress *progress);
+
 /* Extended attributes (xattrs.c). */
 void fs_op_getxattr(fuse_req_t req, fuse_ino_t id, const char *name, size_t size);
 void fs_op_listxattr(fuse_req_t req, fuse_ino_t id, size_t size);

@@ -16,27 +16,11 @@ enum { LONGEST_VALUE_BYTES = 65536 }; /* XATTR_SIZE_MAX */
 
 static const char *const listed[] = { "generation", "view" };
 
-static int gave_up(void *ctx, const struct unshard_progress *progress)
-{
-	struct fs_wait *wait = ctx;
-
-	(void)progress;
-	return fs_wait_is_over(wait) || fuse_session_exited(wait->fs->se) ? -EINTR : 0;
-}
-
 static int attribute(struct fs_wait *wait, const char *name, char **text)
 {
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = wait, .progress = gave_up };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = wait, .progress = fs_gave_up };
 
 	return unshard_node_attribute(wait->node->node, name, &calls, text, NULL);
-}
-
-static void reply_failure(struct fs_wait *wait, int code)
-{
-	fuse_req_t req = fs_wait_take(wait);
-
-	if (req)
-		fuse_reply_err(req, code == -ENOSYS ? EIO : -code);
 }
 
 /* As getxattr(2) and listxattr(2): size 0 asks how long the answer is. */
@@ -63,17 +47,10 @@ static void do_getxattr(struct fs_wait *wait)
 	if (len > LONGEST_VALUE_BYTES)
 		code = -E2BIG;
 	if (code < 0)
-		reply_failure(wait, code);
+		fs_reply_failure(wait, code);
 	else
 		reply(wait, text, len);
 	unshard_free(text);
-}
-
-static struct fs_node *node_of(fuse_req_t req, fuse_ino_t id)
-{
-	struct fs *fs = fuse_req_userdata(req);
-
-	return fs_nodes_of_id(&fs->nodes, id);
 }
 
 /* Names of others are answered without a look. EOPNOTSUPP for other namespaces: ls then asks once for the mount, not
@@ -87,7 +64,7 @@ void fs_op_getxattr(fuse_req_t req, fuse_ino_t id, const char *name, size_t size
 	else
 		fs_answer(&(struct fs_wait){ .req = req,
 					     .work = do_getxattr,
-					     .node = node_of(req, id),
+					     .node = fs_node_of(req, id),
 					     .size = size,
 					     .of_node = true,
 					     .alone = true },
@@ -116,6 +93,6 @@ void fs_op_listxattr(fuse_req_t req, fuse_ino_t id, size_t size)
 {
 	fs_answer(
 		&(struct fs_wait){
-			.req = req, .work = do_listxattr, .node = node_of(req, id), .size = size, .alone = true },
+			.req = req, .work = do_listxattr, .node = fs_node_of(req, id), .size = size, .alone = true },
 		NULL);
 }
