@@ -5,12 +5,14 @@ import os
 from juice_fs import KEY, NAME, SECRET, Gateway
 
 
-class S3fs(Gateway):
+class Bucket(Gateway):
     CACHE_S = 1
     changes_seen_s = 3
     is_bucket = True
     second_saves = ()
 
+
+class S3fs(Bucket):
     def client_command(self, name, path):
         keys = self.top / "keys"
         keys.write_text(f"{KEY}:{SECRET}\n")
@@ -19,12 +21,7 @@ class S3fs(Gateway):
                 f"use_path_request_style,stat_cache_expire={self.CACHE_S}"]
 
 
-class RcloneS3(Gateway):
-    CACHE_S = 1
-    changes_seen_s = 3
-    is_bucket = True
-    second_saves = ()
-
+class RcloneS3(Bucket):
     def client_command(self, name, path):
         remote = (f":s3,provider=Minio,access_key_id={KEY},secret_access_key={SECRET},"
                   f"endpoint='http://127.0.0.1:{self.PORT}':{NAME}")
