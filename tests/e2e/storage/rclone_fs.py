@@ -8,6 +8,7 @@ from file_system import FileSystem, free_port, listens
 class Rclone(FileSystem):
     CACHE_S = 1
     changes_seen_s = 3
+    times_s = 1
     opens_by_name = True
     second_saves = ("renamed",)
 

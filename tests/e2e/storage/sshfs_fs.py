@@ -21,6 +21,8 @@ while True:
 class Sshfs(FileSystem):
     CACHE_S = 1
     changes_seen_s = 2  # the program's cache of directories, and the kernel's
+    times_s = 1
+    opens_by_name = True
 
     def start(self):
         self.port = free_port()
