@@ -4,6 +4,8 @@ run each time; the others with --long (tools/packages.sh has what they need)."""
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -15,6 +17,7 @@ import pytest
 import torch
 
 from conftest import ROOT, detach, eventually, unshard
+from file_system import DEADLINE_S
 from kinds import KINDS, QUICK
 from trees import assert_same, tensors
 
@@ -232,6 +235,32 @@ def test_a_second_save_is_seen_whole(cluster, shared, mounts, run, how):
         assert read(again / FILE) in (run.views[1], None)
         assert read(mnt / FILE) in (run.views[1], None)
     assert read(again / FILE) == run.views[1]
+
+
+# -- clients that hang --
+
+def test_what_waits_for_a_client_that_hangs_can_be_ended(cluster, shared, mounts, run):
+    save(run.saves[0], cluster.node("a") / shared / "checkpoint-1")
+    time.sleep(cluster.changes_seen_s)
+    mnt = mounts(cluster.node("b") / shared, "settle=0")
+    assert (mnt / FILE).read_bytes() == run.views[0]
+    commands = [["ls", "-lR", mnt / "weights"], ["stat", mnt / FILE], ["cat", mnt / FILE], ["ls", mnt / "dcp/checkpoint-2"]]
+    waiters = []
+    cluster.clients["b"].send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(cluster.changes_seen_s)  # nothing answers from what it knew
+        for command in 8 * commands:
+            waiters.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        time.sleep(1)
+        assert any(waiter.poll() is None for waiter in waiters), "none waits: this test shows nothing"
+        assert json.loads((mnt / ".unshard/stats.json").read_text())
+        for i, waiter in enumerate(waiters):
+            waiter.send_signal(signal.SIGINT if i % 2 else signal.SIGKILL)
+        for waiter in waiters:
+            waiter.wait(DEADLINE_S)
+    finally:
+        cluster.clients["b"].send_signal(signal.SIGCONT)
+    eventually(lambda: read(mnt / FILE) == run.views[0])
 
 
 # -- servers that die --
