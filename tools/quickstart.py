@@ -1,37 +1,38 @@
-"""Loads a mounted checkpoint with the best loader that this Python has: transformers, else safetensors.
-Usage: quickstart.py CHECKPOINT"""
+"""Loads a mounted checkpoint's model with the best loader that this Python has: transformers, else safetensors with numpy.
+Usage: quickstart.py MOUNTPOINT CHECKPOINT"""
 
 import sys
 from pathlib import Path
 
 
-def with_transformers(checkpoint):
+def with_transformers(mount, checkpoint):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(checkpoint)
-    words = AutoTokenizer.from_pretrained(checkpoint)("w5 w6 w7", return_tensors="pt")
+    weights = mount / "weights" / checkpoint
+    model = AutoModelForCausalLM.from_pretrained(weights)
+    words = AutoTokenizer.from_pretrained(weights)("w5 w6 w7", return_tensors="pt")
     with torch.no_grad():
         best = model(words["input_ids"]).logits[0, -1].argmax().item()
     n = sum(p.numel() for p in model.parameters())
     return f"AutoModelForCausalLM: {n} parameters as {model.dtype}; after w5 w6 w7 it says w{best}"
 
 
-def with_safetensors(checkpoint):
-    from safetensors import safe_open
+def with_numpy(mount, checkpoint):
+    """numpy has no bfloat16, in which the checkpoint is."""
+    from safetensors.numpy import load_file
 
-    with safe_open(checkpoint / "model.safetensors", framework="numpy") as f:
-        shapes = {name: f.get_slice(name).get_shape() for name in f.keys()}
-    name, shape = next(iter(shapes.items()))
-    return f"safetensors: {len(shapes)} tensors, {name} of shape {shape} first"
+    model = load_file(mount / "weights-fp32" / checkpoint / "model.safetensors")
+    n = sum(tensor.size for tensor in model.values())
+    return f"safetensors.numpy.load_file: {len(model)} tensors, {n} parameters as float32"
 
 
 def main():
-    checkpoint = Path(sys.argv[1])
+    mount, checkpoint = Path(sys.argv[1]), sys.argv[2]
     try:
-        print(with_transformers(checkpoint))
+        print(with_transformers(mount, checkpoint))
     except ImportError:
-        print(with_safetensors(checkpoint))
+        print(with_numpy(mount, checkpoint))
 
 
 main()

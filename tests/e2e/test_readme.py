@@ -97,10 +97,11 @@ def sample(checkout, request):
 
 
 def environment(place, installed, by_make):
-    home = place.parent / "home"
+    home, temporary = place.parent / "home", place.parent / "tmp"
     home.mkdir()
+    temporary.mkdir()
     path = [f"{sys.prefix}/bin", os.environ["PATH"]] + ([str(UNSHARD.parent)] if installed else [])
-    found = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"),
+    found = {**os.environ, "HOME": str(home), "TMPDIR": str(temporary), "XDG_STATE_HOME": str(home / "state"),
              "PATH": ":".join(path), "UNSHARD_VENV": sys.prefix}
     if not by_make:  # as tools/quickstart builds: where ccache is used (tests/run), nothing is compiled twice
         found |= {"CMAKE_GENERATOR": "Ninja", "CCACHE_BASEDIR": str(place),
@@ -132,6 +133,23 @@ def test_commands(sample, request):
         assert status == "0", f"{name}: {command}: status {status}\n{output[-4000:]}"
         assert re.fullmatch(as_pattern(shown), narrow(output)), f"{name}: {command} printed\n{output[-4000:]}"
     assert not os.path.ismount(place / "mnt")
+    assert not list((place.parent / "tmp").glob("unshard*"))  # tools/quickstart cleans up
+
+
+def test_the_first_screen():
+    """Where to get it and the two commands."""
+    screen = "".join(PAGES["README.md"].splitlines(keepends=True)[:40])
+    assert re.search(r"`git clone URL.*`tools/quickstart`.*`tests/run` installs.*`pip install \.`", screen, re.S)
+    assert "\n$ tools/quickstart\n" in screen and "\n$ tests/run\n" in screen
+
+
+def test_quickstart_loads_the_model_without_transformers(mount, tmp_path):
+    (tmp_path / "transformers.py").write_text("raise ImportError")
+    mnt = mount(ROOT / "tests/golden/run")
+    done = subprocess.run([sys.executable, ROOT / "tools/quickstart.py", mnt, "checkpoint-2"], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(tmp_path)}, timeout=LONGEST_S, check=True)
+    tensors = load_file(ROOT / "tests/golden/run.model.safetensors")
+    assert f"{len(tensors)} tensors, {sum(map(torch.numel, tensors.values()))} parameters" in done.stdout
 
 
 def test_the_lines_to_write(place, made, mount, monkeypatch):

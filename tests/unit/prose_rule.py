@@ -5,7 +5,8 @@ In every document: code fences are closed, rows of a table have as many cells as
 and to headings resolve. In those that users read also: no sentence has more than 35 words, no paragraph
 more than 6 lines, and no word stands for something that docs/glossary.md has another word for, also in
 ARCHITECTURE.md. The manual page keeps to the same sentences and words. Code, and what is quoted as code, is
-exempt. README.md stays short, and docs/README.md lists every page.
+exempt. README.md stays short, and docs/README.md lists every page. What CHANGELOG.md says of a version that is
+not released is what it has, not what it had while it was made.
 
 The same words in what the program says: the sentences among the string literals of lib, tools and fs."""
 import glob
@@ -196,6 +197,17 @@ def glossary_problems():
                 yield f'docs/glossary.md replaces "{word}", tests/unit/prose_rule.py does not'
 
 
+def history_problems():
+    """Nobody has an earlier build of a version that was never released."""
+    line = 0
+    for section in re.split(r"^(?=## )", read("CHANGELOG.md"), flags=re.M):
+        if "(not released)" in section.split("\n", 1)[0]:
+            for match in re.finditer(r"\b[Bb]efore, |\bno\s+longer\b|\bany\s+more\b", section):
+                yield (f"CHANGELOG.md:{line + section.count(chr(10), 0, match.start()) + 1}: "
+                       f'"{match.group()}" of a version that is not released: say what it has')
+        line += section.count("\n")
+
+
 def index_problems():
     lines = read("README.md").count("\n")
     if lines > MOST_README_LINES:
@@ -208,7 +220,7 @@ def index_problems():
 
 def main():
     found = 0
-    for what in [*index_problems(), *glossary_problems(), *message_problems()]:
+    for what in [*index_problems(), *history_problems(), *glossary_problems(), *message_problems()]:
         print(what)
         found += 1
     for line, what in manual_problems():
