@@ -141,18 +141,24 @@ static const char *other_object(const struct uns_file *file, const struct uns_ve
 		{ UNS_OBJECT_OPTIMIZER, "optimizer", "an optimizer's state" },
 		{ UNS_OBJECT_SCHEDULER, "scheduler", "a scheduler's state" },
 		{ UNS_OBJECT_RNG, "rng_state", "random states" },
+		{ UNS_OBJECT_TENSOR, NULL, "one tensor" },
+		{ UNS_OBJECT_WEIGHTS, NULL, "tensors by name alone, as a model's weights" },
 	};
 	enum { N = sizeof(objects) / sizeof(*objects) };
 	const char *called = NULL;
 	size_t i, named = N;
 
 	for (i = 0; i < N; i++) {
-		if (uns_str_starts(uns_path_name(file->path), objects[i].prefix))
+		if (objects[i].prefix && uns_str_starts(uns_path_name(file->path), objects[i].prefix))
 			named = i;
 		if (f->holds == objects[i].is)
 			called = objects[i].called;
 	}
-	return named < N && f->holds != objects[named].is ? called : NULL;
+	/* A script may keep an optimizer's state as tensors by name. */
+	if (named == N || f->holds == objects[named].is ||
+	    (f->holds == UNS_OBJECT_WEIGHTS && objects[named].is == UNS_OBJECT_OPTIMIZER))
+		return NULL;
+	return called;
 }
 
 /* An interrupted copy ends anywhere. One tensor of zeros at the end is no news: biases and adapters begin as zeros. */

@@ -328,9 +328,32 @@ static void plan_value_tensors(struct plan *p, const struct uns_torchfile *file,
 	}
 }
 
-/* An optimizer's state dict, a scheduler's, or a Trainer's random states. */
-static enum uns_object object_of(const struct uns_value *root)
+static bool is_float_tensor(const struct uns_torchfile *file, const struct uns_value *v)
 {
+	struct uns_torch_tensor t;
+
+	return uns_torch_is_tensor(v) && uns_torch_tensor(file, v, &t, NULL) == 0 && uns_dtype_info(t.dtype)->is_float;
+}
+
+static bool is_weights(const struct uns_torchfile *file, const struct uns_value *root)
+{
+	size_t i;
+
+	for (i = 0; root->kind == UNS_VALUE_DICT && i < root->n; i++)
+		if (!is_float_tensor(file, root->pair[i].value))
+			return false;
+	return root->kind == UNS_VALUE_DICT && root->n;
+}
+
+/* An optimizer's state dict, a scheduler's, a Trainer's random states, or tensors. */
+static enum uns_object object_of(const struct uns_torchfile *file)
+{
+	const struct uns_value *root = file->root;
+
+	if (is_float_tensor(file, root))
+		return UNS_OBJECT_TENSOR;
+	if (is_weights(file, root))
+		return UNS_OBJECT_WEIGHTS;
 	if (uns_value_get(root, "state") && uns_value_get(root, "param_groups"))
 		return UNS_OBJECT_OPTIMIZER;
 	if (uns_value_get(root, "last_epoch") && uns_value_get(root, "_step_count"))
@@ -347,7 +370,7 @@ static void plan_torch_file(struct plan *p)
 	if (code == -ENOMEM)
 		p->out->arena.failed = true;
 	if (code == 0)
-		p->out->holds = object_of(file.root);
+		p->out->holds = object_of(&file);
 	if (code == 0 && !file.big_endian && uns_value_fits(file.root, MAX_NODES, MAX_DEPTH))
 		plan_value_tensors(p, &file, file.root, "");
 }

@@ -14,8 +14,15 @@
 enum { UNS_VERIFY_BLOCK_BYTES = 512 << 10 };
 #define UNS_VERIFY_STRETCH_BYTES (UINT64_C(32) << 20)
 
-/* What a torch file that is passed through holds, by its keys. */
-enum uns_object { UNS_OBJECT_UNKNOWN, UNS_OBJECT_OPTIMIZER, UNS_OBJECT_SCHEDULER, UNS_OBJECT_RNG };
+/* What a torch file that is passed through holds, by its keys and dtypes. */
+enum uns_object {
+	UNS_OBJECT_UNKNOWN,
+	UNS_OBJECT_OPTIMIZER,
+	UNS_OBJECT_SCHEDULER,
+	UNS_OBJECT_RNG,
+	UNS_OBJECT_TENSOR,  /* one of floats: torch keeps random states as bytes */
+	UNS_OBJECT_WEIGHTS, /* such tensors by name, and nothing else */
+};
 
 /* The data of a zip record. */
 struct uns_verify_record {

@@ -238,8 +238,29 @@ def test_files_of_other_objects(command, golden):
     source = golden("run")
     torch.save({"state": {}, "param_groups": []}, source / "checkpoint-2/scheduler.pt")
     assert "holds an optimizer's state" in texts(deep(command, source), "mixed")[0]
+    torch.save({"weight": torch.zeros(2), "bias": torch.zeros(1)}, source / "checkpoint-2/scheduler.pt")
+    assert "holds tensors by name alone" in texts(deep(command, source), "mixed")[0]
     (source / "checkpoint-2/scheduler.pt").write_bytes(b"")
     assert "torch.save did not write this file" in texts(deep(command, source), "unreadable")[0]
+
+
+@pytest.mark.parametrize("place", ["copy", "link"])
+def test_a_shard_as_random_states(command, golden, place):
+    """torch.load takes a .distcp whose items are of one layout for its first tensor."""
+    checkpoint = golden("run") / "checkpoint-2"
+    shard, states = checkpoint / "optimizer_0/__0_0.distcp", checkpoint / "rng_state_1.pth"
+    assert torch.is_tensor(load(shard))
+    states.unlink()
+    shutil.copy(shard, states) if place == "copy" else states.symlink_to(shard)
+    assert "rng_state_1.pth holds one tensor: it is another file" in texts(deep(command, checkpoint), "mixed")[0]
+
+
+def test_random_states_in_other_forms(command, golden):
+    """Scripts keep the bytes of torch.get_rng_state as they are, or by device."""
+    checkpoint = golden("run") / "checkpoint-2"
+    for states in (torch.get_rng_state(), {"cpu": torch.get_rng_state()}):
+        torch.save(states, checkpoint / "rng_state_1.pth")
+        assert not deep(command, checkpoint)
 
 
 # -- NaN and infinity --
