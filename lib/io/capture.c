@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
@@ -14,6 +16,7 @@
 #include "base/path.h"
 #include "base/search.h"
 #include "io/access.h"
+#include "io/numbers.h"
 
 /* What a stat answered. */
 struct seen {
@@ -433,4 +436,35 @@ int uns_capture_stat_in(struct uns_capture *c, const struct uns_root *root, cons
 int uns_capture_stat(struct uns_capture *c, const char *path, struct uns_stat *out, struct uns_err *err)
 {
 	return uns_capture_stat_in(c, c->root, path, out, err);
+}
+
+/* -- pages -- */
+
+static void forget_pages(const struct uns_capture *c, const char *path, const struct uns_stat *st)
+{
+	int fd;
+
+	if (st->kind != UNS_KIND_FILE || !uns_written_elsewhere(major(st->id.dev), minor(st->id.dev)) ||
+	    uns_root_open_file(c->root, path, &fd, NULL, NULL) < 0)
+		return;
+	uns_fd_forget_pages(fd, &st->id);
+	close(fd);
+}
+
+void uns_capture_forget_pages(struct uns_capture *c)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct dir *d;
+	const char *path;
+	size_t i, k;
+
+	forget_pages(c, c->path, &c->top);
+	for (i = 0; i < c->n_dirs; i++) {
+		d = c->dir[i];
+		for (k = 0; d->seen && k < d->list.n; k++) {
+			path = uns_path_join(&arena, d->path, d->list.v[k].name);
+			if (path && d->seen[k].code == 0)
+				forget_pages(c, path, &d->seen[k].stat);
+		}
+	}
 }

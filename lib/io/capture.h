@@ -56,6 +56,10 @@ bool uns_capture_filled(const struct uns_capture *capture, const struct uns_root
 void uns_capture_look(struct uns_capture *capture, const struct uns_root *root, const char *dir,
 		      const char *const *names, size_t n);
 
+/* What the kernel keeps of the bytes of all files that uns_capture_fill has looked at, or of the one file that it is,
+ * is dropped where it may be old (uns_fd_forget_pages): opens each of them there. One that cannot be opened is left. */
+void uns_capture_forget_pages(struct uns_capture *capture);
+
 /* 0, or the first listing or stat of this capture that failed for a reason that is not the files'
  * (uns_code_is_finding; what is kept to others, -EACCES, aside): what was made of it may be wrong. */
 int uns_capture_fault(const struct uns_capture *capture, struct uns_err *err);

@@ -1,13 +1,17 @@
-/* Which file systems give a file another inode number while it stays the same file. */
+/* What is known of a file system by its device number: by its type in the mount table. A device is looked up once, a
+ * block device never. Any thread. */
 #ifndef UNS_IO_NUMBERS_H
 #define UNS_IO_NUMBERS_H
 
 #include <stdbool.h>
 
-/* Do inode numbers mean anything on the file system with this device number? Not below a FUSE program (rclone,
+/* Do inode numbers mean anything, does a file keep its own while it stays the same? Not below a FUSE program (rclone,
  * mountpoint-s3, gcsfuse, sshfs), most of which number files as they are looked up, nor on CIFS, whose server may have
- * no numbers. By the mount table; a file system that is not in it keeps its numbers. Any thread; a device is looked up
- * once. */
+ * no numbers. A file system that is not in the mount table keeps its numbers. */
 bool uns_inodes_last(unsigned dev_major, unsigned dev_minor);
+
+/* May others than this kernel write its files, so that what this kernel keeps of their bytes may be old? So it is below
+ * FUSE programs, on NFS, CIFS, Lustre and what will be invented. */
+bool uns_written_elsewhere(unsigned dev_major, unsigned dev_minor);
 
 #endif

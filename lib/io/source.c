@@ -611,6 +611,12 @@ int uns_fd_identity(int fd, bool fresh, struct uns_identity *out, uint64_t *nlin
 	return 0;
 }
 
+void uns_fd_forget_pages(int fd, const struct uns_identity *id)
+{
+	if (uns_written_elsewhere(major(id->dev), minor(id->dev)))
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, struct uns_err *err)
 {
 	if (got < 0)

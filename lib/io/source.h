@@ -110,6 +110,10 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
  * network's files for a while, it asks the server if `fresh`. */
 int uns_fd_identity(int fd, bool fresh, struct uns_identity *out, uint64_t *nlink, struct uns_err *err);
 
+/* What the kernel keeps of the file's bytes is dropped where others may have written them without its knowledge: on
+ * file systems that are not this machine's alone (io/numbers.h). Pages that are mapped stay. */
+void uns_fd_forget_pages(int fd, const struct uns_identity *id);
+
 /* pread until len bytes are there, EINTR retried; -EIO on error, -ESTALE at end of file (the caller
  * knew the size, so the file was cut). `name` is for the sentence. */
 int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, struct uns_err *err);

@@ -188,6 +188,7 @@ static int read_deeply(struct comparing *c, struct seen *s, int fd, const struct
 	if (now.n_pieces)
 		memcpy(pieces, now.piece, now.n_pieces * sizeof(*pieces));
 	now.piece = pieces;
+	uns_fd_forget_pages(fd, &stat->id);
 	UNS_TRY(uns_seal_read(fd, s->path, &now, c->look->watch, err));
 	UNS_TRY(uns_fd_identity(fd, true, &after, NULL, err));
 	if (!uns_identity_equal(&after, &stat->id))

@@ -232,6 +232,7 @@ static int make_file(void *ctx, size_t i, struct uns_err *err)
 	UNS_TRY(uns_root_open_file(m->root, n->path, &fd, &stat, err));
 	if (!uns_identity_equal(&stat.id, &n->stat.id))
 		return changed(n, err);
+	uns_fd_forget_pages(fd, &stat.id);
 	UNS_TRY(uns_seal_read(fd, n->path, &m->seal->file[i], m->watch, err));
 	UNS_TRY(uns_fd_identity(fd, true, &now, NULL, err));
 	return uns_identity_equal(&now, &n->stat.id) ? 0 : changed(n, err);

@@ -49,6 +49,7 @@ struct dir_record {
 
 	/* The same lock; of snapshots.c and shows.c. */
 	bool building; /* its snapshot is being built */
+	bool pages_forgotten; /* of its files, before its first snapshot was built; the builder's */
 	struct snapshot *snap; /* NULL = none in memory */
 	struct verdict *verdict;
 	struct uns_finding *open_why; /* what keeps its files from being opened at all, or NULL */

@@ -294,6 +294,16 @@ static int compare_with_seal(const struct snapshot_cache *c, const struct dir_re
 	return sealed_compare_catalog(&c->seals, &look, cat, err);
 }
 
+/* A file that another node wrote while this kernel read it may be kept with bytes of before, under the times of after
+ * (CephFS does), or with those of another save in the same second. So what was written a moment ago, or while it was
+ * known here, is read from its storage, once for each record: when it has settled, once more. */
+static void forget_old_pages(struct dir_record *record, struct uns_capture *capture)
+{
+	if (!record->pages_forgotten && (record->young || record->changed_ns))
+		uns_capture_forget_pages(capture);
+	record->pages_forgotten = true;
+}
+
 static int fill(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
 		struct snapshot *snap, struct uns_err *err)
 {
@@ -389,11 +399,17 @@ static int build_for(struct snapshot_cache *c, struct dir_record *record, struct
 	struct uns_capture *capture = NULL;
 	struct uns_err own = { .keep = &arena };
 	bool seen = records_capture(c->records, record, &capture, &own) == 0;
-	int code = seen ? snapshot_build(c, record, capture, &snap, &own) : own.code;
-	const struct uns_finding f = uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, &own, UNS_SCOPE_ALL);
-	struct uns_inputs *inputs = seen ? uns_inputs_ref(*uns_capture_inputs(capture)) : NULL;
+	struct uns_inputs *inputs = NULL;
 	struct uns_finding *was = NULL;
+	struct uns_finding f;
+	int code = own.code;
 
+	if (seen) {
+		forget_old_pages(record, capture);
+		code = snapshot_build(c, record, capture, &snap, &own);
+		inputs = uns_inputs_ref(*uns_capture_inputs(capture));
+	}
+	f = uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, &own, UNS_SCOPE_ALL);
 	uns_capture_free(capture);
 	give_memory_back(c, snap);
 	pthread_mutex_lock(c->lock);

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "io/source.h"
 #include "verify/verify_read.h"
 #include "model/cover.h"
 
@@ -33,11 +34,24 @@ struct planning {
 	struct uns_verify_where where;
 };
 
+static int forget_pages(void *ctx, int fd, struct uns_err *err)
+{
+	const struct uns_file *file = ctx;
+
+	(void)err;
+	uns_fd_forget_pages(fd, &file->stat.id);
+	return 0;
+}
+
+/* What storage holds is verified, not what this kernel may have kept from a moment at which another node wrote. */
 static int plan_one(void *ctx, size_t i, struct uns_err *err)
 {
 	struct planning *p = ctx;
+	struct uns_backing *b = p->v->b;
 
 	UNS_TRY(uns_verify_step(p->v, 0, err));
+	if (!b->cat->files[i].missing)
+		uns_backing_lend(b, (uint32_t)i, forget_pages, &b->cat->files[i], NULL);
 	return uns_verify_plan(p->v->b, &p->where, (uint32_t)i, &p->v->file[i], err);
 }
 

@@ -141,6 +141,51 @@ def test_rclone_shows_a_source_that_changes_when_it_reads_its_directory_again(ne
     eventually(is_new)
 
 
+def shards_of(source, step=1):
+    return sorted((source / f"checkpoint-{step}/pytorch_model_fsdp_0").iterdir())
+
+
+def save_unseen(source):
+    """checkpoint-2's bytes over those of checkpoint-1, with the times that these had: two saves in one second, to a file
+    system whose times are of whole seconds."""
+    for shard, other in zip(shards_of(source), shards_of(source, 2)):
+        times, data = shard.stat(), other.read_bytes()
+        assert len(data) == times.st_size
+        with open(shard, "r+b") as f:
+            f.write(data)
+        os.utime(shard, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_what_was_read_while_it_was_young_is_read_again_when_it_has_settled(network, mount, made, faults):
+    """From storage: the kernel has the old pages under the same times."""
+    for path in [*network.source.glob("checkpoint-1/**/*"), network.source / "checkpoint-1"]:
+        os.utime(path)
+    network.up("pages kept=1")
+    m = mount(network.path, "settle=60", changing=True, faults=faults)
+    path = m / "weights/checkpoint-1/model.safetensors"
+    old, new = ((made("t2", "tied-f1-fp32") / f"pretrained-{i}/model.safetensors").read_bytes() for i in (1, 2))
+    assert path.read_bytes() == old
+    save_unseen(network.source)
+    assert path.read_bytes() == old  # which nobody can see to be so
+    faults.pass_time(70)
+    eventually(lambda: path.read_bytes() == new, within=20)
+
+
+def test_check_deep_reads_from_storage(network, command):
+    network.up("pages kept=1")
+    shard = next(p for p in shards_of(network.path) if p.suffix == ".distcp")
+    assert command("check", network.path, "--deep").returncode == 0
+    assert shard.read_bytes()
+    save_unseen(network.source)
+    for path in shards_of(network.source):
+        damaged, times = bytearray(path.read_bytes()), path.stat()
+        if path.suffix == ".distcp":
+            damaged[len(damaged) // 2] ^= 1
+        path.write_bytes(damaged)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert command("check", network.path, "--deep", check=False).returncode != 0
+
+
 def test_a_source_that_hangs_stalls_its_own_readers_and_ctrl_c_ends_them(network, mount, made, tmp_path):
     source = tmp_path / "both"
     shutil.copytree(made("t2", "tied-f1-fp32") / "run", source / "near")

@@ -1,11 +1,12 @@
 /* A directory, passed through as network file systems show one: every second each file has another inode number,
  * as below mountpoint-s3 and newer rclone.
  *
- *     renumber_fs SOURCE MOUNTPOINT [fine] [coarse] [kept=SECONDS] [counts=FILE] [touched] [type=NAME]
+ *     renumber_fs SOURCE MOUNTPOINT [fine] [coarse] [kept=SECONDS] [counts=FILE] [touched] [pages] [type=NAME]
  *
  * coarse: times are whole seconds. kept: inode numbers stay, and the kernel keeps names and attributes for so long, but
  * not that a name is absent, as clients of networks have it. counts: FILE holds how many requests there were of each
- * kind (enum request). touched: a directory's time is that of the mount, as rclone has it. type: it is called
+ * kind (enum request). touched: a directory's time is that of the mount, as rclone has it. pages: the kernel keeps a
+ * file's bytes until its size or its mtime is another, and there is no other time, as below sshfs. type: it is called
  * fuse.NAME.
  *
  * Read-only, in the foreground, until it is unmounted or gets a signal. */
@@ -26,7 +27,7 @@
 #include <unistd.h>
 
 static int source = -1;
-static bool coarse;
+static bool coarse, pages;
 static double kept_s = -1; /* below 0: nothing is kept */
 static time_t touched_s;   /* 0 = directories have their own times */
 
@@ -54,6 +55,8 @@ static void disguise(struct stat *st)
 		st->st_mtim = (struct timespec){ .tv_sec = touched_s };
 		st->st_ctim = st->st_mtim;
 	}
+	if (pages)
+		st->st_ctim = st->st_mtim;
 	if (coarse)
 		st->st_atim.tv_nsec = st->st_mtim.tv_nsec = st->st_ctim.tv_nsec = 0;
 }
@@ -151,6 +154,7 @@ static void *op_init(struct fuse_conn_info *conn, struct fuse_config *config)
 {
 	(void)conn;
 	config->use_ino = 1;
+	config->kernel_cache = pages;
 	config->attr_timeout = config->entry_timeout = kept_s > 0 ? kept_s : 0;
 	config->negative_timeout = 0;
 	return NULL;
@@ -179,6 +183,8 @@ static bool take_option(const char *option)
 		kept_s = atof(option + 5);
 	else if (strcmp(option, "touched") == 0)
 		touched_s = time(NULL);
+	else if (strcmp(option, "pages") == 0)
+		pages = true;
 	else
 		coarse = strcmp(option, "coarse") == 0;
 	return true;

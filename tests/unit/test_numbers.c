@@ -1,4 +1,5 @@
-/* Which file systems keep their inode numbers: by the type of what is mounted under a device's number at the time. */
+/* Which file systems keep their inode numbers, and which others write: by the type of what is mounted under a device's
+ * number at the time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,6 +36,7 @@ static void a_number_that_is_given_again(void **state)
 	mounted = "nfs4";
 	wait_recheck();
 	assert_true(uns_inodes_last(0, 7));
+	assert_true(uns_written_elsewhere(0, 7));
 	asked = 0;
 	for (i = 0; i < 1000; i++)
 		assert_true(uns_inodes_last(0, 7));
@@ -52,11 +54,22 @@ static void more_devices_than_are_kept(void **state)
 	assert_true(uns_inodes_last(8, 100));
 }
 
+static void whose_files_this_kernel_alone_writes(void **state)
+{
+	(void)state;
+	mounted = "tmpfs";
+	assert_false(uns_written_elsewhere(0, 500));
+	mounted = "fuse.sshfs";
+	assert_true(uns_written_elsewhere(0, 501));
+	assert_false(uns_written_elsewhere(8, 1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_number_that_is_given_again),
 		cmocka_unit_test(more_devices_than_are_kept),
+		cmocka_unit_test(whose_files_this_kernel_alone_writes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
