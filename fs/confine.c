@@ -104,3 +104,8 @@ int fs_confine_writing(const unshard *u, const char *directory, struct unshard_e
 				  strerror(-code))
 			: 0;
 }
+
+long fs_landlock_version(void)
+{
+	return landlock_version();
+}

@@ -51,6 +51,9 @@ int fs_serve(unshard *u, const struct fs_options *options, struct unshard_error 
  * where it is. Where the kernel has Landlock; elsewhere nothing changes. */
 int fs_confine_writing(const unshard *u, const char *directory, struct unshard_error *err);
 
+/* The version of the kernel's Landlock; below 1 = it has none, or it is turned off. */
+long fs_landlock_version(void);
+
 /* The N of "/dev/fd/N", up to FS_LARGEST_FD; -1 for what is not of that form. */
 int fs_passed_fd(const char *mountpoint);
 

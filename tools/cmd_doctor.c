@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <linux/landlock.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -183,7 +181,7 @@ static void look_at_readahead(struct doctor *d)
 
 static void look_at_kernel(struct doctor *d)
 {
-	long landlock = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+	long landlock = fs_landlock_version();
 	const long page = sysconf(_SC_PAGESIZE);
 	struct utsname name = { .release = "?" };
 
