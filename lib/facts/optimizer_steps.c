@@ -224,6 +224,8 @@ static bool is_no_chance(const struct by_file *by)
 
 /* -- another checkpoint's file -- */
 
+#define TAG "global_step"
+
 enum { COMPARED_BLOCKS = 64, BLOCK_BYTES = 1 << 20, MAX_SIBLINGS = 256 };
 
 /* Blocks all over two files of one size; small files are compared whole. Returns 1 or 0. */
@@ -260,32 +262,77 @@ static int file_equal(struct collect *c, const struct uns_file *f, const char *o
 	return fd_equal(a, b, st.id.size, other, room, &why) > 0;
 }
 
+/* The file `inside` of checkpoint `dir`: each checkpoint of a Trainer has a tag directory of its own (checkpoint-2 has
+ * global_step2/..). */
+static const char *file_in(struct collect *c, const char *dir, const char *inside)
+{
+	const char *rest = uns_str_starts(inside, TAG) ? strchr(inside, '/') : NULL;
+	struct uns_listing list = { NULL, 0 };
+	size_t i;
+
+	if (rest && uns_root_list(c->in->root, dir, &c->scratch, &list, NULL) == 0)
+		for (i = 0; i < list.n; i++)
+			if (list.v[i].kind == UNS_KIND_DIR && uns_str_starts(list.v[i].name, TAG))
+				return uns_arena_printf(&c->scratch, "%s/%s%s", dir, list.v[i].name, rest);
+	return uns_arena_printf(&c->scratch, "%s/%s", dir, inside);
+}
+
+/* The directory of the run that is this checkpoint: of ranks' files, run/global_step_2/actor, it is the one above. */
+static const char *directory_of_run(struct collect *c)
+{
+	const char *parent = uns_path_parent(&c->scratch, c->path);
+
+	return c->in->cat->summary.family == UNS_FAMILY_RANKS && parent && *parent &&
+			       !uns_str_starts(uns_path_name(c->path), TAG)
+		       ? parent
+		       : c->path;
+}
+
 /* The file of that name of another checkpoint beside this one, if its bytes are the same. *out in the arena; NULL =
  * there is none. */
 static int find_twin(struct collect *c, uint32_t file, const char **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) uint8_t *room = malloc((size_t)2 * BLOCK_BYTES);
 	const struct uns_file *f = &c->in->cat->files[file];
-	const char *run = uns_path_parent(&c->scratch, c->path), *inside, *other;
+	const char *own = directory_of_run(c), *run = uns_path_parent(&c->scratch, own), *dir, *other;
 	struct uns_listing list;
 	size_t i, n = 0;
 
 	*out = NULL;
 	UNS_TRY_ALLOC(room, err);
-	if (!run || !*c->path || f->root != c->in->root || !uns_path_within(f->path, c->path) ||
+	if (!run || !*own || f->root != c->in->root || !uns_path_within(f->path, c->path) ||
 	    uns_root_list(c->in->root, run, &c->scratch, &list, NULL) < 0)
 		return 0;
-	inside = f->path + strlen(c->path) + 1;
 	for (i = 0; i < list.n && n < MAX_SIBLINGS && !*out; i++) {
-		if (list.v[i].kind != UNS_KIND_DIR || strcmp(list.v[i].name, uns_path_name(c->path)) == 0)
+		if (list.v[i].kind != UNS_KIND_DIR || strcmp(list.v[i].name, uns_path_name(own)) == 0)
 			continue;
 		n++;
-		other = uns_arena_printf(&c->scratch, "%s%s%s/%s", run, *run ? "/" : "", list.v[i].name, inside);
-		UNS_TRY_ALLOC(other, err);
+		dir = uns_arena_printf(&c->scratch, "%s%s%s", run, *run ? "/" : "", list.v[i].name);
+		UNS_TRY_ALLOC(dir, err);
+		UNS_TRY_ALLOC(other = file_in(c, dir, f->path + strlen(own) + 1), err);
 		if (file_equal(c, f, other, room))
 			*out = other;
 	}
 	return 0;
+}
+
+static bool is_of_optimizer(const struct uns_tensor *t)
+{
+	return t->n_pieces && (t->role == UNS_ROLE_EXP_AVG || t->role == UNS_ROLE_EXP_AVG_SQ ||
+			       t->role == UNS_ROLE_STEP || t->role == UNS_ROLE_OPTIM_OTHER);
+}
+
+int optimizer_twin_find(struct collect *c, const char **out, struct uns_err *err)
+{
+	const struct uns_catalog *cat = c->in->cat;
+	const struct uns_companion *plain = uns_catalog_companion(cat, "optimizer.pt");
+	size_t i;
+
+	*out = NULL;
+	for (i = 0; i < cat->n_tensors; i++)
+		if (is_of_optimizer(&cat->tensors[i]))
+			return find_twin(c, uns_tensor_pieces(cat, &cat->tensors[i])->file, out, err);
+	return plain ? find_twin(c, plain->file, out, err) : 0;
 }
 
 /* -- the findings -- */

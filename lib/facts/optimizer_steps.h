@@ -30,4 +30,9 @@ int64_t saved_number(struct collect *c, const char *key);
 int optimizer_steps_compare(struct collect *c, const struct optimizer_steps *steps, struct steps_found *out,
 			    struct uns_err *err);
 
+/* The file of another checkpoint of the run that has, byte for byte, what this checkpoint's file of that name has,
+ * which is the first that holds states of the optimizer. *out in c->scratch; NULL = there is none. Reads a MiB of each
+ * such file, and more of those that begin alike. */
+int optimizer_twin_find(struct collect *c, const char **out, struct uns_err *err);
+
 #endif

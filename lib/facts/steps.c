@@ -1,4 +1,4 @@
-/* The table of what records the training's step, and the rules by which two records contradict each other.
+/* The rules by which two records of the training's step (facts/step_records.h) contradict each other.
  *
  * What is certain:
  *   - An optimizer makes one step at most in each step of the training: it may have made fewer (a step that fp16
@@ -7,158 +7,18 @@
  *   - A learning rate scheduler of transformers' Trainer is stepped once in each step of the training at most.
  *   - A trainer names the directory by the step that it writes into its own file. Users rename directories. But if
  *     optimizer or scheduler have the name's step and the trainer's file another, that file is of another save.
- * All else is worth a note at most. */
+ *   - Each step changes an optimizer's states. If the optimizer made fewer steps than the training, and a file of it
+ * is, byte for byte, that of another checkpoint of the run, it is the other checkpoint's. All else is worth a note at
+ * most. */
 #include "facts/steps.h"
 
-#include <string.h>
-
-#include "base/path.h"
 #include "facts/optimizer_steps.h"
-#include "files/beside.h"
-#include "megatron/common_file.h"
-#include "model/meta_file.h"
-
-/* What a source counts. */
-enum counts {
-	COUNTS_NAME,      /* nothing: it is what the directory is called */
-	COUNTS_TRAINING,  /* the steps of the training */
-	COUNTS_SCHEDULER, /* the steps of the learning rate scheduler */
-};
-
-struct said {
-	enum counts counts;
-	const char *by;
-	int64_t step;
-};
-
-/* -- the sources -- */
-
-/* N of "global_step2", "step-2", "epoch=0-step=2.ckpt", "iter_0000002", "global_step2_universal", .. */
-static int64_t step_in_name(const char *name)
-{
-	static const char *const before[] = { "checkpoint-", "global_step_", "global_step", "iter_",
-					      "step-",       "step=",        "step_" };
-	const char *at = NULL;
-	int64_t n = 0;
-	size_t i;
-
-	for (i = 0; i < sizeof(before) / sizeof(*before) && !at; i++) {
-		at = strcmp(before[i], "step=") == 0 ? strstr(name, before[i]) : name;
-		at = at && uns_str_starts(at, before[i]) ? at + strlen(before[i]) : NULL;
-	}
-	if (!at || *at < '0' || *at > '9')
-		return UNS_UNKNOWN;
-	for (; *at >= '0' && *at <= '9'; at++) {
-		if (n > INT64_MAX / 10 - 10)
-			return UNS_UNKNOWN;
-		n = 10 * n + (*at - '0');
-	}
-	return !*at || strcmp(at, "_universal") == 0 || *at == '.' || uns_str_starts(at, "-v") ? n : UNS_UNKNOWN;
-}
-
-static int64_t by_directory(struct collect *c)
-{
-	return step_in_name(uns_root_name(c->in->root, c->path));
-}
-
-/* A directory of shards inside the checkpoint (checkpoint-2/global_step2/..). */
-static int64_t by_tag(struct collect *c)
-{
-	const struct uns_companion *of = c->in->cat->companions, *end = of + c->in->cat->n_companions;
-	const char *slash, *tag;
-	int64_t step = UNS_UNKNOWN;
-
-	for (; of < end && step == UNS_UNKNOWN; of++) {
-		slash = of->shard && uns_str_starts(of->name, "global_step") ? strchr(of->name, '/') : NULL;
-		tag = slash ? uns_arena_strn(&c->scratch, of->name, (size_t)(slash - of->name)) : NULL;
-		step = tag ? step_in_name(tag) : UNS_UNKNOWN;
-	}
-	return step;
-}
-
-static int64_t by_trainer_state(struct collect *c)
-{
-	const char *path = uns_path_join(&c->scratch, c->path, STATE_FILE);
-	struct uns_span state = { NULL, NULL };
-	struct uns_err why = { 0 };
-
-	if (!path || !uns_catalog_companion(c->in->cat, STATE_FILE) || !state_read(c, path, &state, &why))
-		return UNS_UNKNOWN;
-	return state_step(state);
-}
-
-static int64_t by_value(struct collect *c, const char *root, const char *name)
-{
-	int64_t step;
-
-	return uns_value_int(uns_catalog_value(c->in->cat, root, name), &step) && step >= 0 ? step : UNS_UNKNOWN;
-}
-
-static int64_t by_lightning(struct collect *c)
-{
-	return by_value(c, UNS_META_ROOT, "global_step");
-}
-
-/* Under Lightning Fabric the engine makes no step, and has counted none. */
-static int64_t by_engine(struct collect *c)
-{
-	const int64_t step = by_value(c, "model_states", "global_steps");
-
-	return !step && c->in->cat->summary.resumed_by & UNS_BY_FABRIC ? UNS_UNKNOWN : step;
-}
-
-static int64_t by_megatron(struct collect *c)
-{
-	return by_value(c, UNS_MEGATRON_COMMON, UNS_MEGATRON_ITERATION);
-}
-
-static int64_t by_torchtitan(struct collect *c)
-{
-	return saved_number(c, "train_state.step");
-}
-
-static int64_t by_scheduler(struct collect *c)
-{
-	return c->in->cat->summary.of_trainer ? saved_scheduler_step(c) : UNS_UNKNOWN;
-}
-
-/* What records the step. The optimizer's own steps are in optimizer_steps.c, and those of DeepSpeed's ranks (zero/read)
- * and of other ranks' files (ranks/merge.c) are compared where they are read. */
-static const struct source {
-	enum counts counts;
-	const char *by;
-	int64_t (*read)(struct collect *c);
-} sources[] = {
-	{ COUNTS_NAME, "the directory's name", by_directory },
-	{ COUNTS_NAME, "the tag's name", by_tag },
-	{ COUNTS_TRAINING, "trainer_state.json", by_trainer_state },
-	{ COUNTS_TRAINING, "meta.pt", by_lightning },
-	{ COUNTS_TRAINING, "DeepSpeed's model file (global_steps)", by_engine },
-	{ COUNTS_TRAINING, "common.pt (iteration)", by_megatron },
-	{ COUNTS_TRAINING, "train_state.step", by_torchtitan },
-	{ COUNTS_SCHEDULER, "scheduler.pt (last_epoch)", by_scheduler },
-};
-
-enum { N_SOURCES = sizeof(sources) / sizeof(*sources) };
-
-/* -- the rules -- */
+#include "facts/step_records.h"
 
 struct steps {
-	struct said v[N_SOURCES];
-	size_t n;
+	struct step_records said;
 	struct optimizer_steps taken;
 };
-
-/* NULL = no source of that kind has this step. */
-static const struct said *said_find(const struct steps *s, enum counts counts, int64_t step)
-{
-	size_t i;
-
-	for (i = 0; i < s->n; i++)
-		if (s->v[i].counts == counts && s->v[i].step == step)
-			return &s->v[i];
-	return NULL;
-}
 
 static const char optimizer[] = "the optimizer";
 
@@ -174,18 +34,9 @@ static bool took_all(const struct collect *c, const struct steps *s, int64_t ste
 	return s->taken.most.step >= step && s->taken.most.step <= step + steps_before(c);
 }
 
-static const struct said *named_by(const struct steps *s)
-{
-	size_t i;
-
-	for (i = 0; i < s->n; i++)
-		if (s->v[i].counts == COUNTS_NAME)
-			return &s->v[i];
-	return NULL;
-}
-
-static int finding_add(struct collect *c, struct steps_found *out, enum uns_finding_id id, const struct said *one,
-		       const struct said *other, const char *cause, struct uns_err *err)
+static int finding_add(struct collect *c, struct steps_found *out, enum uns_finding_id id,
+		       const struct step_record *one, const struct step_record *other, const char *cause,
+		       struct uns_err *err)
 {
 	const bool is_note = uns_finding_words(id)->code == 0;
 
@@ -200,20 +51,21 @@ static int finding_add(struct collect *c, struct steps_found *out, enum uns_find
 }
 
 /* A record of how far the training was, compared with the optimizer, and with the name. */
-static int check_counter(struct collect *c, const struct steps *s, const struct said *counter, struct steps_found *out,
-			 struct uns_err *err)
+static int check_counter(struct collect *c, const struct steps *s, const struct step_record *counter,
+			 struct steps_found *out, struct uns_err *err)
 {
-	const struct said *name = named_by(s), taken = { COUNTS_TRAINING, optimizer, s->taken.most.step };
+	const struct step_record *name = step_record_of(&s->said, COUNTS_NAME),
+				 taken = { COUNTS_TRAINING, optimizer, s->taken.most.step };
 	const char *cause = NULL;
 
 	if (taken.step > counter->step + steps_before(c))
 		return finding_add(c, out, UNS_FOUND_STEPS_DIFFER, &taken, counter,
 				   "an optimizer makes one step at most in each step of the training", err);
-	if (!name || said_find(s, COUNTS_NAME, counter->step))
+	if (!name || step_record_find(&s->said, COUNTS_NAME, counter->step))
 		return 0;
-	if (!took_all(c, s, counter->step) && !said_find(s, COUNTS_SCHEDULER, counter->step))
+	if (!took_all(c, s, counter->step) && !step_record_find(&s->said, COUNTS_SCHEDULER, counter->step))
 		cause = took_all(c, s, name->step) ? "the optimizer has made as many steps as the name has"
-			: said_find(s, COUNTS_SCHEDULER, name->step)
+			: step_record_find(&s->said, COUNTS_SCHEDULER, name->step)
 				? "scheduler.pt has counted as many steps as the name has"
 				: NULL;
 	return finding_add(c, out, cause ? UNS_FOUND_STEPS_DIFFER : UNS_FOUND_STEP_UNLIKE_NAME, counter, name, cause,
@@ -233,51 +85,89 @@ static int64_t n_processes(const struct collect *c)
 	return n > 0 ? n : 1;
 }
 
-static int check_scheduler(struct collect *c, const struct steps *s, const struct said *scheduler,
-			   struct steps_found *out, struct uns_err *err)
+static int check_scheduler(struct collect *c, const struct steps *s, struct steps_found *out, struct uns_err *err)
 {
-	const struct said *counter = NULL;
-	size_t i;
+	const struct step_record *scheduler = step_record_of(&s->said, COUNTS_SCHEDULER),
+				 *counter = step_record_of(&s->said, COUNTS_TRAINING);
 
-	for (i = 0; i < s->n && !counter; i++)
-		if (s->v[i].counts == COUNTS_TRAINING)
-			counter = &s->v[i];
-	if (!counter || scheduler->step <= counter->step || scheduler->step == counter->step * n_processes(c))
+	if (!scheduler || !counter || scheduler->step <= counter->step ||
+	    scheduler->step == counter->step * n_processes(c))
 		return 0;
 	return finding_add(c, out, UNS_FOUND_STEPS_DIFFER, scheduler, counter,
 			   "a Trainer steps its scheduler once in each step of the training", err);
 }
 
-static int read_all(struct collect *c, struct steps *s, struct uns_err *err)
+/* veRL and EasyR1 step the scheduler once at most in each step that the directory is named by. */
+static int check_rounds(struct collect *c, const struct steps *s, struct steps_found *out, struct uns_err *err)
 {
-	struct said one;
+	const struct step_record *rounds = step_record_of(&s->said, COUNTS_ROUNDS),
+				 *name = step_record_of(&s->said, COUNTS_NAME);
+
+	if (!rounds || !name || rounds->step <= name->step)
+		return 0;
+	return finding_add(c, out, UNS_FOUND_STEP_UNLIKE_NAME, rounds, name, NULL, err);
+}
+
+/* What records how many steps the optimizer should have made, if nothing came between: that of DeepSpeed, which knows
+ * what came between, the scheduler of ranks' files, or a Trainer's, which is not stepped where the optimizer is not.
+ * NULL = nothing does. */
+static const struct step_record *updates_of(const struct steps *s)
+{
+	const struct step_record *training = step_record_of(&s->said, COUNTS_TRAINING),
+				 *updates = step_record_of(&s->said, COUNTS_UPDATES),
+				 *rounds = step_record_of(&s->said, COUNTS_ROUNDS);
+
+	if (updates || rounds)
+		return updates ? updates : rounds;
+	return training && step_record_find(&s->said, COUNTS_SCHEDULER, training->step) ? training : NULL;
+}
+
+static const struct uns_finding *disproof_of(const struct steps_found *found)
+{
 	size_t i;
 
-	for (i = 0; i < N_SOURCES; i++) {
-		one = (struct said){ sources[i].counts, sources[i].by, sources[i].read(c) };
-		if (one.step >= 0)
-			s->v[s->n++] = one;
-	}
-	return optimizer_steps_read(c, &s->taken, err);
+	for (i = 0; i < found->v.n; i++)
+		if (found->v.v[i].scope != UNS_SCOPE_NOTE)
+			return &found->v.v[i];
+	return NULL;
+}
+
+/* An optimizer that made fewer steps than the training: an earlier save's, or begun later. */
+static int check_behind(struct collect *c, const struct steps *s, struct steps_found *out, struct uns_err *err)
+{
+	const struct step_record taken = { COUNTS_TRAINING, optimizer, s->taken.most.step }, *updates = updates_of(s),
+				 *expected = updates ? updates : step_record_of(&s->said, COUNTS_TRAINING);
+	const char *twin;
+
+	if (disproof_of(out) || taken.step < 0 || !expected || taken.step >= expected->step)
+		return 0;
+	UNS_TRY(optimizer_twin_find(c, &twin, err));
+	if (twin && !step_record_find(&s->said, COUNTS_SCHEDULER, taken.step))
+		return finding_add(
+			c, out, UNS_FOUND_STEPS_DIFFER, &taken, expected,
+			uns_arena_printf(&c->scratch, "%s holds the same bytes as the file of that name here", twin),
+			err);
+	return updates && !out->v.n ? finding_add(c, out, UNS_FOUND_OPTIMIZER_BEHIND, &taken, updates, NULL, err) : 0;
 }
 
 static int compare(struct collect *c, struct steps_found *out, struct uns_err *err)
 {
-	struct steps s = { .n = 0 };
+	struct steps s;
 	size_t i;
 
-	UNS_TRY(read_all(c, &s, err));
+	step_records_read(c, &s.said);
+	UNS_TRY(optimizer_steps_read(c, &s.taken, err));
 	if (c->failed)
 		return uns_oom(err);
 	if (c->fault.code)
 		return uns_fail_copy(err, &c->fault);
-	for (i = 0; i < s.n; i++) {
-		if (s.v[i].counts == COUNTS_TRAINING)
-			UNS_TRY(check_counter(c, &s, &s.v[i], out, err));
-		if (s.v[i].counts == COUNTS_SCHEDULER)
-			UNS_TRY(check_scheduler(c, &s, &s.v[i], out, err));
-	}
+	for (i = 0; i < s.said.n; i++)
+		if (s.said.v[i].counts == COUNTS_TRAINING)
+			UNS_TRY(check_counter(c, &s, &s.said.v[i], out, err));
+	UNS_TRY(check_scheduler(c, &s, out, err));
+	UNS_TRY(check_rounds(c, &s, out, err));
 	UNS_TRY(optimizer_steps_compare(c, &s.taken, out, err));
+	UNS_TRY(check_behind(c, &s, out, err));
 	return uns_arena_check(&c->scratch, err);
 }
 
@@ -285,13 +175,10 @@ int steps_compare(const struct training_input *in, struct steps_found *out, stru
 {
 	struct collect c = { .in = in, .path = in->path };
 	int code = compare(&c, out, err);
-	size_t i;
 
 	collect_fini(&c);
 	UNS_TRY(code);
-	for (i = 0; i < out->v.n && !out->disproof; i++)
-		if (out->v.v[i].scope != UNS_SCOPE_NOTE)
-			out->disproof = &out->v.v[i];
+	out->disproof = disproof_of(out);
 	return uns_arena_check(&out->arena, err);
 }
 

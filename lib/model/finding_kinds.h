@@ -287,6 +287,9 @@ KIND(ZERO_SEVERAL_TAGS, zero_several_tags, NOTE, "{checkpoint} holds {n} tags; t
 KIND(ZERO_STEPS_DIFFER, zero_steps_differ, DAMAGED,
      "{file}: the optimizer's step of group {group} is {found} here, but {expected} in {other_file.name}",
      .advice = OF_TWO_SAVES)
+KIND(ZERO_COUNTERS_DIFFER, zero_counters_differ, DAMAGED,
+     "{file}: global_steps is {found} here, but {expected} in {other_file.name}[ (and {more} more {more|file|files} likewise)]",
+     .advice = OF_TWO_SAVES, .check = "mixed")
 KIND(ZERO_STATE_OF_RANKS, zero_state_of_ranks, NOTE,
      "the ranks of {checkpoint} have different numbers as {state} of group {group}: each is about a rank's part, not about a parameter, and no view shows them",
      .help = NOTHING_TO_DO)
@@ -665,6 +668,9 @@ KIND(STEPS_DIFFER, steps_differ, DAMAGED, "{by} has step {found}, and {other} ha
      .check = "mixed")
 KIND(STEP_UNLIKE_NAME, step_unlike_name, NOTE, "{by} has step {found}, and {other} has {expected}",
      .advice = ": either the directory was renamed, or files of another save were put into it", .check = "mixed")
+KIND(OPTIMIZER_BEHIND, optimizer_behind, NOTE,
+     "the optimizer has made {found} steps, and {other} has counted {expected}",
+     .advice = ": either it was begun later than the training, or its files are of an earlier save", .check = "mixed")
 KIND(OPTIMIZER_FILES_DIFFER, optimizer_files_differ, DAMAGED,
      "{file}: the optimizer's step of {tensor}[ and {more} more {more|parameter|parameters}] is {found}, but {expected} of those in {other_file}[; {twin} holds the same bytes]",
      .advice = OF_TWO_SAVES, .check = "mixed")

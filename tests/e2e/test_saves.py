@@ -9,8 +9,8 @@ import torch
 from launches import LAUNCHES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-STEPS = ("steps_differ", "step_unlike_name", "optimizer_files_differ", "optimizer_files_may_differ",
-         "universal_steps_differ")
+STEPS = ("steps_differ", "step_unlike_name", "optimizer_behind", "optimizer_files_differ", "optimizer_files_may_differ",
+         "universal_steps_differ", "zero_steps_differ", "zero_counters_differ", "rank_steps_differ")
 PROBLEM = "UNSHARD_PROBLEM.txt"
 
 
@@ -133,3 +133,123 @@ def test_a_shard_of_a_save_that_is_gone(made, copied, command, mount):
     shutil.rmtree(source / "checkpoint-1")
     [(kind, severity, _)] = step_findings(command, source, "--store", "none")
     assert kind.startswith("optimizer_files") and (severity == "problem") == (kind == "optimizer_files_differ")
+
+
+# -- the whole optimizer of an earlier save: fewer steps than the training, which alone is no damage --
+
+def of_trainer(run):
+    later = run / "checkpoint-4"
+    shutil.copytree(run / "checkpoint-2", later)
+    in_json(later / "trainer_state.json", global_step=4)
+    edit(later / "scheduler.pt", lambda state: state.update(last_epoch=4, _step_count=5))
+    return later
+
+
+def of_lightning(run):
+    later = run / "epoch=0-step=9.ckpt"
+    shutil.copytree(run / "epoch=0-step=2.ckpt", later)
+    edit(later / "meta.pt", lambda state: state.update(global_step=9))
+    return later
+
+
+def of_deepspeed(run):
+    later = run / "global_step9"
+    shutil.copytree(run / "global_step2", later)
+    for path in later.glob("*model_states.pt"):
+        edit(path, lambda state: state.update(global_steps=9))
+    return later
+
+
+def of_universal(run):
+    later = run / "global_step9_universal"
+    shutil.copytree(run / "global_step2_universal", later)
+    for path in later.glob("*model_states.pt"):
+        edit(path, lambda state: state.update(global_steps=9))
+    return later
+
+
+def of_ranks(run):
+    later = run / "global_step_9"
+    shutil.copytree(run / "global_step_1", later)
+    for rank in range(2):
+        torch.save({"lr_scheduler": {"last_epoch": 9, "_step_count": 10}, "rng": {}},
+                   later / f"actor/extra_state_world_size_2_rank_{rank}.pt")
+    return later
+
+
+EARLIER = {
+    of_trainer: {"checkpoint-2": "run/checkpoint-2"},
+    of_lightning: {"epoch=0-step=2.ckpt": "dcp/torch2.2.2_lightning/ckpt"},
+    of_deepspeed: {"global_step2": "zero/z3_w2/global_step2"},
+    of_universal: {"global_step2_universal": "zero/z2_w3/global_step2_universal"},
+    of_ranks: {"global_step_1/actor": "ranks/fsdp2"},
+}
+
+
+def make_earlier(tmp_path, make):
+    run = tmp_path / "run"
+    for name, golden in EARLIER[make].items():
+        shutil.copytree(GOLDEN / golden, run / name)
+    return run, make(run)
+
+
+@pytest.mark.parametrize("make", EARLIER)
+def test_all_of_an_earlier_optimizer(tmp_path, command, mount, make):
+    run, later = make_earlier(tmp_path, make)
+    [(kind, severity, text)] = step_findings(command, run, "--store", "none")
+    assert (kind, severity) == ("steps_differ", "problem")
+    assert "holds the same bytes as the file of that name here" in text
+    checkpoint = next(p for p in (later, later / "actor") if any(q.is_file() for q in p.iterdir())).relative_to(run)
+    mnt = mount(run, "store=none")
+    hidden = {of_lightning: ["dcp"], of_deepspeed: ["dcp", "full", "universal", "world-2"],
+              of_ranks: ["full", "full-fsdp", "world-2"]}.get(make, ["dcp", "full", "universal"])
+    assert [v for v in (*hidden, "weights") if (mnt / v / checkpoint / PROBLEM).exists()] == hidden
+
+
+@pytest.mark.parametrize("make", EARLIER)
+def test_an_optimizer_begun_later_is_no_damage(tmp_path, command, make):
+    """A note at most, and none where nothing says whether its steps were skipped."""
+    run, later = make_earlier(tmp_path, make)
+    for path in run.iterdir():
+        if path != later:
+            shutil.rmtree(path)
+    assert [f[:2] for f in step_findings(command, run, "--store", "none")] == \
+        ([] if make is of_lightning else [("optimizer_behind", "note")])
+
+
+def test_steps_that_fp16_skipped_are_no_difference(tmp_path, command):
+    run, later = make_earlier(tmp_path, of_deepspeed)
+    shutil.rmtree(run / "global_step2")
+    for path in later.glob("*model_states.pt"):
+        edit(path, lambda state: state.update(skipped_steps=7))
+    assert step_findings(command, run, "--store", "none") == []
+
+
+def test_a_scheduler_stands_still_where_its_optimizer_does(tmp_path, command):
+    """All steps between two saves overflowed: the optimizer's file is the same in both."""
+    run, later = make_earlier(tmp_path, of_trainer)
+    edit(later / "scheduler.pt", lambda state: state.update(last_epoch=2))
+    assert step_findings(command, run, "--store", "none") == []
+
+
+# -- what each rank records --
+
+@pytest.mark.parametrize("tag", ["global_step2", "global_step2_universal"])
+def test_a_rank_s_model_file_of_another_save(copied, command, mount, tag):
+    """Each rank of stage 3 resumes from its own."""
+    source = copied(GOLDEN / "zero" / "z3_w2", "run")
+    for other in {"global_step2", "global_step2_universal"} - {tag}:
+        shutil.rmtree(source / other)
+    edit(source / tag / "zero_pp_rank_1_mp_rank_00_model_states.pt", lambda state: state.update(global_steps=7))
+    [(kind, severity, text)] = step_findings(command, source, "--store", "none")
+    assert (kind, severity) == ("zero_counters_differ", "problem")
+    assert "zero_pp_rank_1_mp_rank_00_model_states.pt: global_steps is 7 here, but 2 in zero_pp_rank_0" in text
+
+
+def test_ranks_with_a_scheduler_ahead_of_the_directory_s_name(tmp_path, command):
+    run, later = make_earlier(tmp_path, of_ranks)
+    shutil.rmtree(run / "global_step_1")
+    later.rename(run / "global_step_2")
+    [(kind, severity, text)] = step_findings(command, run, "--store", "none")
+    assert (kind, severity) == ("step_unlike_name", "note")
+    assert "(last_epoch) has step 9, and the directory's name has 2" in text

@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "zero/read/autoep_files.h"
+#include "zero/read/counters.h"
 #include "zero/read/deal.h"
 #include "zero/read/expert_files.h"
 #include "zero/read/gathered.h"
@@ -610,5 +611,6 @@ int uns_zero_add(struct uns_catalog *cat, const struct uns_zero_input *in, struc
 			UNS_TRY(add_stage(&o, in->dir->mp[i], &next, &pipeline, err));
 	if (pipeline)
 		UNS_TRY(add_layers(&o, err));
+	UNS_TRY(uns_zero_counters_check(cat, in->dir, err));
 	return uns_catalog_assign_groups(cat, err);
 }
