@@ -179,3 +179,15 @@ bool uns_str_number(const char *s, const char *prefix, const char *suffix, unsig
 	*out = v;
 	return true;
 }
+
+const char *uns_path_for_shell(struct uns_arena *arena, const char *root, const char *rel)
+{
+	const char *top = strcmp(root, "/") == 0 ? "/" : "";
+	char *path = uns_path_join(arena, *top ? "" : root, rel);
+	bool plain = path && !path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+						"0123456789_./=+,:@%-")];
+
+	if (!path || strchr(path, '\''))
+		return NULL;
+	return uns_arena_printf(arena, plain ? "%s%s" : "'%s%s'", top, path);
+}

@@ -28,6 +28,10 @@ bool uns_str_starts(const char *s, const char *prefix);
 /* "x9" before "x10": how people number ranks and checkpoints. Total order, strcmp breaks ties. */
 int uns_str_natural(const char *a, const char *b);
 
+/* The path of `rel` below the absolute directory `root`, to be pasted into a shell. In the arena; NULL = out of memory,
+ * or the path has a quote in it. */
+const char *uns_path_for_shell(struct uns_arena *arena, const char *root, const char *rel);
+
 /* Shell-style match with '*' and '?' only. */
 bool uns_str_glob(const char *pattern, const char *s);
 

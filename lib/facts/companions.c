@@ -8,6 +8,8 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "facts/adapter_facts.h"
+#include "facts/siblings.h"
 #include "names/base_names.h"
 #include "names/prefixes.h"
 #include "wire/json.h"
@@ -26,8 +28,9 @@ struct search {
 	const struct companions_input *in;
 	struct uns_catalog *cat;
 	struct companions *out;
-	/* The root that the run's directory is below, which may be above SOURCE; NULL = in no run. */
+	/* The run's directory, and the root that it is below, which may be above SOURCE; NULL = in no run. */
 	const struct uns_root *run_root;
+	const char *run;
 	struct candidate *candidate;
 	size_t n, cap;
 };
@@ -152,6 +155,7 @@ static int add_run(struct search *s, struct uns_err *err)
 	const char *run, *what = "the run directory";
 
 	UNS_TRY(uns_root_up(s->in->root, s->in->path, arena, &s->run_root, &run, err));
+	s->run = run;
 	if (!run)
 		return 0;
 	if (s->run_root != s->in->root)
@@ -233,7 +237,7 @@ static int note_borrowed(struct search *s, const struct candidate *c, const char
 }
 
 /* Chooses the first directory that has one of `marks`, for a set of files (tokenizer, processor) whose
- * content needs no check. */
+ * content needs no check. Returns 1 if there is one. */
 static int choose_set(struct search *s, const char *const *marks, const char *const *globs, const char *what,
 		      struct uns_err *err)
 {
@@ -245,9 +249,52 @@ static int choose_set(struct search *s, const char *const *marks, const char *co
 		UNS_TRY(borrow_all(s, &s->candidate[i], globs, err));
 		if (!s->candidate[i].own)
 			UNS_TRY(note_borrowed(s, &s->candidate[i], what, err));
-		return 0;
+		return 1;
 	}
 	return 0;
+}
+
+/* The run's other checkpoints: one that was saved in another way may have the adapter's config. */
+static int add_neighbours(struct search *s, struct uns_err *err)
+{
+	struct uns_arena *arena = &s->out->arena;
+	struct siblings near;
+	const char *dir;
+	size_t i;
+
+	UNS_TRY(siblings_find(s->in->root, s->cat->capture, arena, s->in->path, &near, err));
+	for (i = 0; i < near.n_near; i++) {
+		UNS_TRY_ALLOC(dir = uns_path_parent(arena, near.near[i].state), err);
+		UNS_TRY(add_candidate(s, s->in->root, dir, dir, false, err));
+	}
+	return 0;
+}
+
+/* If adapter_config.json is nowhere, finds what else records its values. */
+static int choose_adapter_config(struct search *s, struct uns_err *err)
+{
+	const struct adapter_facts_input in = { s->in->root,      s->in->path,     s->in->store,
+						s->in->has_facts, s->cat->capture, &s->out->arena };
+	const char *run;
+	int found;
+	size_t i;
+
+	UNS_TRY(found = choose_set(s, adapter_globs, adapter_globs, ADAPTER, err));
+	if (found || s->cat->summary.adapter == UNS_ADAPTER_NONE)
+		return 0;
+	UNS_TRY(add_neighbours(s, err));
+	UNS_TRY(found = choose_set(s, adapter_globs, adapter_globs, ADAPTER, err));
+	if (found)
+		return 0;
+	UNS_TRY(adapter_facts_of_store(&in, &s->out->adapter, err));
+	for (i = 0; i < s->n; i++) /* not a model's directory, whose README names that model's own base */
+		if (s->candidate[i].root == s->in->root || s->candidate[i].root == s->run_root)
+			UNS_TRY(adapter_facts_of_dir(&in, s->candidate[i].root, s->candidate[i].path, &s->out->adapter,
+						     err));
+	run = uns_path_for_shell(in.arena, uns_root_path(s->run ? s->run_root : s->in->root),
+				 s->run ? s->run : s->in->path);
+	s->out->adapter.run = run ? run : "RUN";
+	return uns_arena_check(in.arena, err);
 }
 
 static int reject_config(struct search *s, const struct candidate *c, enum uns_finding_id id, const struct uns_err *why,
@@ -385,7 +432,7 @@ int companions_choose(const struct companions_input *in, struct uns_catalog *cat
 	UNS_TRY(choose_base(&s, err));
 	UNS_TRY(choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));
 	UNS_TRY(choose_set(&s, processor_globs, processor_globs, "processor", err));
-	return choose_set(&s, adapter_globs, adapter_globs, "adapter_config.json", err);
+	return choose_adapter_config(&s, err);
 }
 
 void companions_fini(struct companions *companions)

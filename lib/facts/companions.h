@@ -2,6 +2,7 @@
 #ifndef UNS_FACTS_COMPANIONS_H
 #define UNS_FACTS_COMPANIONS_H
 
+#include "files/adapter_config.h"
 #include "names/config.h"
 #include "names/published_names.h"
 #include "store/store_link.h"
@@ -39,6 +40,7 @@ struct companions {
 	/* In front of every weight's name, and of no name of config.json's model; NULL = nothing is. A note reports it.
 	 */
 	const char *prefix;
+	struct uns_adapter_facts adapter; /* for an adapter whose adapter_config.json was not found */
 	struct uns_findings notes; /* what was borrowed from where, and what could not be borrowed */
 	struct uns_root *model; /* the directory that the fact "model" of the store names, or NULL */
 };

@@ -11,6 +11,9 @@
 enum type {
 	COUNT, /* an integer, 0 or more; or -1, if that means "not set" */
 	TEXT,
+	ABOVE_0, /* a number */
+	BOOLEAN,
+	OBJECT,
 	DIRECTORY, /* an absolute path */
 	LIKE,      /* takes the values of another key, a key of TrainerState */
 };
@@ -30,6 +33,11 @@ static const struct known {
 	{ "per_device_train_batch_size", LIKE, false, "train_batch_size" },
 	{ "save_strategy", TEXT, true, NULL },
 	{ "seed", COUNT, false, NULL },
+	/* PEFT's LoraConfig (files/adapter_config.h) */
+	{ "alpha_pattern", OBJECT, false, NULL },
+	{ "base_model_name_or_path", TEXT, false, NULL },
+	{ "lora_alpha", ABOVE_0, false, NULL },
+	{ "use_rslora", BOOLEAN, false, NULL },
 	/* unshard's own */
 	{ "model", DIRECTORY, false, NULL },
 	{ "world_size", COUNT, false, NULL },
@@ -37,9 +45,8 @@ static const struct known {
 enum { N_KNOWN = sizeof(known) / sizeof(*known) };
 
 static const char *const wanted[] = {
-	[COUNT] = "an integer",
-	[TEXT] = "a string",
-	[DIRECTORY] = "the absolute path of a directory",
+	[COUNT] = "an integer",      [TEXT] = "a string",    [ABOVE_0] = "a number above 0",
+	[BOOLEAN] = "true or false", [OBJECT] = "an object", [DIRECTORY] = "the absolute path of a directory",
 };
 
 static bool value_fits(const cJSON *v, const struct known *k)
@@ -49,6 +56,12 @@ static bool value_fits(const cJSON *v, const struct known *k)
 	if (k->type == COUNT)
 		return cJSON_IsNumber(v) && v->valuedouble >= -1 && v->valuedouble < 9007199254740992.0 &&
 		       v->valuedouble == (double)(long long)v->valuedouble;
+	if (k->type == ABOVE_0)
+		return cJSON_IsNumber(v) && v->valuedouble > 0;
+	if (k->type == BOOLEAN)
+		return cJSON_IsBool(v);
+	if (k->type == OBJECT)
+		return cJSON_IsObject(v);
 	return cJSON_IsString(v) && (k->type != DIRECTORY || v->valuestring[0] == '/');
 }
 

@@ -126,20 +126,6 @@ static void differences_take(struct collect *c)
 
 /* -- what is assumed -- */
 
-/* Writes the checkpoint's path so that it can be pasted into a shell. */
-static void path_write(struct collect *c, struct uns_text *out)
-{
-	const char *root = uns_root_path(c->in->root);
-	char *path = uns_path_join(&c->scratch, strcmp(root, "/") == 0 ? "" : root, c->path);
-	bool plain = path && !path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-						"0123456789_./=+,:@%-")];
-
-	if (!path || strchr(path, '\''))
-		uns_text_str(out, "CHECKPOINT");
-	else
-		uns_text_printf(out, plain ? "%s%s" : "'%s%s'", strcmp(root, "/") == 0 ? "/" : "", path);
-}
-
 /* Assumes the default for each key that no file records, and adds a note about it.
  *
  * The arguments of the run that resumes do not count, whatever the file holds or lacks: every Trainer from 4.40 to 5.23
@@ -148,7 +134,7 @@ static void path_write(struct collect *c, struct uns_text *out)
 static void defaults_assume(struct collect *c)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
-	const char *key, *value, *assumed[8];
+	const char *key, *value, *path, *assumed[8];
 	size_t i, n = 0;
 
 	for (i = 0; (key = uns_trainer_state_key(i)); i++) {
@@ -168,7 +154,8 @@ static void defaults_assume(struct collect *c)
 	uns_text_str(&text, " of trainer_state.json instead of its own arguments "
 			    "(train_batch_size up to transformers 5.1). These defaults of transformers are "
 			    "assumed here: before you resume, set them with `unshard meta set ");
-	path_write(c, &text);
+	path = uns_path_for_shell(&c->scratch, uns_root_path(c->in->root), c->path);
+	uns_text_str(&text, path ? path : "CHECKPOINT");
 	for (i = 0; i < n; i++)
 		uns_text_printf(&text, " %s=N", assumed[i]);
 	uns_text_str(&text, "` or by mounting with -o ");

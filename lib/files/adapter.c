@@ -54,8 +54,7 @@ static const char *component_find(const char *name, const char *what)
 	return at;
 }
 
-/* The component that a method added; NULL = none. */
-static const char *method_in(const char *name)
+const char *uns_adapter_part(const char *name)
 {
 	const char *dot;
 	size_t i;
@@ -77,13 +76,13 @@ static bool is_left_out(const char *name)
 
 static bool is_adapters(const char *name)
 {
-	return method_in(name) || component_find(name, SAVED) || uns_str_starts(name, PROMPT) ||
+	return uns_adapter_part(name) || component_find(name, SAVED) || uns_str_starts(name, PROMPT) ||
 	       strcmp(name, PROMPT_IN_FILE) == 0;
 }
 
 const char *uns_adapter_of(const char *name, size_t *len)
 {
-	const char *method = method_in(name), *at = component_find(name, SAVED);
+	const char *method = uns_adapter_part(name), *at = component_find(name, SAVED);
 
 	if (!at && uns_str_starts(name, PROMPT))
 		at = name;
@@ -276,7 +275,7 @@ static int tensors_rename(struct search *s, struct uns_err *err)
  * latter. */
 static bool is_shared(const struct search *s, const char *name)
 {
-	const char *method = method_in(name);
+	const char *method = uns_adapter_part(name);
 	char whole[128];
 
 	if (!method || !component_find(name, PREFIX) ||

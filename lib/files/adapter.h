@@ -17,6 +17,9 @@ const char *uns_adapter_name(struct uns_arena *arena, const char *name);
 /* The adapter's name, as a range of the tensor's `name`; *len = 0 if the name does not contain it. */
 const char *uns_adapter_of(const char *name, size_t *len);
 
+/* The component of a name that a method of PEFT added ("lora_A.weight"), with all behind it; NULL = none. */
+const char *uns_adapter_part(const char *name);
+
 /* Does the tensor belong to the base model? */
 bool uns_adapter_is_base(const struct uns_tensor *t);
 /* The prefix that PEFT's wrapper adds to the names of the base model's tensors. */

@@ -17,7 +17,4 @@ struct uns_adapter_files {
 /* adapter_model.safetensors of each adapter. */
 int uns_adapter_files_add(const struct uns_adapter_files *in, struct uns_vtree *out, struct uns_err *err);
 
-/* Add the note that PEFT needs an adapter_config.json, unless one of these companions is it. */
-int uns_adapter_note_config(const struct uns_companion *borrowed, size_t n, struct uns_vtree *out, struct uns_err *err);
-
 #endif

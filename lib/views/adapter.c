@@ -33,6 +33,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	const struct uns_adapter_files files = { .catalog = in->catalog,
 						 .masters = &no_masters,
 						 .origin = "assembled from the checkpoint's tensors" };
+	const struct uns_adapter_config config = uns_view_adapter_config(in);
 	size_t i;
 
 	(void)parameter;
@@ -40,7 +41,15 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	for (i = 0; i < in->n_borrowed; i++)
 		if (!is_of_base(in->borrowed[i].name))
 			UNS_TRY(uns_vtree_add_file(out, in->catalog, in->borrowed[i].name, in->borrowed[i].file, err));
-	return uns_adapter_note_config(in->borrowed, in->n_borrowed, out, err);
+	return uns_adapter_config_add(&config, out, err);
+}
+
+/* Where adapter_config.json is from, or that there is none. */
+static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_adapter_config config = uns_view_adapter_config(in);
+
+	return uns_adapter_config_add(&config, out, err);
 }
 
 static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
@@ -58,5 +67,6 @@ const struct uns_view uns_view_adapter = {
 	.needs_companions = true,
 	.supports = supports,
 	.tree = tree,
+	.notes = notes,
 	.usage = usage,
 };

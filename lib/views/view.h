@@ -6,6 +6,7 @@
 
 #include "names/config.h"
 #include "names/published_names.h"
+#include "files/adapter_config.h"
 #include "files/resume_files.h"
 #include "model/training.h"
 #include "model/tree.h"
@@ -46,6 +47,7 @@ struct uns_view_input {
 	const char
 		*prefix; /* in front of every weight's name, and of none that config.json's model has; NULL = nothing */
 	const struct uns_base_names *base; /* what the base model's files call its tensors */
+	const struct uns_adapter_facts *adapter; /* for an adapter_config.json, if none of borrowed is one */
 	bool keep_names; /* -o names=memory: weights have the names that were saved */
 };
 
@@ -111,6 +113,12 @@ static inline bool uns_view_parse_bare(const char *parameter, uint64_t *out)
 
 /* For `usage`: Lightning Fabric loads all that the script names in `state`. */
 #define UNS_LINE_OF_FABRIC "fabric.load(\"%s\", state)"
+
+/* What an adapter_config.json is made of. */
+static inline struct uns_adapter_config uns_view_adapter_config(const struct uns_view_input *in)
+{
+	return (struct uns_adapter_config){ in->catalog, in->borrowed, in->n_borrowed, in->adapter };
+}
 
 /* What a view shows beside weights and optimizer. */
 static inline struct uns_resume_input uns_view_resume(const struct uns_view_input *in)

@@ -388,6 +388,13 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 	return 0;
 }
 
+static int add_adapter_config(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_adapter_config config = uns_view_adapter_config(in);
+
+	return in->catalog->summary.adapter == UNS_ADAPTER_ALONE ? uns_adapter_config_add(&config, out, err) : 0;
+}
+
 static int note_config(const struct uns_view_input *in, bool passed, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_config_info *info = &in->config_info;
@@ -406,16 +413,13 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 			      info->model_type);
 }
 
-static int notes(const struct uns_view_input *in, const struct assembly *a, bool passed, struct uns_vtree *out,
-		 struct uns_err *err)
+static int notes(const struct uns_view_input *in, bool passed, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
 	if (passed && in->n_tied)
 		UNS_TRY(uns_vtree_note(out, err,
 				       "the directory's own weights files are "
 				       "shown unchanged, tied tensors included"));
-	if (a->adapter == UNS_ADAPTER_ALONE)
-		UNS_TRY(uns_adapter_note_config(in->borrowed, in->n_borrowed, out, err));
 	return note_config(in, passed, out, err);
 }
 
@@ -446,7 +450,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	if (in->catalog->summary.is_one_file)
 		UNS_TRY(add_lightning(in, parameter, out, err));
 	UNS_TRY(add_borrowed(in, parameter, out, err));
-	return notes(in, &a, passed, out, err);
+	UNS_TRY(add_adapter_config(in, out, err));
+	return notes(in, passed, out, err);
 }
 
 /* Where config and tokenizer come from, or that there is none; which names the tensors have. */
@@ -458,6 +463,7 @@ static int notes_before(const struct uns_view_input *in, struct uns_vtree *out, 
 
 	if (in->catalog->summary.is_pretrained)
 		UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
+	UNS_TRY(add_adapter_config(in, out, err));
 	UNS_TRY(passed = pass_through(in, &own, err));
 	return passed ? 0 : name_tensors(&a, out, err);
 }
