@@ -32,6 +32,8 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 	while ((code = flags_next(self->flags, argc, argv)) != -1) {
 		if (code == 't')
 			a->tensors = optarg ? optarg : "*";
+		if (code == 'H')
+			a->html = optarg;
 		a->every |= code == 'a';
 		status = arguments_flag(a, self, code);
 		if (status >= 0)

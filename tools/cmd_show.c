@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arguments.h"
+#include "page.h"
 #include "show.h"
 #include "terminal.h"
 #include "text.h"
@@ -189,6 +190,72 @@ static int checkpoint_show(unshard *u, const char *name, const struct shown_at *
 	return status;
 }
 
+/* -- a page -- */
+
+/* A file of the tree as a text; NULL = it cannot be read. */
+static char *file_text(unshard *u, const char *path)
+{
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	unshard_file *file;
+	char *text;
+	ssize_t n;
+
+	if (unshard_file_open(u, path, NULL, &file, &st, NULL) < 0)
+		return NULL;
+	text = malloc(st.size_bytes + 1);
+	n = text ? unshard_pread(file, text, st.size_bytes, 0, NULL) : -1;
+	unshard_file_close(file);
+	if (n < 0) {
+		free(text);
+		return NULL;
+	}
+	text[n] = '\0';
+	return text;
+}
+
+/* trainer_state.json, the trainer's own or the one that is made, of the first available view that has it. */
+static char *training_of(unshard *u, const char *name, const char *info)
+{
+	cJSON *parsed = cJSON_Parse(info);
+	const cJSON *view;
+	char path[4096], *text = NULL;
+
+	cJSON_ArrayForEach (view, cJSON_GetObjectItemCaseSensitive(parsed, "views")) {
+		if (text || strcmp(show_string(view, "state", ""), "ok") != 0)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s/trainer_state.json", view->string, name);
+		text = file_text(u, path);
+	}
+	cJSON_Delete(parsed);
+	return text;
+}
+
+static int checkpoint_draw(unshard *u, const char *name, const struct shown_at *at, const char *html)
+{
+	struct page p = { .at = at };
+	struct unshard_error err = { 0 };
+	char *info = NULL, *map = NULL, *training;
+	size_t n_serious = 0;
+	int status;
+	int code = unshard_describe(u, name, UNSHARD_INFO, "MOUNTPOINT", &info, &err);
+
+	if (code >= 0)
+		code = unshard_problems(u, name, NULL, &n_serious, &err);
+	if (code >= 0)
+		code = unshard_describe(u, name, UNSHARD_MAP, NULL, &map, &err);
+	training = code >= 0 ? training_of(u, name, info) : NULL;
+	p.info = info;
+	p.map = map;
+	p.training = training;
+	status = code < 0 ? command_fail("%s", err.text) : page_write(&p, html);
+	if (status == EXIT_DONE && n_serious)
+		status = EXIT_PROBLEM;
+	unshard_free(info);
+	unshard_free(map);
+	free(training);
+	return status;
+}
+
 /* The directory above is opened as SOURCE, so that the files of the run beside the checkpoint
  * (config, tokenizer, trackers) are seen as a mount of the run sees them. */
 static int show_path(struct arguments *a, char *path)
@@ -203,7 +270,7 @@ static int show_path(struct arguments *a, char *path)
 	if (status < 0)
 		status = arguments_open(a, slash == path ? "/" : path, &u);
 	if (status < 0)
-		status = checkpoint_show(u, slash + 1, &at, a);
+		status = a->html ? checkpoint_draw(u, slash + 1, &at, a->html) : checkpoint_show(u, slash + 1, &at, a);
 	free(typed);
 	free(real);
 	unshard_close(u);
@@ -226,7 +293,7 @@ static int show_run(const struct command *self, int argc, char **argv)
 const struct command cmd_show = {
 	.name = "show",
 	.operands = "CHECKPOINT",
-	.arguments = "CHECKPOINT [--tensors[=GLOB]] [--all] [--json] [-o OPTION,...] [--store FILE|none]",
+	.arguments = "CHECKPOINT [--tensors[=GLOB]] [--all] [--json] [--html FILE] [-o OPTION,...] [--store FILE|none]",
 	.summary = "describe a checkpoint: its content, its views, and why a view is not available",
 	.help = "The line to write for the training that saved the checkpoint, what it holds, its views with the "
 		"line to write for each and what to know before it is loaded, its modules, its problems. If a mount "
@@ -240,6 +307,10 @@ const struct command cmd_show = {
 			{ 'a', "all", false, NULL, "list also views that this kind of checkpoint never has",
 			  NAMES_NOTHING },
 			FLAG_JSON("one object: info, tensors"),
+			{ 'H', "html", false, "FILE",
+			  "write a page for a browser: lines to write, problems, which rank holds what, "
+			  "modules, the training's curves; - = stdout",
+			  NAMES_FILE },
 			FLAG_O,
 			FLAG_STORE,
 			FLAG_HELP,

@@ -15,8 +15,8 @@ packages_debian_release="debhelper dh-python dpkg-dev python3-venv"
 packages_debian_packages="lintian systemd-container debootstrap"
 packages_debian_tests="python3-venv rsync strace unzip numactl rclone sshfs openssh-sftp-server zsh fish clang libclang-rt-dev \
 clang-tidy cppcheck mold ccache"
-# Of tests/run --long: servers and clients of distributed file systems, which the tests start themselves.
-packages_debian_long="glusterfs-server glusterfs-client ceph-mon ceph-mds ceph-osd ceph-fuse ceph-common \
+# Of tests/run --long: a browser, and servers and clients of distributed file systems, which the tests start themselves.
+packages_debian_long="chromium chromium-driver glusterfs-server glusterfs-client ceph-mon ceph-mds ceph-osd ceph-fuse ceph-common \
 moosefs-master moosefs-chunkserver moosefs-client redis-server s3fs iproute2"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
 cjson-devel zlib-devel sqlite-devel libyaml-devel"
@@ -28,7 +28,7 @@ packages_fedora_release="dpkg-dev debhelper"
 packages_fedora_packages="systemd-container debootstrap"
 packages_fedora_tests="rsync strace unzip numactl rclone fuse-sshfs openssh-server zsh fish clang compiler-rt libasan libubsan \
 libtsan clang-tools-extra cppcheck mold ccache"
-packages_fedora_long="glusterfs-server glusterfs-fuse ceph-mon ceph-mds ceph-osd ceph-fuse redis s3fs-fuse iproute"
+packages_fedora_long="chromium chromedriver glusterfs-server glusterfs-fuse ceph-mon ceph-mds ceph-osd ceph-fuse redis s3fs-fuse iproute"
 
 # packages_missing NAME...: those of a Debian list that are not installed.
 packages_missing() {

@@ -14,6 +14,9 @@ struct shown_at {
 	const char *real;  /* absolute, without links */
 };
 
+/* A view's line to write, with the path of the mount that shows the checkpoint if there is one. On the heap; NULL =
+ * out of memory. */
+char *show_line(const struct shown_at *at, const char *usage);
 /* The lines to write, for the mount that shows the checkpoint if there is one. False = there is no such line. */
 bool show_answers(const cJSON *views, const struct shown_at *at);
 /* Each view with its line, or why it is not available, and what to know before it is loaded. all: with those that this

@@ -69,6 +69,13 @@ static char *line_at(const struct place *p, const char *usage)
 	return line;
 }
 
+char *show_line(const struct shown_at *at, const char *usage)
+{
+	const struct place p = place_of(at);
+
+	return line_at(&p, usage);
+}
+
 /* A line to copy is not wrapped; the comment behind it goes below it if both do not fit. */
 static void line_print(const struct place *p, const char *usage, size_t indent)
 {

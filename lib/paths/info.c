@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/describe.h"
+#include "files/layout_map.h"
 #include "files/attributes.h"
 #include "paths/forms.h"
 #include "session/reasons.h"
@@ -398,8 +399,8 @@ static int problems_of(struct unshard *u, struct dir_record *record, const struc
 	return 0;
 }
 
-int info_json(struct unshard *u, struct dir_record *record, bool tensors, const char *usage_path, struct uns_text *out,
-	      struct uns_err *err)
+int info_json(struct unshard *u, struct dir_record *record, enum unshard_what what, const char *usage_path,
+	      struct uns_text *out, struct uns_err *err)
 {
 	UNS_CLEANUP(views_fini) struct views views = { 0 };
 	struct uns_err why = { .keep = &views.arena };
@@ -416,8 +417,10 @@ int info_json(struct unshard *u, struct dir_record *record, bool tensors, const 
 			failed_json(record, f, out);
 		return f && !out->failed ? 0 : uns_oom(err);
 	}
-	if (tensors) {
+	if (what == UNSHARD_TENSORS) {
 		uns_describe_tensors(out, snap->cat);
+	} else if (what == UNSHARD_MAP) {
+		uns_layout_map_print(out, snap->cat);
 	} else {
 		code = all_verdicts(&(struct asked){ u, record, snap, usage_path }, &views, err);
 		if (code == 0)
@@ -482,5 +485,6 @@ int info_text(struct unshard *u, struct dir_record *record, const struct uns_vie
 		return view_problems(u, record, view, parameter, out, err);
 	if (strcmp(name, "provenance.json") == 0)
 		return provenance(u, record, view, parameter, out, err);
-	return info_json(u, record, strcmp(name, "tensors.json") == 0, u->opt.mounted_at, out, err);
+	return info_json(u, record, strcmp(name, "tensors.json") == 0 ? UNSHARD_TENSORS : UNSHARD_INFO,
+			 u->opt.mounted_at, out, err);
 }

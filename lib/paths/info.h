@@ -13,8 +13,8 @@ struct uns_access root_info_access(const char *name);
 /* The permissions of a checkpoint's: it has what its metadata has. */
 int info_access(struct unshard *u, struct dir_record *record, struct uns_access *out, struct uns_err *err);
 /* usage_path: goes into the lines to write, NULL = the path below the mount. */
-int info_json(struct unshard *u, struct dir_record *record, bool tensors, const char *usage_path, struct uns_text *out,
-	      struct uns_err *err);
+int info_json(struct unshard *u, struct dir_record *record, enum unshard_what what, const char *usage_path,
+	      struct uns_text *out, struct uns_err *err);
 int info_text(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
 	      const char *name, struct uns_text *out, struct uns_err *err);
 

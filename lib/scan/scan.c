@@ -164,7 +164,7 @@ int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
 	uint64_t parameter;
 	int code = 0;
 
-	if (what != UNSHARD_INFO && what != UNSHARD_TENSORS && what != UNSHARD_PROVENANCE)
+	if (what != UNSHARD_INFO && what != UNSHARD_TENSORS && what != UNSHARD_PROVENANCE && what != UNSHARD_MAP)
 		code = uns_fail(&err, -EINVAL, "description %d does not exist", (int)what);
 	if (code == 0)
 		code = checkpoint_get(u, checkpoint, &record, &err);
@@ -176,7 +176,7 @@ int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
 	if (what == UNSHARD_PROVENANCE)
 		code = info_text(u, record, view, parameter, "provenance.json", &text, &err);
 	else
-		code = info_json(u, record, what == UNSHARD_TENSORS, mount_hint, &text, &err);
+		code = info_json(u, record, what, mount_hint, &text, &err);
 	record_put(u, record);
 	if (code == 0 && !(*json = uns_text_take(&text, NULL)))
 		code = uns_oom(&err);

@@ -1,0 +1,126 @@
+/* The map of a checkpoint. Owns its keys, and how tensors share a layout. */
+#include "files/layout_map.h"
+
+#include "base/cleanup.h"
+#include "base/map.h"
+
+static void numbers_print(struct uns_text *t, const uint64_t *v, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		uns_text_printf(t, ",%llu", (unsigned long long)v[i]);
+}
+
+static void piece_print(struct uns_text *t, const struct uns_piece *p)
+{
+	uns_text_printf(t, "[%d,%u", p->rank, p->file);
+	if (p->kind == UNS_PIECE_BOX) {
+		numbers_print(t, p->box->lo, p->box->n);
+		numbers_print(t, p->box->len, p->box->n);
+	} else {
+		numbers_print(t, &p->range.first, 1);
+		numbers_print(t, &p->range.count, 1);
+	}
+	uns_text_str(t, "]");
+}
+
+/* All layouts so far: `known` has their texts as keys, in the order of their indexes. */
+struct layouts {
+	struct uns_arena texts;
+	struct uns_map known;
+	bool failed;
+};
+
+static void layouts_fini(struct layouts *l)
+{
+	uns_map_fini(&l->known);
+	uns_arena_fini(&l->texts);
+}
+
+static uint32_t layout_index(struct layouts *l, const struct uns_piece *piece, size_t n)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	uint32_t index;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		uns_text_str(&text, i ? "," : "[");
+		piece_print(&text, &piece[i]);
+	}
+	uns_text_str(&text, "]");
+	index = text.failed ? UNS_MAP_NO_INDEX : uns_map_index(&l->known, text.p);
+	if (index == UNS_MAP_NO_INDEX) {
+		index = (uint32_t)l->known.n;
+		l->failed |= text.failed || !uns_map_put_index(&l->known, uns_arena_str(&l->texts, text.p), index);
+	}
+	return index;
+}
+
+static void files_print(struct uns_text *t, const struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_files; i++) {
+		uns_text_str(t, i ? ",\n{\"path\":" : "\n{\"path\":");
+		uns_text_json_str(t, cat->files[i].path);
+		uns_text_printf(t, ",\"bytes\":%llu,\"missing\":%s}",
+				(unsigned long long)(cat->files[i].missing ? 0 : cat->files[i].stat.id.size),
+				cat->files[i].missing ? "true" : "false");
+	}
+}
+
+static void string_or_null(struct uns_text *t, const char *key, const char *s)
+{
+	uns_text_printf(t, ",\"%s\":", key);
+	if (s)
+		uns_text_json_str(t, s);
+	else
+		uns_text_str(t, "null");
+}
+
+static void tensor_print(struct uns_text *t, const struct uns_catalog *cat, const struct uns_tensor *x,
+			 struct layouts *layouts)
+{
+	const bool is_alias = x->alias_of != UNS_NONE && x->alias_of < cat->n_tensors;
+	uint32_t i;
+
+	uns_text_str(t, "{\"name\":");
+	uns_text_json_str(t, x->name);
+	string_or_null(t, "key", x->key);
+	string_or_null(t, "role", uns_role_text(x->role));
+	string_or_null(t, "state", x->state);
+	string_or_null(t, "dtype", uns_dtype_info(x->dtype)->torch);
+	uns_text_printf(t, ",\"size\":%u,\"shape\":[", uns_dtype_size(x->dtype));
+	for (i = 0; i < x->shape.n; i++)
+		uns_text_printf(t, "%s%llu", i ? "," : "", (unsigned long long)x->shape.dim[i]);
+	uns_text_printf(t, "],\"group\":%d", x->group);
+	string_or_null(t, "alias_of", is_alias ? cat->tensors[x->alias_of].name : NULL);
+	if (x->n_pieces)
+		uns_text_printf(t, ",\"layout\":%u}", layout_index(layouts, &cat->pieces[x->first_piece], x->n_pieces));
+	else
+		uns_text_str(t, ",\"layout\":null}");
+}
+
+void uns_layout_map_print(struct uns_text *out, const struct uns_catalog *cat)
+{
+	UNS_CLEANUP(layouts_fini) struct layouts layouts = { .known = UNS_MAP_INIT };
+	const char *text;
+	void *value;
+	size_t i, at = 0;
+
+	uns_text_str(out, "{\"files\":[");
+	files_print(out, cat);
+	uns_text_str(out, "],\n\"tensors\":[");
+	for (i = 0; i < cat->n_tensors; i++) {
+		uns_text_str(out, i ? ",\n" : "\n");
+		tensor_print(out, cat, &cat->tensors[i], &layouts);
+	}
+	uns_text_str(out, "],\n\"layouts\":[");
+	for (i = 0; uns_map_next(&layouts.known, &at, &text, &value); i++) {
+		uns_text_str(out, i ? ",\n" : "\n");
+		uns_text_str(out, text);
+	}
+	uns_text_str(out, "]}\n");
+	out->failed |= layouts.failed;
+}

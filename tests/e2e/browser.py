@@ -1,0 +1,56 @@
+"""A headless Chromium, driven through chromedriver's WebDriver protocol."""
+
+import json
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+KEYS = {"Tab": "\ue004", "Enter": "\ue007", "ArrowLeft": "\ue012", "ArrowRight": "\ue014", "ArrowDown": "\ue015"}
+
+
+class Browser:
+    def __init__(self, port):
+        assert shutil.which("chromium") and shutil.which("chromedriver"), \
+            "not installed: chromium, chromium-driver (tools/packages.sh)"
+        self.base = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while True:
+            try:
+                if self.ask("GET", "/status")["ready"]:
+                    break
+            except urllib.error.URLError:
+                assert time.monotonic() < end, "chromedriver does not answer"
+            time.sleep(0.1)
+        options = {"args": ["--headless=new", "--no-sandbox", "--window-size=1200,900"]}
+        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        self.base += "/session/" + self.ask("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+
+    def ask(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.load(answer)["value"]
+
+    def open(self, path):
+        self.ask("POST", "/url", {"url": f"file://{path}"})
+
+    def run(self, script):
+        """What a function body of JavaScript returns."""
+        return self.ask("POST", "/execute/sync", {"script": script, "args": []})
+
+    def press(self, *names):
+        actions = [{"type": kind, "value": KEYS[name]} for name in names for kind in ("keyDown", "keyUp")]
+        self.ask("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+    def console(self):
+        return [entry["message"] for entry in self.ask("POST", "/se/log", {"type": "browser"})]
+
+    def end(self):
+        try:
+            self.ask("DELETE", "")
+        finally:
+            self.process.terminate()
+            self.process.wait()

@@ -1,0 +1,226 @@
+"""`unshard show --html`: the page says what `show --json` says, and no more can run in it than its own script."""
+
+import json
+import math
+import os
+import re
+import shutil
+import socket
+import sys
+
+import pytest
+import safetensors.torch
+import torch
+
+from browser import Browser
+from conftest import HERE, ROOT
+
+sys.path.insert(0, str(HERE / "make"))
+import sparse_dcp  # noqa: E402
+
+GOLDEN = ROOT / "tests/golden"
+SAMPLES = ["run/checkpoint-2", "ranks/fsdp2", "ranks/orig", "zero/z2_w3/global_step2", "zero/z3_w2/global_step2",
+           "zero/z2_w3/global_step2_universal", "rank_files/torch2.1.2", "dcp/megatron/iter_0000010"]
+HOSTILE = ['</script><script>window.hurt = 1</script>', '<img src=x onerror="window.hurt = 1">.weight', "<!--<script>.weight",
+           "a'\"`${window.hurt = 1}.weight"]
+OPTIONS = ("-o", "settle=0,store=none")
+
+
+def data_of(page):
+    """What the page's script is given."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def page_of(command, checkpoint, *options):
+    done = command("show", checkpoint, "--html", "-", *OPTIONS, *options, check=False)
+    return done.stdout
+
+
+def described(command, checkpoint):
+    return json.loads(command("show", checkpoint, "--json", *OPTIONS, check=False).stdout)
+
+
+def placed(piece):
+    """rank, file, where: as a piece of --json says it."""
+    where = piece.get("box") or piece["range"]
+    return piece["rank"], piece["file"], *[n for v in where.values() for n in (v if isinstance(v, list) else [v])]
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    folder = tmp_path / "hostile"
+    folder.mkdir()
+    safetensors.torch.save_file({name: torch.zeros(4, 4) for name in HOSTILE}, folder / "model.safetensors")
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_page_has_what_json_has(command, name):
+    path = GOLDEN / name
+    want = described(command, path)
+    data = data_of(page_of(command, path))
+    assert data["info"] == want["info"] and data["path"] == str(path)
+    files, layouts = data["map"]["files"], data["map"]["layouts"]
+    assert len(data["map"]["tensors"]) == len(want["tensors"]) > 0
+    for found, tensor in zip(data["map"]["tensors"], want["tensors"]):
+        for key in ("name", "key", "role", "state", "dtype", "shape"):
+            assert found[key] == tensor[key]
+        assert found["alias_of"] == tensor.get("alias_of")
+        assert found["size"] == getattr(torch, tensor["dtype"]).itemsize
+        pieces = [] if found["layout"] is None else layouts[found["layout"]]
+        assert [(None if rank < 0 else rank, files[file]["path"], *where) for rank, file, *where in pieces] == \
+            [placed(piece) for piece in tensor["pieces"]]
+    assert len({json.dumps(layout) for layout in layouts}) == len(layouts)
+
+
+def test_the_page_has_the_training(command):
+    state = json.loads(data_of(page_of(command, GOLDEN / "run/checkpoint-2"))["training"])
+    assert state == json.loads((GOLDEN / "run/checkpoint-2/trainer_state.json").read_text())
+
+
+def test_the_page_has_the_lines_of_a_mount(command, mount):
+    m = mount(GOLDEN / "run")
+    usage = data_of(page_of(command, GOLDEN / "run/checkpoint-2"))["info"]["views"]["weights"]["usage"]
+    assert f'"{m.path}/weights/checkpoint-2"' in usage
+
+
+def test_names_cannot_become_markup(command, hostile):
+    page = page_of(command, hostile)
+    plain = page_of(command, GOLDEN / "run/checkpoint-2")
+    for mark in ("<script", "</script", "<!--", "<img"):
+        assert page.count(mark) == plain.count(mark)
+    assert sorted(t["name"] for t in data_of(page)["map"]["tensors"]) == sorted(HOSTILE)
+
+
+def test_the_page_needs_no_network(command):
+    page = page_of(command, GOLDEN / "run/checkpoint-2")
+    assert "default-src 'none'" in page
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
+
+
+def test_the_file_is_whole_or_not_there(command, tmp_path):
+    checkpoint = shutil.copytree(GOLDEN / "run", tmp_path / "run") / "checkpoint-2"
+    out = tmp_path / "page.html"
+    command("show", checkpoint, "--html", out, *OPTIONS)
+    assert out.stat().st_mode & 0o777 == 0o666 & ~os.umask(os.umask(0o022))
+    want = out.read_bytes()
+    command("show", checkpoint, "--html", out, *OPTIONS)
+    assert out.read_bytes() == want
+    done = command("show", checkpoint, "--html", tmp_path / "none/page.html", *OPTIONS, check=False)
+    assert "none/page.html: No such file or directory" in done.stderr
+    before = sorted(p.name for p in checkpoint.iterdir())
+    done = command("show", checkpoint, "--html", checkpoint / "page.html", *OPTIONS, check=False)
+    assert "in the checkpoint's own directory" in done.stderr
+    assert sorted(p.name for p in checkpoint.iterdir()) == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["page.html", "run"]
+
+
+def test_a_damaged_checkpoint_has_a_page(command, tmp_path):
+    checkpoint = shutil.copytree(GOLDEN / "run", tmp_path / "run") / "checkpoint-2"
+    (checkpoint / "optimizer_0/__1_0.distcp").unlink()
+    data = data_of(command("show", checkpoint, "--html", "-", *OPTIONS, check=False).stdout)
+    assert [f["path"] for f in data["map"]["files"] if f["missing"]] == ["checkpoint-2/optimizer_0/__1_0.distcp"]
+    other = shutil.copytree(GOLDEN / "dcp/ranks/ckpt", tmp_path / "ckpt")
+    (other / ".metadata").write_bytes(b"no metadata")
+    done = command("show", other, "--html", "-", *OPTIONS, check=False)
+    assert done.returncode == 1 and data_of(done.stdout)["info"]["problems"]
+    assert data_of(done.stdout)["map"].get("tensors", []) == []
+
+
+def test_a_page_of_70b_on_32_ranks_is_small(command, tmp_path):
+    sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 32, states=("exp_avg", "exp_avg_sq"))
+    page = page_of(command, tmp_path / "src/ckpt")
+    data = data_of(page)
+    assert len(page) < 2_000_000 and len(data["map"]["tensors"]) == 3 * 723
+    assert len(data["map"]["layouts"]) < 20
+
+
+# -- in a browser --
+
+@pytest.fixture(scope="module")
+def browser():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    b = Browser(port)
+    yield b
+    b.end()
+
+
+def opened(browser, command, checkpoint, tmp_path):
+    out = tmp_path / "page.html"
+    command("show", checkpoint, "--html", out, *OPTIONS, check=False)
+    browser.console()
+    browser.open(out)
+    return described(command, checkpoint)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_browser_shows_the_numbers(browser, command, name, tmp_path):
+    want = opened(browser, command, GOLDEN / name, tmp_path)
+    assert browser.console() == []
+    facts = dict(browser.run("return [...document.querySelectorAll('header .facts div')].map((d) => "
+                             "[d.querySelector('span').textContent, d.querySelector('b').textContent])"))
+    info = want["info"]
+    assert facts["weights"].startswith(f"{info['weights']:,} · ") and facts["files"].startswith(f"{info['files']:,} · ")
+    for key, label in (("step", "step"), ("world_size", "ranks")):
+        assert facts.get(label) == (None if info[key] is None else str(info[key]))
+    lines = browser.run("return [...document.querySelectorAll('#load .card code')].map((c) => c.textContent)")
+    ok = {v["usage"] for v in info["views"].values() if v["state"] == "ok"}
+    assert lines and set(lines) <= ok
+    held = {}
+    for tensor in want["tensors"]:
+        size = getattr(torch, tensor["dtype"]).itemsize
+        for piece in tensor["pieces"]:
+            n = math.prod(piece["box"]["len"]) if "box" in piece else piece["range"]["count"]
+            held[piece["rank"]] = held.get(piece["rank"], 0) + n * size
+    shown = browser.run("return [...document.querySelectorAll('#map tbody tr')].map((r) => "
+                        "[r.cells[0].textContent, Number(r.cells[2].textContent.replaceAll(',', ''))])")
+    assert dict(shown) == {"no rank known" if rank is None else f"rank {rank}": n for rank, n in held.items()}
+
+
+@pytest.mark.long
+def test_keys_alone_reach_every_tensor(browser, command, tmp_path):
+    want = opened(browser, command, GOLDEN / "run/checkpoint-2", tmp_path)
+    for _ in range(80):
+        if browser.run("return document.activeElement.tagName") == "CANVAS":
+            break
+        browser.press("Tab")
+    assert browser.run("return document.activeElement.tagName") == "CANVAS"
+    names = [t["name"] for t in want["tensors"] if t["role"] == "weight"]
+    said = []
+    for _ in names:
+        browser.press("ArrowRight")
+        said.append(browser.run("return document.querySelector('[aria-live]').textContent"))
+    assert [text.split(": ")[1].split(",")[0] for text in said] == names
+    browser.press("Enter")
+    assert browser.run("return document.activeElement.textContent") == names[-1]
+    rows = browser.run("return [...document.querySelectorAll('#tensor tbody tr')].map((r) => r.cells[3].textContent)")
+    assert rows == [piece["file"] for t in want["tensors"] if t["name"] == names[-1] and t["role"] == "weight"
+                    for piece in t["pieces"]]
+    assert browser.console() == []
+
+
+@pytest.mark.long
+def test_a_browser_shows_hostile_names_as_text(browser, command, hostile, tmp_path):
+    opened(browser, command, hostile, tmp_path)
+    browser.run("for (let i = 0; i < 50; i++) document.querySelectorAll('#modules details:not([open])').forEach((d) => {"
+                " d.open = true; d.dispatchEvent(new Event('toggle')); })")
+    for i in range(len(HOSTILE)):
+        browser.run(f"document.querySelectorAll('#modules .leaf')[{i}].click()")
+    assert browser.run("return window.hurt === undefined && document.querySelectorAll('img').length === 0")
+    assert browser.run("return document.querySelector('#tensor h3').textContent") in HOSTILE
+    assert browser.console() == []
+
+
+@pytest.mark.long
+def test_a_browser_draws_70b_at_once(browser, command, tmp_path):
+    sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 512, states=("exp_avg", "exp_avg_sq"))
+    opened(browser, command, tmp_path / "src/ckpt", tmp_path)
+    assert (tmp_path / "page.html").stat().st_size < 5_000_000
+    assert browser.run("return document.querySelectorAll('#map tbody tr').length") == 512
+    assert browser.run("const c = document.querySelector('#map canvas'); const p = c.getContext('2d').getImageData("
+                       "c.width / 2, 10, 1, 1).data; return p[3]") == 255
+    assert browser.console() == []

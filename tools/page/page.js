@@ -1,0 +1,717 @@
+"use strict";
+/* Draws a checkpoint. All text comes into the page as text nodes: no name in a checkpoint can become markup. */
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const info = data.info;
+/* A checkpoint that could not be opened has a reason in place of a map. */
+const map = data.map && data.map.tensors ? data.map : { files: [], tensors: [], layouts: [] };
+
+/* -- elements -- */
+
+function make(tag, attributes, ...children) {
+	const e = document.createElement(tag);
+	for (const [name, value] of Object.entries(attributes || {})) {
+		if (name.startsWith("on"))
+			e.addEventListener(name.slice(2), value);
+		else if (value !== null && value !== undefined && value !== false)
+			e.setAttribute(name, value === true ? "" : value);
+	}
+	e.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined));
+	return e;
+}
+
+function drawing(tag, attributes) {
+	const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+	for (const [name, value] of Object.entries(attributes))
+		e.setAttribute(name, value);
+	return e;
+}
+
+function section(id, title, ...children) {
+	return make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` }, title), children);
+}
+
+function copyButton(text) {
+	const button = make("button", { type: "button", "aria-label": `copy ${text.slice(0, 60)}`, onclick: copy }, "copy");
+	function copied() {
+		button.textContent = "copied";
+		setTimeout(() => { button.textContent = "copy"; }, 1500);
+	}
+	function copy() { /* a page from file:// may have no clipboard: then the line is selected */
+		const select = () => {
+			const range = document.createRange();
+			range.selectNodeContents(button.parentNode.querySelector("code, pre"));
+			getSelection().removeAllRanges();
+			getSelection().addRange(range);
+			if (document.execCommand("copy"))
+				copied();
+		};
+		if (navigator.clipboard)
+			navigator.clipboard.writeText(text).then(copied, select);
+		else
+			select();
+	}
+	return button;
+}
+
+/* -- numbers -- */
+
+function bytes(n) { /* as the command prints them */
+	const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+	let i = 0;
+	while (n >= 999.95 && i < units.length - 1) {
+		n /= 1000;
+		i++;
+	}
+	return `${i ? n.toFixed(1) : n} ${units[i]}`;
+}
+
+function count(n) {
+	return n.toLocaleString("en-US");
+}
+
+function plural(n, one, many) {
+	return `${count(n)} ${n === 1 ? one : many}`;
+}
+
+function elements(shape) {
+	return shape.reduce((n, d) => n * d, 1);
+}
+
+function dtype(tensor) {
+	return tensor.dtype.replace("torch.", "");
+}
+
+/* -- the checkpoint as it is asked for below -- */
+
+const MODEL = new Set(["weight", "buffer"]);
+const OPTIMIZER = new Set(["master", "exp_avg", "exp_avg_sq", "step", "optim_other"]);
+
+function isModel(t) {
+	return MODEL.has(t.role);
+}
+
+function isOptimizer(t) {
+	return !isModel(t) && (OPTIMIZER.has(t.role) || t.state !== null);
+}
+
+/* [{rank, file, box: {lo, len} | null, first, count}]: the pieces of a tensor. box: of its dimensions. */
+function pieces(t) {
+	if (t.layout === null)
+		return [];
+	const n = t.shape.length;
+	return map.layouts[t.layout].map((p) => {
+		const isRange = n !== 1 && p.length === 4 && 2 + 2 * n !== 4;
+		const lo = isRange ? null : p.slice(2, 2 + n), len = isRange ? null : p.slice(2 + n);
+		return { rank: p[0], file: p[1], box: isRange ? null : { lo, len },
+			 first: isRange ? p[2] : null, count: isRange ? p[3] : elements(len) };
+	});
+}
+
+function isMissing(piece) {
+	return Boolean((map.files[piece.file] || {}).missing);
+}
+
+/* rank -> {count: elements that it holds, missing: a file of them is}, by layout: tensors that are cut alike share it. */
+const heldByLayout = new Map();
+function held(t) {
+	if (t.layout === null)
+		return new Map();
+	const known = heldByLayout.get(t.layout);
+	if (known)
+		return known;
+	const sum = new Map();
+	for (const p of pieces(t)) {
+		const before = sum.get(p.rank) || { count: 0, missing: false };
+		sum.set(p.rank, { count: before.count + p.count, missing: before.missing || isMissing(p) });
+	}
+	heldByLayout.set(t.layout, sum);
+	return sum;
+}
+
+const KINDS = [
+	["embeddings", "#4477aa", /embed|wte|wpe|embedding/],
+	["experts", "#aa3377", /expert|router|\bmoe\b|\.gate\.(weight|bias)/],
+	["attention", "#228833", /attn|attention|\bq_proj|\bk_proj|\bv_proj|\bo_proj|qkv|linear_proj/],
+	["MLP", "#ccaa22", /mlp|ffn|feed_forward|fc[12]|gate_proj|up_proj|down_proj|dense/],
+	["norms", "#66ccee", /norm|\bln_|layernorm|\bln\b/],
+	["head", "#ee6677", /lm_head|output_layer|score|classifier|head/],
+	["other", "#8892a0", /./],
+];
+
+const RED = "#d00000";
+
+function kindOf(name) {
+	return KINDS.find((k) => k[2].test(name.toLowerCase())) || KINDS[KINDS.length - 1];
+}
+
+const ranks = [...new Set(map.layouts.flatMap((l) => l.map((p) => p[0])))].sort((a, b) => a - b);
+
+function rankName(rank) {
+	return rank < 0 ? "no rank known" : `rank ${rank}`;
+}
+
+const namedByProblems = new Set((info.problems || []).map((p) => p.tensor).filter(Boolean));
+
+/* -- what it is -- */
+
+function fact(value, what) {
+	return value === null || value === undefined ? null
+		: make("div", {}, make("b", {}, String(value)), make("span", {}, what));
+}
+
+function drawHeader() {
+	const serious = (info.problems || []).filter((p) => p.severity !== "note");
+	const notes = (info.problems || []).length - serious.length;
+	const verdict = serious.length ? plural(serious.length, "problem", "problems") : "no problem found in its metadata";
+	return make("header", {},
+		make("h1", {}, data.path),
+		make("div", { class: `verdict ${serious.length ? "bad" : "good"}` },
+			serious.length ? make("a", { href: "#problems" }, verdict) : verdict,
+			notes ? make("span", { class: "quiet" }, ` · ${plural(notes, "note", "notes")}`) : null),
+		make("div", { class: "facts" },
+			fact(info.framework || info.format, "saved by"),
+			fact(info.step, "step"),
+			fact(info.world_size, "ranks"),
+			fact(info.weights === undefined ? null : `${count(info.weights)} · ${bytes(info.weights_bytes)}`, "weights"),
+			info.optimizer_tensors
+				? fact(`${count(info.optimizer_tensors)} · ${bytes(info.optimizer_bytes)}`, "optimizer tensors") : null,
+			fact(info.files === undefined ? null : `${count(info.files)} · ${bytes(info.source_bytes)}`, "files"),
+			info.files_missing ? fact(count(info.files_missing), "files missing") : null));
+}
+
+/* -- the lines that load it -- */
+
+function drawViews() {
+	const able = [], unable = [];
+	for (const [name, view] of Object.entries(info.views || {}))
+		(view.state === "ok" ? able : unable).push([name, view]);
+	/* The same in another dtype, with nothing more to know. */
+	const plain = able.find(([name]) => name === "weights"), notesOf = (v) => JSON.stringify(v.notes || []);
+	const isCast = ([name, v]) => plain && /^weights-/.test(name) && notesOf(v) === notesOf(plain[1]);
+	const casts = able.filter(isCast).map(([name]) => name);
+	const cards = able.filter((v) => !isCast(v)).map(([name, view]) => make("div", { class: "card" },
+		make("h3", {}, name),
+		make("div", { class: "line" }, make("code", {}, view.usage), copyButton(view.usage)),
+		view.notes && view.notes.length ? make("details", {},
+			make("summary", {}, plural(view.notes.length, "thing to know before", "things to know before")),
+			make("ul", {}, view.notes.map((n) => make("li", {}, n)))) : null));
+	const others = unable.length ? make("details", {},
+		make("summary", {}, `${plural(unable.length, "view is", "views are")} not available`),
+		make("table", {}, make("tbody", {}, unable.map(([name, view]) => make("tr", {},
+			make("th", { scope: "row" }, name), make("td", {}, view.why || view.state)))))) : null;
+	return section("load", "Load it",
+		able.length ? cards : make("p", {}, "No view can show this checkpoint at this moment."),
+		casts.length ? make("p", { class: "quiet" }, `${casts.join(", ")}: the same as weights in that dtype`) : null, others);
+}
+
+function drawProblems() {
+	if (!(info.problems || []).length)
+		return null;
+	return section("problems", "Problems and notes", info.problems.map((p) => make("div", { class: "card problem" },
+		make(p.severity === "note" ? "span" : "b", {}, p.severity), " ", p.text,
+		make("div", { class: "quiet" }, p.advice && !p.text.includes(p.advice) ? `${p.advice} ` : "", make("code", {}, p.id)))));
+}
+
+/* -- the map: a bar for each rank, as long as it holds bytes -- */
+
+const ROW = 18, GAP = 4, LABEL = 96;
+const selections = {
+	weights: ["weights", isModel],
+	optimizer: ["optimizer", isOptimizer],
+	all: ["everything", () => true],
+};
+
+/* For each rank the tensors of which it holds a part, in the model's order: [{tensor, from, to, missing}] in bytes. */
+function barsOf(which) {
+	const bars = new Map(ranks.map((r) => [r, []])), ends = new Map(ranks.map((r) => [r, 0]));
+	for (const tensor of map.tensors) {
+		if (!which(tensor))
+			continue;
+		for (const [rank, { count: n, missing }] of held(tensor)) {
+			const from = ends.get(rank), to = from + n * tensor.size;
+			bars.get(rank).push({ tensor, from, to, missing });
+			ends.set(rank, to);
+		}
+	}
+	return { bars, ends, longest: Math.max(1, ...ends.values()) };
+}
+
+function segmentAt(bar, at) {
+	let low = 0, high = bar.length - 1;
+	while (low < high) {
+		const middle = (low + high) >> 1;
+		if (bar[middle].to <= at)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return bar[low] && bar[low].from <= at && at < bar[low].to ? bar[low] : null;
+}
+
+function paint(context, width, chosen, at) {
+	const scale = (width - LABEL - 8) / chosen.longest;
+	const style = getComputedStyle(document.documentElement);
+	context.clearRect(0, 0, width, context.canvas.height);
+	context.font = "12px system-ui, sans-serif";
+	context.textBaseline = "middle";
+	ranks.forEach((rank, i) => {
+		const y = GAP + i * (ROW + GAP);
+		let colour = null, from = 0, to = 0;
+		const flush = () => {
+			if (colour) {
+				context.fillStyle = colour;
+				context.fillRect(LABEL + from * scale, y, Math.max((to - from) * scale, 0.5), ROW);
+			}
+		};
+		context.fillStyle = style.getPropertyValue("--quiet");
+		context.fillText(rankName(rank), 8, y + ROW / 2);
+		for (const s of chosen.bars.get(rank)) {
+			const c = s.missing || namedByProblems.has(s.tensor.name) ? RED : kindOf(s.tensor.name)[1];
+			if (c !== colour || (s.from - from) * scale > width) {
+				flush();
+				colour = c;
+				from = s.from;
+			}
+			to = s.to;
+		}
+		flush();
+		context.fillStyle = style.getPropertyValue("--paper");
+		let last = 0;
+		for (const s of chosen.bars.get(rank)) /* a gap between tensors that are wide enough for one */
+			if ((s.to - last) * scale > 4) {
+				context.fillRect(LABEL + s.to * scale - 0.5, y, 0.5, ROW);
+				last = s.to;
+			}
+		if (at && at.rank === i && at.segment) {
+			context.strokeStyle = style.getPropertyValue("--ink");
+			context.lineWidth = 2;
+			context.strokeRect(LABEL + at.segment.from * scale, y - 1,
+					   Math.max((at.segment.to - at.segment.from) * scale, 2), ROW + 2);
+		}
+	});
+}
+
+function drawMap(showTensor) {
+	if (!ranks.length)
+		return null;
+	const canvas = make("canvas", { tabindex: 0, role: "img", "aria-label": "bytes that each rank holds, tensor by tensor; "
+		+ "arrow keys move, Enter shows the tensor" });
+	const holder = make("div", { class: "map" }, canvas);
+	const said = make("div", { class: "hidden", "aria-live": "polite" });
+	const tip = make("div", { class: "tip", hidden: true });
+	let chosen = null, at = null;
+
+	function repaint() {
+		const width = holder.clientWidth || 900, height = GAP + ranks.length * (ROW + GAP);
+		const ratio = Math.min(devicePixelRatio || 1, 16000 / height);
+		canvas.width = width * ratio;
+		canvas.height = height * ratio;
+		canvas.style.height = `${height}px`;
+		const context = canvas.getContext("2d");
+		context.scale(ratio, ratio);
+		paint(context, width, chosen, at);
+	}
+	function words(rank, s) {
+		const whole = elements(s.tensor.shape) * s.tensor.size;
+		return `${rankName(rank)}: ${s.tensor.name}${s.tensor.state ? ` (${s.tensor.state})` : ""}, ${bytes(s.to - s.from)} of ${
+			bytes(whole)}, ${dtype(s.tensor)} [${s.tensor.shape.join(", ")}]`;
+	}
+	function under(event) {
+		const box = canvas.getBoundingClientRect();
+		const i = Math.floor((event.clientY - box.top - GAP / 2) / (ROW + GAP));
+		const scale = (box.width - LABEL - 8) / chosen.longest;
+		const segment = ranks[i] === undefined ? null
+			: segmentAt(chosen.bars.get(ranks[i]), (event.clientX - box.left - LABEL) / scale);
+		return segment ? { rank: i, segment } : null;
+	}
+	function choose(name) {
+		chosen = barsOf(selections[name][1]);
+		at = null;
+		for (const b of buttons)
+			b.setAttribute("aria-pressed", String(b.dataset.name === name));
+		repaint();
+	}
+	function step(event) {
+		const bar = () => chosen.bars.get(ranks[at.rank]);
+		const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
+		if (event.key === "Enter" && at && at.segment) {
+			showTensor(at.segment.tensor);
+		} else if (moves[event.key]) {
+			const [down, right] = moves[event.key];
+			event.preventDefault();
+			if (!at) {
+				at = { rank: 0, segment: chosen.bars.get(ranks[0])[0] || null };
+			} else {
+				const i = bar().indexOf(at.segment);
+				at.rank = Math.min(Math.max(at.rank + down, 0), ranks.length - 1);
+				at.segment = bar()[Math.min(Math.max(i + right, 0), bar().length - 1)] || null;
+			}
+			said.textContent = at.segment ? words(ranks[at.rank], at.segment) : "";
+			repaint();
+		}
+	}
+	canvas.addEventListener("mousemove", (event) => {
+		const found = under(event);
+		tip.hidden = !found;
+		if (found) {
+			tip.textContent = words(ranks[found.rank], found.segment);
+			tip.style.left = `${Math.min(event.clientX + 14, innerWidth - 470)}px`;
+			tip.style.top = `${event.clientY + 16}px`;
+		}
+	});
+	canvas.addEventListener("mouseleave", () => { tip.hidden = true; });
+	canvas.addEventListener("click", (event) => {
+		const found = under(event);
+		if (found) {
+			at = found;
+			repaint();
+			showTensor(found.segment.tensor);
+		}
+	});
+	canvas.addEventListener("keydown", step);
+	addEventListener("resize", repaint);
+	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+	const buttons = Object.entries(selections).filter(([, [, which]]) => map.tensors.some(which)).map(([name, [label]]) =>
+		make("button", { type: "button", "data-name": name, onclick: () => choose(name) }, label));
+	const kinds = KINDS.filter((k) => map.tensors.some((t) => kindOf(t.name) === k));
+	const legend = make("div", { class: "legend" },
+		[...kinds.map((k) => [k[0], k[1]]), ...(namedByProblems.size || map.files.some((f) => f.missing) ? [["missing, or named by a problem", RED]] : [])].map(
+			([name, colour]) => {
+				const patch = make("i", {});
+				patch.style.background = colour;
+				return make("span", {}, patch, name);
+			}));
+	const all = barsOf(() => true);
+	const table = make("details", {}, make("summary", {}, "the same as a table"), make("table", {},
+		make("thead", {}, make("tr", {}, make("th", {}, "rank"), make("th", { class: "n" }, "tensors"),
+			make("th", { class: "n" }, "bytes"))),
+		make("tbody", {}, ranks.map((r) => make("tr", {}, make("td", {}, rankName(r)),
+			make("td", { class: "n" }, count(all.bars.get(r).length)),
+			make("td", { class: "n" }, count(all.ends.get(r))))))));
+	const missing = map.files.filter((f) => f.missing);
+	const whole = section("map", "Who holds what",
+		make("p", { class: "quiet" }, "One bar for each rank, one segment for each tensor, as long as the rank holds bytes of it. "
+			+ "Click a segment, or use the arrow keys and Enter, to see how that tensor is cut."),
+		missing.length ? make("p", { class: "verdict bad" }, `missing: ${missing.map((f) => f.path).join(", ")}`) : null,
+		make("div", { class: "tools" }, buttons), legend, holder, said, tip, table);
+	whole.start = () => choose(map.tensors.some(isModel) ? "weights" : "all");
+	return whole;
+}
+
+/* -- one tensor: its boxes, drawn to scale -- */
+
+function rankColour(rank) {
+	return rank < 0 ? "#8892a0" : `hsl(${70 + (rank * 137.508) % 220} 50% 55%)`; /* no red */
+}
+
+/* Rows are the first dimension, columns all others; what no piece covers stays red. */
+function paintBoxes(context, t, width, height) {
+	const rows = t.shape.length > 1 ? t.shape[0] : 1, columns = elements(t.shape) / rows || 1;
+	const inner = columns / (t.shape.length > 1 ? t.shape[1] : columns || 1) || 1;
+	const seen = new Set();
+	const fill = (x, y, w, h, colour) => {
+		context.fillStyle = colour;
+		context.fillRect(x / columns * width, y / rows * height, Math.max(w / columns * width, 0.5),
+				 Math.max(h / rows * height, 0.5));
+	};
+	fill(0, 0, columns, rows, RED);
+	for (const p of pieces(t)) {
+		if (isMissing(p))
+			continue;
+		const colour = rankColour(p.rank);
+		if (!p.box) { /* in C order: a part of a row, whole rows, a part of a row */
+			let first = p.first, rest = p.count;
+			while (rest > 0) {
+				const x = first % columns, n = x || rest < columns ? Math.min(columns - x, rest)
+					: Math.floor(rest / columns) * columns;
+				fill(x, Math.floor(first / columns), Math.min(n, columns), Math.max(1, n / columns), colour);
+				first += n;
+				rest -= n;
+			}
+			continue;
+		}
+		const n = t.shape.length, lo = p.box.lo, len = p.box.len;
+		const box = n < 2 ? [lo[0] || 0, 0, n ? len[0] : 1, 1] : [lo[1] * inner, lo[0], len[1] * inner, len[0]];
+		const key = box.join();
+		fill(...box, colour);
+		if (seen.has(key)) { /* a replica */
+			const [x, y, w, h] = [box[0] / columns * width, box[1] / rows * height, box[2] / columns * width,
+					      box[3] / rows * height];
+			context.save();
+			context.beginPath();
+			context.rect(x, y, w, h);
+			context.clip();
+			context.strokeStyle = "#ffffffaa";
+			for (let i = -h; i < w; i += 8) {
+				context.beginPath();
+				context.moveTo(x + i, y + h);
+				context.lineTo(x + i + h, y);
+				context.stroke();
+			}
+			context.restore();
+		}
+		seen.add(key);
+		context.strokeStyle = "#00000055";
+		context.strokeRect(box[0] / columns * width, box[1] / rows * height, box[2] / columns * width, box[3] / rows * height);
+	}
+}
+
+function pieceRow(t, p) {
+	const where = p.box ? p.box.lo.map((lo, i) => `${lo}:${lo + p.box.len[i]}`).join(", ")
+		: `elements ${p.first}:${p.first + p.count} in C order`;
+	return make("tr", {}, make("td", {}, rankName(p.rank)), make("td", { class: "name" }, `[${where}]`),
+		make("td", { class: "n" }, bytes(p.count * t.size)),
+		make("td", { class: "name" }, (map.files[p.file] || { path: "?" }).path, isMissing(p) ? " (missing)" : ""));
+}
+
+const ROWS_SHOWN = 64;
+function drawTensor() {
+	const content = make("div", {}, make("p", { class: "quiet" }, "Choose a tensor in the map or in the tree."));
+	const whole = section("tensor", "One tensor", content);
+	whole.show = (t, move) => {
+		const all = pieces(t), states = map.tensors.filter((s) => s.name === t.name && s !== t);
+		const width = 640, rows = t.shape.length > 1 ? t.shape[0] : 1, columns = elements(t.shape) / rows || 1;
+		const height = Math.min(420, Math.max(40, Math.round(width * rows / columns)));
+		const canvas = make("canvas", { class: "boxes", width, height, role: "img",
+			"aria-label": `${t.name}: ${plural(all.length, "piece", "pieces")}; the table below lists them` });
+		paintBoxes(canvas.getContext("2d"), t, width, height);
+		content.replaceChildren(...[
+			make("h3", { class: "name", tabindex: -1 }, t.name, t.state ? ` · ${t.state}` : ""),
+			make("p", {}, `${dtype(t)} [${t.shape.join(", ")}], ${count(elements(t.shape))} elements, ${
+				bytes(elements(t.shape) * t.size)}`),
+			t.key && t.key !== t.name ? make("p", {}, "in the checkpoint: ", make("code", {}, t.key)) : null,
+			t.alias_of ? make("p", {}, "the same bytes as ", make("code", {}, t.alias_of)) : null,
+			states.length ? make("div", { class: "tools" }, "also: ", states.map((s) =>
+				make("button", { type: "button", onclick: () => whole.show(s, true) },
+					`${s.state || s.role} · ${dtype(s)}`))) : null,
+			canvas,
+			make("p", { class: "quiet" }, "Rows: the first dimension. Columns: the others. A colour is a rank; "
+				+ "stripes: several ranks hold the same part; red: no file holds it."),
+			make("table", {}, make("thead", {}, make("tr", {}, make("th", {}, "rank"), make("th", {}, "part"),
+				make("th", { class: "n" }, "bytes"), make("th", {}, "file"))),
+				make("tbody", {}, all.slice(0, ROWS_SHOWN).map((p) => pieceRow(t, p)))),
+			all.length > ROWS_SHOWN ? make("p", { class: "quiet" }, `and ${count(all.length - ROWS_SHOWN)} more pieces`) : null,
+		].filter(Boolean));
+		if (move) {
+			whole.scrollIntoView({ block: "start" });
+			content.querySelector("h3").focus();
+		}
+	};
+	return whole;
+}
+
+/* -- the tree of modules; layers that are alike, once -- */
+
+function treeOf(tensors) {
+	const root = { children: new Map(), tensors: [] };
+	for (const t of tensors) {
+		const parts = t.name.split(".");
+		let node = root;
+		for (const part of parts.slice(0, -1)) {
+			if (!node.children.has(part))
+				node.children.set(part, { children: new Map(), tensors: [] });
+			node = node.children.get(part);
+		}
+		node.tensors.push(t);
+	}
+	return root;
+}
+
+/* What makes two modules alike: their names below, shapes and dtypes. */
+function signature(node) {
+	if (node.signature === undefined) {
+		const own = node.tensors.map((t) => `${t.name.split(".").pop()} ${t.dtype} ${t.shape}`).join(";");
+		node.signature = `${own}{${[...node.children].map(([name, c]) => `${name}:${signature(c)}`).join(";")}}`;
+		node.elements = node.tensors.reduce((n, t) => n + elements(t.shape), 0);
+		node.bytes = node.tensors.reduce((n, t) => n + elements(t.shape) * t.size, 0);
+		for (const c of node.children.values()) {
+			node.elements += c.elements;
+			node.bytes += c.bytes;
+		}
+	}
+	return node.signature;
+}
+
+/* [{label, node, times}]: neighbours with numbers that are alike become one. */
+function folded(node) {
+	const out = [];
+	for (const [name, child] of node.children) {
+		const last = out[out.length - 1];
+		if (last && /^\d+$/.test(name) && /^\d+$/.test(last.to) && Number(name) === Number(last.to) + 1
+		    && signature(last.node) === signature(child)) {
+			last.to = name;
+			last.times++;
+		} else {
+			out.push({ from: name, to: name, node: child, times: 1 });
+		}
+	}
+	return out.map((f) => ({ label: f.times > 1 ? `${f.from} to ${f.to}` : f.from, node: f.node, times: f.times }));
+}
+
+function leafOf(t, showTensor) {
+	const states = statesByName.get(t.name) || [];
+	return make("div", { class: "leaf", tabindex: 0, role: "button", onclick: () => showTensor(t),
+		onkeydown: (event) => { if (event.key === "Enter") showTensor(t); } },
+		make("span", { class: "row" }, make("span", { class: "name" }, t.name.split(".").pop()),
+			make("span", { class: "quiet" }, `${dtype(t)} [${t.shape.join(", ")}]`),
+			make("span", { class: "quiet" }, bytes(elements(t.shape) * t.size)),
+			states.length ? make("span", { class: "quiet" }, states.map((s) => s.state || s.role).join(", ")) : null));
+}
+
+function branchOf(label, node, times, open, showTensor) {
+	const details = make("details", { open }, make("summary", {}, make("span", { class: "row" },
+		make("span", { class: "name" }, times > 1 ? `${label}  ×${times}` : label),
+		make("span", { class: "quiet" }, `${count(node.elements * times)} elements, ${bytes(node.bytes * times)}`))));
+	const fill = () => { /* what is not opened costs nothing */
+		if (details.open && !details.filled) {
+			details.filled = true;
+			details.append(...folded(node).map((f) => branchOf(f.label, f.node, f.times, false, showTensor)),
+				       ...node.tensors.map((t) => leafOf(t, showTensor)));
+		}
+	};
+	details.addEventListener("toggle", fill);
+	fill();
+	return details;
+}
+
+const statesByName = new Map();
+function drawTree(showTensor) {
+	const model = map.tensors.filter(isModel);
+	for (const t of map.tensors.filter(isOptimizer))
+		statesByName.set(t.name, [...(statesByName.get(t.name) || []), t]);
+	if (!map.tensors.length)
+		return null;
+	const root = treeOf(model.length ? model : map.tensors);
+	signature(root);
+	const tree = make("div", { class: "tree" }, branchOf("the model", root, 1, true, showTensor));
+	const find = make("input", { type: "search", placeholder: "part of a name", "aria-label": "find a tensor",
+		oninput: () => {
+			const wanted = find.value.toLowerCase();
+			const found = wanted ? map.tensors.filter((t) => t.name.toLowerCase().includes(wanted)) : [];
+			results.replaceChildren(...found.slice(0, ROWS_SHOWN).map((t) => make("div", { class: "leaf", tabindex: 0,
+				role: "button", onclick: () => showTensor(t),
+				onkeydown: (event) => { if (event.key === "Enter") showTensor(t); } },
+				make("span", { class: "name" }, t.name), " ", make("span", { class: "quiet" }, t.state || t.role))),
+				found.length > ROWS_SHOWN ? `and ${count(found.length - ROWS_SHOWN)} more` : "");
+		} });
+	const results = make("div", { class: "tree" });
+	return section("modules", "Modules", make("div", { class: "tools" }, find), results, tree);
+}
+
+/* -- the training -- */
+
+const SHOWN = ["loss", "eval_loss", "learning_rate", "grad_norm"];
+
+/* trainer_state.json as its trainer wrote it: Python writes numbers there that JSON has not. */
+function trainingState() {
+	try {
+		return data.training && JSON.parse(data.training.replace(/"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g,
+			(text) => (text[0] === "\"" ? text : "null")));
+	} catch (error) {
+		return null;
+	}
+}
+
+function seriesOf(log) {
+	const series = new Map();
+	for (const entry of log)
+		for (const [key, value] of Object.entries(entry))
+			if (typeof value === "number" && typeof entry.step === "number" && key !== "step" && key !== "epoch") {
+				if (!series.has(key))
+					series.set(key, []);
+				series.get(key).push([entry.step, value]);
+			}
+	const order = (key) => (SHOWN.indexOf(key) + SHOWN.length + 1) % (SHOWN.length + 1);
+	return [...series].filter(([, points]) => points.length > 1).sort((a, b) => order(a[0]) - order(b[0])).slice(0, 8);
+}
+
+function chart([key, points]) {
+	const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
+	const least = (v) => v.reduce((a, b) => Math.min(a, b)), most = (v) => v.reduce((a, b) => Math.max(a, b));
+	const low = least(ys), high = most(ys), from = least(xs), to = most(xs);
+	const place = ([x, y]) => `${((x - from) / (to - from || 1) * 300).toFixed(1)} ${
+		(96 - (y - low) / (high - low || 1) * 92).toFixed(1)}`;
+	const every = Math.max(1, Math.ceil(points.length / 1000));
+	const line = points.filter((p, i) => i % every === 0 || i === points.length - 1).map(place).join(" L ");
+	const svg = drawing("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "img",
+		"aria-label": `${key}: from ${ys[0]} at step ${from} to ${ys[ys.length - 1]} at step ${to}` });
+	svg.append(drawing("path", { d: `M ${line}` }));
+	return make("figure", { class: "chart" }, make("figcaption", {}, make("b", {}, key), make("span", { class: "quiet" },
+		` last ${ys[ys.length - 1].toPrecision(4)}, lowest ${low.toPrecision(4)}, highest ${high.toPrecision(4)}, steps ${from} to ${to}`)), svg);
+}
+
+function drawTraining() {
+	const state = trainingState();
+	if (!state)
+		return null;
+	const charts = seriesOf(state.log_history || []).map(chart);
+	return section("training", "The training",
+		make("div", { class: "facts" }, fact(state.global_step, "step"), fact(state.max_steps, "of"),
+			typeof state.epoch === "number" ? fact(state.epoch.toFixed(3), "epoch") : null,
+			fact(state.best_metric, "best metric"), fact(state.train_batch_size, "batch size of a device")),
+		charts.length ? make("div", { class: "charts" }, charts)
+			: make("p", { class: "quiet" }, "trainer_state.json has no history of two steps or more."));
+}
+
+/* -- the structure in a few lines, to paste -- */
+
+/* FNV-1a of 64 bits: of names, dtypes and shapes; equal for equal structures. */
+function hashOf(text) {
+	let h = 0xcbf29ce484222325n;
+	for (const byte of new TextEncoder().encode(text))
+		h = (h ^ BigInt(byte)) * 0x100000001b3n & 0xffffffffffffffffn;
+	return h.toString(16).padStart(16, "0");
+}
+
+function fingerprint() {
+	const model = map.tensors.filter(isModel), optimizer = map.tensors.filter(isOptimizer);
+	const tally = (list, of) => {
+		const sums = new Map();
+		for (const t of list)
+			sums.set(of(t), (sums.get(of(t)) || 0) + 1);
+		return [...sums].sort((a, b) => b[1] - a[1]).map(([k, n]) => `${k} ×${n}`).join(", ");
+	};
+	const structure = model.map((t) => `${t.name} ${dtype(t)} ${t.shape}`).sort().join("\n");
+	const top = folded(treeOf(model)).map((f) => `${f.label}${f.node.children.size ? `{${folded(f.node).map((g) =>
+		g.times > 1 ? `${g.label} ×${g.times}` : g.label).slice(0, 6).join(", ")}}` : ""}`).slice(0, 6).join(", ");
+	return [
+		`unshard ${data.version}, structure ${hashOf(structure)}`,
+		`format     ${info.format}${info.framework ? ` (${info.framework})` : ""}`,
+		`step       ${info.step ?? "not known"}, ranks ${info.world_size ?? "not known"}, files ${info.files} (${
+			info.files_missing} missing)`,
+		`weights    ${count(model.length)} tensors, ${count(model.reduce((n, t) => n + elements(t.shape), 0))} elements`,
+		`dtypes     ${tally(model, dtype) || "none"}`,
+		`modules    ${top || "none"}`,
+		`optimizer  ${tally(optimizer, (t) => `${t.state || t.role} ${dtype(t)}`) || "none"}`,
+		`layouts    ${count(map.layouts.length)} for ${count(map.tensors.length)} tensors`,
+		`views      ${Object.entries(info.views || {}).filter(([, v]) => v.state === "ok").map(([n]) => n).join(", ") || "none"}`,
+		`problems   ${(info.problems || []).map((p) => p.id).join(", ") || "none"}`,
+	].join("\n");
+}
+
+function drawFingerprint() {
+	const text = fingerprint();
+	return section("fingerprint", "To paste into an issue",
+		make("div", { class: "card line" }, make("pre", { style: "flex:1;margin:0;white-space:pre-wrap" }, text), copyButton(text)),
+		make("p", { class: "quiet" }, "Names of top modules, kinds and counts; no value and no path."));
+}
+
+/* -- the page -- */
+
+(function main() {
+	const tensor = drawTensor();
+	const showTensor = (t) => tensor.show(t, true);
+	const rankMap = drawMap(showTensor);
+	const parts = [drawViews(), drawProblems(), rankMap, drawTree(showTensor), map.tensors.length ? tensor : null,
+		       drawTraining(), drawFingerprint()].filter(Boolean);
+	const links = make("nav", { "aria-label": "parts of this page" },
+		parts.map((p) => make("a", { href: `#${p.id}` }, p.querySelector("h2").textContent)));
+	const header = drawHeader();
+	header.append(links);
+	document.title = `${data.path} · unshard`;
+	document.getElementById("main").append(header, ...parts,
+		make("p", { class: "quiet" }, `Made by unshard ${data.version}. This file needs no network.`));
+	if (rankMap)
+		rankMap.start();
+})();
