@@ -129,6 +129,7 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
 	out->transformers = version ? strtol(version, NULL, 10) : 0;
 	out->renamed_on_save = family & UNS_FAMILY_RENAMED;
 	sizes_read(text, out);
+	out->layers = uns_config_layers_read(text, out->text_type ? out->text_type : out->model_type);
 	return auto_map_read(cJSON_GetObjectItemCaseSensitive(root, "auto_map"), arena, out, err);
 }
 
@@ -241,7 +242,10 @@ int uns_config_check(const struct uns_config_info *info, const struct uns_catalo
 	if (cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return 0;
 	UNS_TRY(embedding_check(info, cat, err));
-	if (info->num_hidden_layers <= 0 || !text_stack(cat, &s) || s.n == want || (s.n > want && info->extra_layers))
+	if (!text_stack(cat, &s))
+		return 0;
+	UNS_TRY(uns_config_layers_check(&info->layers, cat, s.prefix, s.prefix_len, err));
+	if (info->num_hidden_layers <= 0 || s.n == want || (s.n > want && info->extra_layers))
 		return 0;
 	return uns_fail(err, -EBADMSG, "num_hidden_layers is %lld, but %.*s has %llu layers",
 			(long long)info->num_hidden_layers, (int)s.prefix_len, s.prefix, (unsigned long long)s.n);

@@ -3,8 +3,7 @@
 #define UNS_NAMES_CONFIG_H
 
 #include "base/arena.h"
-#include "model/catalog.h"
-#include "wire/json.h"
+#include "names/config_layers.h"
 
 struct uns_config_info {
 	const char *model_type; /* NULL when absent */
@@ -16,6 +15,7 @@ struct uns_config_info {
 	size_t n_auto_map_files;
 	int64_t transformers; /* the major version of transformers that wrote it; 0 = not recorded */
 	int64_t vocab_size, hidden_size, num_hidden_layers; /* of the text model; UNS_UNKNOWN = not in config.json */
+	struct uns_config_layers layers; /* of the text model */
 	bool padded_vocab; /* the family's embedding may have more rows than vocab_size */
 	bool extra_layers; /* the family may have more layers than num_hidden_layers (multi-token prediction) */
 };
@@ -25,7 +25,8 @@ const cJSON *uns_config_text(const cJSON *root);
 
 int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_config_info *out, struct uns_err *err);
 
-/* Compares vocabulary, hidden size and number of layers with the WEIGHT tensors, if both are known. Returns 0, or
+/* Compares vocabulary, hidden size, number of layers, heads, their size, intermediate size and experts with the WEIGHT
+ * tensors, where both are known. Heads of another number and size whose product is equal fit. Returns 0, or
  * -EBADMSG with "vocab_size is 32000 but model.embed_tokens.weight has 32064 rows". */
 int uns_config_check(const struct uns_config_info *info, const struct uns_catalog *cat, struct uns_err *err);
 

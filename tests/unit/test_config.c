@@ -141,6 +141,8 @@ static int check(const char *json, const struct uns_tensor *tensors, size_t n, s
 	return code;
 }
 
+#define LAYER(type, more) "{\"model_type\":\"" type "\",\"hidden_size\":8," more "}"
+
 static void checks(void **state)
 {
 	const struct uns_tensor llm[] = {
@@ -167,12 +169,48 @@ static void checks(void **state)
 	const struct uns_tensor experts[] = {
 		tensor("model.layers.0.mlp.experts.layers.9.w", 2, 8, 8),
 	};
+	const struct uns_tensor layer[] = {
+		tensor("model.layers.0.self_attn.q_proj.weight", 2, 16, 8),
+		tensor("model.layers.0.self_attn.k_proj.weight", 2, 4, 8),
+		tensor("model.layers.0.mlp.gate_proj.weight", 2, 24, 8),
+	};
+	const struct uns_tensor of_experts[] = {
+		tensor("model.layers.0.block_sparse_moe.experts.4.w1.weight", 2, 24, 8),
+	};
+	const struct uns_tensor fused[] = {
+		tensor("model.layers.0.mlp.experts.gate_up_proj", 3, 5, 24),
+	};
+	const struct uns_tensor towers[] = {
+		tensor("model.vision_tower.layers.0.self_attn.q_proj.weight", 2, 12, 8),
+		tensor("model.language_model.layers.0.self_attn.q_proj.weight", 2, 16, 8),
+	};
 	const struct {
 		const char *json;
 		const struct uns_tensor *v;
 		size_t n;
 		const char *why; /* NULL = accepted */
 	} cases[] = {
+		{ LAYER("llama", "\"num_attention_heads\":4,\"head_dim\":4"), layer, 3, NULL },
+		{ LAYER("llama", "\"num_attention_heads\":8,\"head_dim\":4"), layer, 3,
+		  "num_attention_heads x head_dim is 32, but model.layers.0.self_attn.q_proj.weight has 16 rows" },
+		{ LAYER("qwen3", "\"num_key_value_heads\":2,\"head_dim\":4"), layer, 3,
+		  "num_key_value_heads x head_dim is 8, but model.layers.0.self_attn.k_proj.weight has 4 rows" },
+		{ LAYER("qwen2", "\"num_attention_heads\":2,\"num_key_value_heads\":2"), layer, 3,
+		  "num_attention_heads x head_dim is 8, but model.layers.0.self_attn.q_proj.weight has 16 rows" },
+		{ LAYER("gemma", "\"num_attention_heads\":2,\"num_key_value_heads\":2"), layer, 3, NULL },
+		{ LAYER("mistral", "\"intermediate_size\":12"), layer, 3,
+		  "intermediate_size is 12, but model.layers.0.mlp.gate_proj.weight has 24 rows" },
+		{ LAYER("qwen3_next", "\"num_attention_heads\":2,\"head_dim\":4,\"intermediate_size\":12"), layer, 3,
+		  NULL },
+		{ LAYER("mixtral", "\"num_local_experts\":5"), of_experts, 1, NULL },
+		{ LAYER("mixtral", "\"num_local_experts\":2"), of_experts, 1,
+		  "the number of experts is 2, but model.layers.0.block_sparse_moe.experts.4.w1.weight is one of 5 or "
+		  "more" },
+		{ LAYER("qwen3_moe", "\"num_experts\":4"), fused, 1,
+		  "the number of experts is 4, but model.layers.0.mlp.experts.gate_up_proj is one of 5 or more" },
+		{ "{\"model_type\":\"llava\",\"text_config\":" LAYER("llama", "\"num_attention_heads\":4,"
+									      "\"head_dim\":4") "}",
+		  towers, 2, NULL },
 		{ "{\"vocab_size\":100,\"hidden_size\":16,\"num_hidden_layers\":2}", llm, 3, NULL },
 		{ "{}", llm, 3, NULL },
 		{ "{\"vocab_size\":99}", llm, 3, "vocab_size is 99, but model.embed_tokens.weight has 100 rows" },
