@@ -27,6 +27,8 @@ struct fs_options {
 	bool allow_other;       /* forces default_permissions */
 	unsigned max_threads;   /* 0 = default 16 */
 	enum fs_cache cache;
+	bool seal;              /* checkpoints, in the background */
+	uint64_t seal_bytes_per_s; /* 0 = default 200 MB */
 	unsigned read_ahead_kb; /* 0 = default 4096; set on the bdi where privileged */
 	/* Called once in the process that serves, after mounting and before the first request: the
 	 * place to open logs after daemonising. */

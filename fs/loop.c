@@ -158,7 +158,8 @@ static int loop_end(struct loop *loop)
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += ending_s;
-	ended = end_workers(loop, &until);
+	ended = fs_sealing_stop(&loop->fs->sealing, &until);
+	ended = end_workers(loop, &until) && ended;
 	ended = fs_waits_stop(waits, &until) && ended;
 	ended = fs_settled_stop(&loop->settled, &until) && ended;
 	fs_waits_give_up(waits);
@@ -180,6 +181,7 @@ static int loop_run(struct loop *loop)
 	pthread_sigmask(SIG_BLOCK, &ends, &before);
 	fs_settled_start(&loop->settled, loop->fs);
 	fs_waits_start(&loop->fs->waits);
+	fs_sealing_start(&loop->fs->sealing);
 	code = start_worker(loop);
 	if (!code)
 		wait_until_ended(loop, &before);

@@ -562,11 +562,13 @@ static void do_read(struct fs_wait *wait)
 	void *buf = fs_buffers_get(&fs->buffers);
 	ssize_t n = -ENOMEM;
 
+	fs_sealing_read_begins(&fs->sealing);
 	/* More than was agreed in op_init: the kernel would take a shorter answer for the end of the file. */
 	if (buf)
 		n = wait->size > FS_BUFFER_BYTES
 			    ? -EIO
 			    : unshard_pread(wait->handle->file, buf, wait->size, (uint64_t)wait->off, NULL);
+	fs_sealing_read_ends(&fs->sealing);
 	reply_bytes(wait, buf, n);
 	if (buf)
 		fs_buffers_put(&fs->buffers, buf);

@@ -9,6 +9,7 @@
 #include "handles.h"
 #include "nodes.h"
 #include "pages.h"
+#include "sealing.h"
 #include "waits.h"
 
 struct fs {
@@ -21,6 +22,7 @@ struct fs {
 	struct fs_waits waits;
 	struct fs_buffers buffers;
 	struct fs_pages pages;
+	struct fs_sealing sealing;
 	void (*log)(void *ctx, int level, const char *line); /* may be NULL */
 	void *log_ctx;
 };

@@ -192,12 +192,14 @@ static int loop(struct fs *fs, const struct fs_options *o, const char *path, str
 /* Last before requests are served: threads inherit what the process may still do. */
 static int give_up_privileges(const struct fs *fs, struct unshard_error *err)
 {
-	const char *writable[2];
+	const char *writable[3];
 	size_t n = 0;
 
 	writable[n++] = unshard_cache_directory(fs->u);
 	if (unshard_store_directory(fs->u))
 		writable[n++] = unshard_store_directory(fs->u);
+	if (fs->sealing.wanted && unshard_seals_directory(fs->u))
+		writable[n++] = unshard_seals_directory(fs->u);
 	return fs_confine(writable, n, err);
 }
 
@@ -213,7 +215,10 @@ static int serve_mounted(struct fs *fs, const struct fs_options *o, const char *
 	raise_read_ahead(o, path, hint, sizeof(hint));
 	if (o->ready)
 		o->ready(o->ctx);
-	code = give_up_privileges(fs, err);
+	if (o->seal)
+		code = unshard_seals_prepare(fs->u, err);
+	if (!code)
+		code = give_up_privileges(fs, err);
 	if (code < 0)
 		return code;
 	fs_daemon_live(daemon, o, hint);
@@ -289,12 +294,14 @@ static int serve(unshard *u, const struct fs_options *o, const char *path, struc
 	fs_waits_init(&fs.waits, threads(o));
 	fs_buffers_init(&fs.buffers);
 	fs_pages_init(&fs.pages, o->cache);
+	fs_sealing_init(&fs.sealing, &fs, o);
 	fs_sessions_init(&fs.sessions, &fs);
 	code = fs_connection_passed(&fs.connection, o, err);
 	if (!code)
 		code = serve_connection(&fs, o, path, daemon, err);
 	fs_waits_fini(&fs.waits);
 	fs_handles_fini(&fs.handles);
+	fs_sealing_fini(&fs.sealing);
 	fs_pages_fini(&fs.pages);
 	fs_buffers_fini(&fs.buffers);
 	fs_nodes_fini(&fs.nodes);

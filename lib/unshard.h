@@ -906,10 +906,17 @@ struct unshard_seal_counts {
 enum {
 	/* Make every seal again, also one that the files or damage to the seal contradict. */
 	UNSHARD_SEAL_AGAIN = 1,
-	/* Read one file at a time, in the thread of the call: for work in the background. A checkpoint that was saved
-	 * again as a whole since it was sealed is sealed again. */
+	/* For work in the background, again and again: read one file at a time, in the thread of the call. Of a
+	 * checkpoint in which nothing changed since the call before, nothing is looked at but its directories, and
+	 * calls->sealed is not called. One that changed less than settle_seconds ago counts as being saved. One that
+	 * was saved again as a whole since it was sealed is sealed again. */
 	UNSHARD_SEAL_GENTLY = 2,
 };
+
+/* Make ready what seals will be kept in, for a program that gives up writing elsewhere before it calls unshard_seal:
+ * the directory of options.seals is made. -EINVAL: it is inside SOURCE. -ENOENT: there is no metadata store, and
+ * options.seals is not set. */
+UNSHARD_API int unshard_seals_prepare(unshard *u, struct unshard_error *err);
 
 /* Seal the checkpoint at `path` below SOURCE, or every checkpoint below it: read all of its files once, and keep name,
  * size, time and SHA-256 of each file, and a CRC-32 of each piece of a tensor. From then on unshard_problems,

@@ -271,6 +271,8 @@ static int serve(struct mount *m, unshard *u)
 		.max_threads = m->options.max_threads,
 		.read_ahead_kb = m->options.read_ahead_kb,
 		.cache = (enum fs_cache)m->options.cache,
+		.seal = m->options.seal,
+		.seal_bytes_per_s = m->options.seal_bytes_per_s,
 		.ready = serving,
 		.live = live,
 		.log = log_failure,
@@ -339,6 +341,8 @@ static int mount_parse(struct mount *m, int argc, char **argv)
 	}
 	if (argc - optind != 2)
 		return command_usage(m->self);
+	if (m->options.seal_bytes_per_s && !m->options.seal)
+		return command_fail("option seal_rate changes nothing without seal=auto");
 	m->source = argv[optind];
 	m->mountpoint = argv[optind + 1];
 	m->is_passed = fs_passed_fd(m->mountpoint) >= 0;

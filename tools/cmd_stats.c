@@ -70,7 +70,9 @@ static void print_figures(struct stats *s, const cJSON *stats)
 {
 	const double known = mounted_number(stats, "catalogs_remembered"),
 		     opened = mounted_number(stats, "catalogs_opened");
-	char p50[32], p90[32], p99[32];
+	const double sealed = mounted_number(stats, "seals_made"), differ = mounted_number(stats, "seals_differ"),
+		     not_sealed = mounted_number(stats, "not_sealed"), read = mounted_number(stats, "seal_read_bytes");
+	char p50[32], p90[32], p99[32], text[32];
 
 	print_rates(s, stats);
 	printf("  %-22s %.0f opens, %.0f reads, %.0f failed\n", "since it began", mounted_number(stats, "opens"),
@@ -84,6 +86,10 @@ static void print_figures(struct stats *s, const cJSON *stats)
 	if (known + opened > 0)
 		printf("  %-22s %.0f %% of %.0f checkpoints from the store\n", "metadata",
 		       known * 100 / (known + opened), known + opened);
+	text_bytes((uint64_t)read, text);
+	if (sealed + differ + not_sealed + read > 0)
+		printf("  %-22s %.0f %s, %s read for that; %.0f damaged, %.0f not what was sealed\n", "sealed", sealed,
+		       plural((size_t)sealed, "checkpoint", "checkpoints"), text, not_sealed, differ);
 	printf("  %-22s %.0f source files\n", "open now", mounted_number(stats, "open_files"));
 	bytes_line("decoded, in memory", mounted_number(stats, "cache_bytes"));
 	bytes_line("decoded, spilled", mounted_number(stats, "spill_bytes"));

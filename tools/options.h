@@ -30,7 +30,8 @@ struct numbers {
 struct options {
 	struct unshard_options library; /* for unshard_open; log fields are the caller's */
 	const char *log;                /* log=FILE, absolute, or NULL */
-	bool allow_other, debug;
+	bool allow_other, debug, seal;
+	uint64_t seal_bytes_per_s; /* 0 = default */
 	unsigned max_threads, read_ahead_kb; /* 0 = default */
 	unsigned cache;                      /* enum fs_cache */
 	struct numbers clones;

@@ -59,6 +59,13 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	FIGURE("crc_total", "bytes that had to be read to compute CRCs", s.crc_total_bytes, true);
 	FIGURE("stale", "reads refused because a source changed", s.stale, true);
 	FIGURE("io_errors", "source reads that failed", s.io_errors, true);
+	FIGURE("seals_made", "checkpoints sealed", __atomic_load_n(&u->n_seals, __ATOMIC_RELAXED), true);
+	FIGURE("seal_read_bytes", "bytes read to seal checkpoints",
+	       __atomic_load_n(&u->seal_read_bytes, __ATOMIC_RELAXED), true);
+	FIGURE("seals_differ", "checkpoints that are not what was sealed, at the last look",
+	       __atomic_load_n(&u->n_seals_differ, __ATOMIC_RELAXED), false);
+	FIGURE("not_sealed", "checkpoints that are damaged or cannot be read, so not sealed, at the last look",
+	       __atomic_load_n(&u->n_not_sealed, __ATOMIC_RELAXED), false);
 	FIGURE("cache_bytes", "decoded pieces in memory", s.cache_bytes, false);
 	FIGURE("spill_bytes", "decoded pieces spilled to cache_dir", s.spill_bytes, false);
 	FIGURE("open_files", "source files held open", s.open_files, false);

@@ -80,6 +80,16 @@ static int make_directories(const char *dir, struct uns_err *err)
 	return 0;
 }
 
+int seal_keep_prepare(const struct uns_seal_place *place, const char *directory, const char *source,
+		      struct uns_err *err)
+{
+	UNS_TRY(seal_keep_check(place, source, err));
+	if (!directory)
+		return 0;
+	UNS_TRY(make_directories(directory, err));
+	return refuse_inside(directory, source, err);
+}
+
 static int write_whole(const char *file, const char *partial, const struct uns_text *text, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;

@@ -12,6 +12,9 @@
 #include "session/shows.h"
 #include "session/walk.h"
 
+/* What could not be read is not read again in the background before that. */
+static const int64_t again_after_ns = 600 * INT64_C(1000000000);
+
 struct sealing {
 	struct unshard *u;
 	struct caller caller;
@@ -23,20 +26,27 @@ struct sealing {
 	struct walk walk;
 	_Atomic uint64_t done_bytes; /* of the checkpoint being read */
 	uint64_t total_bytes;
+	bool is_damaged; /* that checkpoint, and not only unreadable at this moment */
+	bool cannot_keep; /* no seal can be written */
 };
 
 /* -- what the caller gets -- */
 
+static void count(struct sealing *s, enum unshard_seal_state state)
+{
+	size_t *const of[] = { [UNSHARD_SEALED] = &s->counts.sealed,
+			       [UNSHARD_SEALED_BEFORE] = &s->counts.sealed_before,
+			       [UNSHARD_SEAL_DIFFERS] = &s->counts.differs,
+			       [UNSHARD_SEAL_SAVING] = &s->counts.saving,
+			       [UNSHARD_SEAL_REFUSED] = &s->counts.refused };
+
+	(*of[state])++;
+}
+
 static int hand_over(struct sealing *s, struct unshard_seal *seal)
 {
-	size_t *const count[] = { [UNSHARD_SEALED] = &s->counts.sealed,
-				  [UNSHARD_SEALED_BEFORE] = &s->counts.sealed_before,
-				  [UNSHARD_SEAL_DIFFERS] = &s->counts.differs,
-				  [UNSHARD_SEAL_SAVING] = &s->counts.saving,
-				  [UNSHARD_SEAL_REFUSED] = &s->counts.refused };
-
 	seal->size = sizeof(*seal);
-	(*count[seal->state])++;
+	count(s, seal->state);
 	return s->caller.calls.sealed ? s->caller.calls.sealed(s->caller.calls.ctx, seal) : 0;
 }
 
@@ -80,6 +90,7 @@ static int find_reason(struct sealing *s, struct dir_record *record, bool *savin
 	for (i = 0; i < reasons.n && !text->len; i++)
 		if (reasons.v[i].serious && !is_of_seal(reasons.v[i].finding))
 			reason_print(&reasons.v[i], text);
+	s->is_damaged = text->len && !reasons.moment.code;
 	return text->failed ? uns_oom(err) : 0;
 }
 
@@ -90,6 +101,7 @@ static int step(void *ctx, uint64_t n_bytes, struct uns_err *err)
 	struct sealing *s = ctx;
 	uint64_t done = atomic_fetch_add(&s->done_bytes, n_bytes) + n_bytes;
 
+	__atomic_fetch_add(&s->u->seal_read_bytes, n_bytes, __ATOMIC_RELAXED);
 	return caller_progress(&s->caller, UNSHARD_READING, done, s->total_bytes) ? uns_fail(err, -EINTR, "interrupted")
 										  : 0;
 }
@@ -118,9 +130,12 @@ static int make_and_keep(struct sealing *s, struct dir_record *record, const str
 	s->done_bytes = 0;
 	s->total_bytes = names.size_bytes;
 	UNS_TRY(uns_seal_make(s->u->root, snap->cat, hidden, &names, pool, &watch, arena, &seal, err));
+	s->cannot_keep = true;
 	UNS_TRY(seal_keep(&s->place, s->source, record->path, below_top(s, record->path), &seal, arena, &told->where,
 			  err));
+	s->cannot_keep = false;
 	s->counts.read_bytes += names.size_bytes;
+	__atomic_fetch_add(&s->u->n_seals, 1, __ATOMIC_RELAXED);
 	told->state = UNSHARD_SEALED;
 	told->files = seal.n_files;
 	told->size_bytes = names.size_bytes;
@@ -154,7 +169,7 @@ static int make_if_sound(struct sealing *s, struct dir_record *record, struct un
 	if (code == 0)
 		code = make_and_keep(s, record, snap, told, arena, &why);
 	snapshot_put(s->u, snap);
-	if (code < 0 && ends_all(code))
+	if (code < 0 && (ends_all(code) || s->cannot_keep))
 		return uns_fail_copy(err, &why);
 	if (code == -ESTALE)
 		told->state = UNSHARD_SEAL_SAVING;
@@ -200,7 +215,7 @@ static int seal_checkpoint(struct sealing *s, struct dir_record *record, struct 
 	int loaded;
 
 	told->state = UNSHARD_SEAL_SAVING;
-	if (record_saving(s->u, record)) {
+	if (record_saving(s->u, record) || (s->gently && record_unsettled(s->u, record))) {
 		struct uns_finding f = show_saving(s->u, record, NULL);
 
 		uns_finding_print(&f, text);
@@ -225,20 +240,26 @@ static int seal_checkpoint(struct sealing *s, struct dir_record *record, struct 
 	return 0;
 }
 
-static bool known_as_sealed(struct sealing *s, const struct dir_record *record)
+/* What work in the background found before, which it does not look at again yet; 0 = nothing. */
+static unsigned known_before(struct sealing *s, const struct dir_record *record)
 {
-	bool sealed;
+	unsigned seal;
 
 	pthread_mutex_lock(&s->u->lock);
-	sealed = record->sealed;
+	seal = uns_now_ns() < record->seal_until_ns ? record->seal : 0;
 	pthread_mutex_unlock(&s->u->lock);
-	return sealed && s->gently && !s->again;
+	return s->gently && !s->again ? seal : 0;
 }
 
 static void remember(struct sealing *s, struct dir_record *record, enum unshard_seal_state state)
 {
+	const bool passes = state == UNSHARD_SEAL_REFUSED && !s->is_damaged;
+
+	if (state == UNSHARD_SEALED)
+		state = UNSHARD_SEALED_BEFORE; /* from now on */
 	pthread_mutex_lock(&s->u->lock);
-	record->sealed = state == UNSHARD_SEALED || state == UNSHARD_SEALED_BEFORE;
+	record->seal = state == UNSHARD_SEAL_SAVING ? 0 : 1 + (unsigned)state;
+	record->seal_until_ns = passes ? uns_now_ns() + again_after_ns : INT64_MAX;
 	pthread_mutex_unlock(&s->u->lock);
 }
 
@@ -248,12 +269,14 @@ static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct sealing *s = ctx;
 	struct unshard_seal told = { .path = record->path };
+	const unsigned known = known_before(s, record);
 
 	s->counts.checkpoints++;
-	if (known_as_sealed(s, record)) {
-		s->counts.sealed_before++;
+	if (known) {
+		count(s, (enum unshard_seal_state)(known - 1));
 		return 0;
 	}
+	s->is_damaged = false;
 	UNS_TRY(seal_checkpoint(s, record, &told, &text, &arena, err));
 	remember(s, record, told.state);
 	told.text = text.len ? text.p : NULL;
@@ -264,8 +287,14 @@ static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err
 
 static int visit_unreadable(void *ctx, const char *path, const struct uns_err *why, struct uns_err *err)
 {
+	struct sealing *s = ctx;
+
 	(void)err;
-	return hand_over(ctx, &(struct unshard_seal){ .path = path, .state = UNSHARD_SEAL_REFUSED, .text = why->text });
+	if (s->gently) { /* it would be at each call */
+		count(s, UNSHARD_SEAL_REFUSED);
+		return 0;
+	}
+	return hand_over(s, &(struct unshard_seal){ .path = path, .state = UNSHARD_SEAL_REFUSED, .text = why->text });
 }
 
 /* What looks like the beginning of a checkpoint. */
@@ -301,6 +330,15 @@ static int seal_all(struct sealing *s, struct uns_err *err)
 	return walk_checkpoints(&s->walk, s->top, err);
 }
 
+int unshard_seals_prepare(unshard *u, struct unshard_error *error)
+{
+	const struct uns_seal_place place = { &u->store, u->opt.seals };
+	struct uns_err err = { 0 };
+	int code = seal_keep_prepare(&place, u->opt.seals_directory, u->real_root, &err);
+
+	return give_error(error, &err, code);
+}
+
 int unshard_seal(unshard *u, const char *path, unsigned flags, const struct unshard_calls *calls,
 		 struct unshard_seal_counts *counts, struct unshard_error *error)
 {
@@ -320,6 +358,8 @@ int unshard_seal(unshard *u, const char *path, unsigned flags, const struct unsh
 	if (code < 0)
 		return give_error(error, &err, code);
 	code = caller_fini(&s.caller, seal_all(&s, &err));
+	__atomic_store_n(&u->n_seals_differ, s.counts.differs, __ATOMIC_RELAXED);
+	__atomic_store_n(&u->n_not_sealed, s.counts.refused, __ATOMIC_RELAXED);
 	if (counts)
 		caller_give(counts, &s.counts, "seal_counts", &err);
 	return give_error(error, &err, code);

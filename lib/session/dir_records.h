@@ -56,7 +56,10 @@ struct dir_record {
 	bool finished, overwritten, weights_overwritten; /* of the summary */
 	int64_t step, world_size;
 	bool told; /* that it is damaged, in the log */
-	bool sealed; /* it has a seal, which a quick look does not disprove (sealing/) */
+	/* 1 + the enum unshard_seal_state that it stays in until then (monotonic; INT64_MAX: as long as it is this
+	 * record); 0 = not known. */
+	unsigned seal;
+	int64_t seal_until_ns;
 	bool assumed_told; /* what is assumed about its training, in the log */
 };
 

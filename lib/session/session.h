@@ -38,6 +38,8 @@ struct unshard {
 	struct uns_ring errors;
 	uint64_t n_opens, n_reads, n_read_bytes, n_errors; /* atomics */
 	struct usage usage;
+	/* Atomics: seals made and bytes read for them; what the last unshard_seal found. */
+	uint64_t n_seals, seal_read_bytes, n_seals_differ, n_not_sealed;
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
