@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "arguments.h"
-#include "page.h"
 #include "show.h"
+#include "show_page.h"
 #include "terminal.h"
 #include "text.h"
 
@@ -190,72 +190,6 @@ static int checkpoint_show(unshard *u, const char *name, const struct shown_at *
 	return status;
 }
 
-/* -- a page -- */
-
-/* A file of the tree as a text; NULL = it cannot be read. */
-static char *file_text(unshard *u, const char *path)
-{
-	struct unshard_stat st = { UNSHARD_STAT_INIT };
-	unshard_file *file;
-	char *text;
-	ssize_t n;
-
-	if (unshard_file_open(u, path, NULL, &file, &st, NULL) < 0)
-		return NULL;
-	text = malloc(st.size_bytes + 1);
-	n = text ? unshard_pread(file, text, st.size_bytes, 0, NULL) : -1;
-	unshard_file_close(file);
-	if (n < 0) {
-		free(text);
-		return NULL;
-	}
-	text[n] = '\0';
-	return text;
-}
-
-/* trainer_state.json, the trainer's own or the one that is made, of the first available view that has it. */
-static char *training_of(unshard *u, const char *name, const char *info)
-{
-	cJSON *parsed = cJSON_Parse(info);
-	const cJSON *view;
-	char path[4096], *text = NULL;
-
-	cJSON_ArrayForEach (view, cJSON_GetObjectItemCaseSensitive(parsed, "views")) {
-		if (text || strcmp(show_string(view, "state", ""), "ok") != 0)
-			continue;
-		snprintf(path, sizeof(path), "%s/%s/trainer_state.json", view->string, name);
-		text = file_text(u, path);
-	}
-	cJSON_Delete(parsed);
-	return text;
-}
-
-static int checkpoint_draw(unshard *u, const char *name, const struct shown_at *at, const char *html)
-{
-	struct page p = { .at = at };
-	struct unshard_error err = { 0 };
-	char *info = NULL, *map = NULL, *training;
-	size_t n_serious = 0;
-	int status;
-	int code = unshard_describe(u, name, UNSHARD_INFO, "MOUNTPOINT", &info, &err);
-
-	if (code >= 0)
-		code = unshard_problems(u, name, NULL, &n_serious, &err);
-	if (code >= 0)
-		code = unshard_describe(u, name, UNSHARD_MAP, NULL, &map, &err);
-	training = code >= 0 ? training_of(u, name, info) : NULL;
-	p.info = info;
-	p.map = map;
-	p.training = training;
-	status = code < 0 ? command_fail("%s", err.text) : page_write(&p, html);
-	if (status == EXIT_DONE && n_serious)
-		status = EXIT_PROBLEM;
-	unshard_free(info);
-	unshard_free(map);
-	free(training);
-	return status;
-}
-
 /* The directory above is opened as SOURCE, so that the files of the run beside the checkpoint
  * (config, tokenizer, trackers) are seen as a mount of the run sees them. */
 static int show_path(struct arguments *a, char *path)
@@ -270,7 +204,7 @@ static int show_path(struct arguments *a, char *path)
 	if (status < 0)
 		status = arguments_open(a, slash == path ? "/" : path, &u);
 	if (status < 0)
-		status = a->html ? checkpoint_draw(u, slash + 1, &at, a->html) : checkpoint_show(u, slash + 1, &at, a);
+		status = checkpoint_show(u, slash + 1, &at, a);
 	free(typed);
 	free(real);
 	unshard_close(u);
@@ -283,8 +217,10 @@ static int show_run(const struct command *self, int argc, char **argv)
 	int status = arguments_parse(&a, self, argc, argv);
 	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
 
+	if (status < 0 && !path)
+		status = command_fail("%s: %s", a.argument, strerror(errno));
 	if (status < 0)
-		status = path ? show_path(&a, path) : command_fail("%s: %s", a.argument, strerror(errno));
+		status = a.html ? show_page(&a, path) : show_path(&a, path);
 	free(path);
 	arguments_fini(&a);
 	return status;

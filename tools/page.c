@@ -59,12 +59,21 @@ static char *info_with_lines(const struct page *p)
 	return text;
 }
 
-static void page_put(FILE *to, const struct page *p)
+static void checkpoint_put(FILE *to, const struct page *p)
 {
 	char *info = info_with_lines(p);
 
 	if (!info)
 		command_no_memory();
+	fputs(",\"info\":", to);
+	json_put(to, info ? info : "null");
+	fputs(",\"map\":", to);
+	json_put(to, p->map);
+	cJSON_free(info);
+}
+
+static void page_put(FILE *to, const struct page *p)
+{
 	fwrite(page_head, 1, page_head_len, to);
 	putc('{', to);
 	string_put(to, "version", unshard_version());
@@ -72,19 +81,20 @@ static void page_put(FILE *to, const struct page *p)
 	string_put(to, "path", p->at->typed);
 	putc(',', to);
 	string_put(to, "training", p->training);
-	fputs(",\"info\":", to);
-	json_put(to, info ? info : "null");
-	fputs(",\"map\":", to);
-	json_put(to, p->map);
+	if (p->run) {
+		fputs(",\"run\":", to);
+		json_put(to, p->run);
+	} else {
+		checkpoint_put(to, p);
+	}
 	putc('}', to);
 	fwrite(page_tail, 1, page_tail_len, to);
-	cJSON_free(info);
 }
 
 /* -- the file -- */
 
 /* SOURCE is never written to. */
-static int refuse_in_checkpoint(const struct page *p, const char *file)
+static int refuse_in_source(const struct page *p, const char *file)
 {
 	const size_t n = strlen(p->at->real);
 	char *copy = strdup(file), *directory = copy ? realpath(dirname(copy), NULL) : NULL;
@@ -95,7 +105,7 @@ static int refuse_in_checkpoint(const struct page *p, const char *file)
 	else if (!directory)
 		status = command_fail("%s: %s", file, strerror(errno));
 	else if (!strncmp(directory, p->at->real, n) && (!directory[n] || directory[n] == '/'))
-		status = command_fail("%s is in the checkpoint's own directory: name a file elsewhere", file);
+		status = command_fail("%s is in %s itself: name a file elsewhere", file, p->at->typed);
 	free(directory);
 	free(copy);
 	return status;
@@ -142,6 +152,6 @@ int page_write(const struct page *page, const char *file)
 
 	if (!strcmp(file, "-"))
 		return written(page, stdout, "standard output");
-	status = refuse_in_checkpoint(page, file);
+	status = refuse_in_source(page, file);
 	return status < 0 ? file_write(page, file) : status;
 }

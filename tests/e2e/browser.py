@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import subprocess
 import time
 import urllib.error
@@ -11,7 +12,10 @@ KEYS = {"Tab": "\ue004", "Enter": "\ue007", "ArrowLeft": "\ue012", "ArrowRight":
 
 
 class Browser:
-    def __init__(self, port):
+    def __init__(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
         assert shutil.which("chromium") and shutil.which("chromedriver"), \
             "not installed: chromium, chromium-driver (tools/packages.sh)"
         self.base = f"http://127.0.0.1:{port}"

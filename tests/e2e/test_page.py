@@ -5,7 +5,6 @@ import math
 import os
 import re
 import shutil
-import socket
 import sys
 
 import pytest
@@ -111,7 +110,7 @@ def test_the_file_is_whole_or_not_there(command, tmp_path):
     assert "none/page.html: No such file or directory" in done.stderr
     before = sorted(p.name for p in checkpoint.iterdir())
     done = command("show", checkpoint, "--html", checkpoint / "page.html", *OPTIONS, check=False)
-    assert "in the checkpoint's own directory" in done.stderr
+    assert f"page.html is in {checkpoint} itself" in done.stderr
     assert sorted(p.name for p in checkpoint.iterdir()) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["page.html", "run"]
 
@@ -128,6 +127,22 @@ def test_a_damaged_checkpoint_has_a_page(command, tmp_path):
     assert data_of(done.stdout)["map"].get("tensors", []) == []
 
 
+def test_a_run_has_a_page(command, tmp_path):
+    run = shutil.copytree(GOLDEN / "run", tmp_path / "run")
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-3")
+    (run / "checkpoint-3/optimizer_0/__1_0.distcp").unlink()
+    done = command("show", run, "--html", "-", *OPTIONS, check=False)
+    listed = json.loads(command("ls", run, "--json", *OPTIONS, check=False).stdout)
+    data = data_of(done.stdout)
+    assert done.returncode == 1 and [row["path"] for row in data["run"]] == ["checkpoint-2", "checkpoint-3"]
+    for row, want in zip(data["run"], listed):
+        assert (row["step"], row["world_size"], row["bytes"], row["state"]) == \
+            (want["step"], want["world_size"], want["size_bytes"], want["state"])
+    assert json.loads(data["training"]) == json.loads((run / "checkpoint-2/trainer_state.json").read_text())
+    done = command("show", ROOT / "docs", "--html", "-", *OPTIONS, check=False)
+    assert done.returncode == 2 and "is not a checkpoint, and none is below it" in done.stderr
+
+
 def test_a_page_of_70b_on_32_ranks_is_small(command, tmp_path):
     sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 32, states=("exp_avg", "exp_avg_sq"))
     page = page_of(command, tmp_path / "src/ckpt")
@@ -140,10 +155,7 @@ def test_a_page_of_70b_on_32_ranks_is_small(command, tmp_path):
 
 @pytest.fixture(scope="module")
 def browser():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    b = Browser(port)
+    b = Browser()
     yield b
     b.end()
 
@@ -212,6 +224,17 @@ def test_a_browser_shows_hostile_names_as_text(browser, command, hostile, tmp_pa
         browser.run(f"document.querySelectorAll('#modules .leaf')[{i}].click()")
     assert browser.run("return window.hurt === undefined && document.querySelectorAll('img').length === 0")
     assert browser.run("return document.querySelector('#tensor h3').textContent") in HOSTILE
+    assert browser.console() == []
+
+
+@pytest.mark.long
+def test_a_browser_shows_a_run(browser, command, tmp_path):
+    command("show", GOLDEN, "--html", tmp_path / "page.html", *OPTIONS, check=False)
+    browser.console()
+    browser.open(tmp_path / "page.html")
+    rows = browser.run("return [...document.querySelectorAll('#checkpoints tbody tr')].map((r) => r.cells[0].textContent)")
+    listed = json.loads(command("ls", GOLDEN, "--json", *OPTIONS, check=False).stdout)
+    assert rows == [row["path"] for row in listed] and rows
     assert browser.console() == []
 
 

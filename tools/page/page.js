@@ -2,7 +2,7 @@
 /* Draws a checkpoint. All text comes into the page as text nodes: no name in a checkpoint can become markup. */
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const info = data.info;
+const info = data.info || {}; /* a run has none */
 /* A checkpoint that could not be opened has a reason in place of a map. */
 const map = data.map && data.map.tensors ? data.map : { files: [], tensors: [], layouts: [] };
 
@@ -626,7 +626,8 @@ function seriesOf(log) {
 	return [...series].filter(([, points]) => points.length > 1).sort((a, b) => order(a[0]) - order(b[0])).slice(0, 8);
 }
 
-function chart([key, points]) {
+/* marks: steps that have a checkpoint */
+function chart([key, points], marks) {
 	const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
 	const least = (v) => v.reduce((a, b) => Math.min(a, b)), most = (v) => v.reduce((a, b) => Math.max(a, b));
 	const low = least(ys), high = most(ys), from = least(xs), to = most(xs);
@@ -636,6 +637,10 @@ function chart([key, points]) {
 	const line = points.filter((p, i) => i % every === 0 || i === points.length - 1).map(place).join(" L ");
 	const svg = drawing("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "img",
 		"aria-label": `${key}: from ${ys[0]} at step ${from} to ${ys[ys.length - 1]} at step ${to}` });
+	for (const step of marks.filter((s) => s >= from && s <= to)) {
+		const x = place([step, low]).split(" ")[0];
+		svg.append(drawing("path", { class: "mark", d: `M ${x} 0 L ${x} 100` }));
+	}
 	svg.append(drawing("path", { d: `M ${line}` }));
 	return make("figure", { class: "chart" }, make("figcaption", {}, make("b", {}, key), make("span", { class: "quiet" },
 		` last ${ys[ys.length - 1].toPrecision(4)}, lowest ${low.toPrecision(4)}, highest ${high.toPrecision(4)}, steps ${from} to ${to}`)), svg);
@@ -645,13 +650,45 @@ function drawTraining() {
 	const state = trainingState();
 	if (!state)
 		return null;
-	const charts = seriesOf(state.log_history || []).map(chart);
+	const marks = (data.run || []).map((c) => c.step).filter((step) => step >= 0);
+	const charts = seriesOf(state.log_history || []).map((series) => chart(series, marks));
 	return section("training", "The training",
 		make("div", { class: "facts" }, fact(state.global_step, "step"), fact(state.max_steps, "of"),
 			typeof state.epoch === "number" ? fact(state.epoch.toFixed(3), "epoch") : null,
 			fact(state.best_metric, "best metric"), fact(state.train_batch_size, "batch size of a device")),
+		charts.length && marks.length ? make("p", { class: "quiet" }, "Upright lines: checkpoints.") : null,
 		charts.length ? make("div", { class: "charts" }, charts)
 			: make("p", { class: "quiet" }, "trainer_state.json has no history of two steps or more."));
+}
+
+/* -- a run -- */
+
+function drawRunHeader() {
+	const bad = data.run.filter((c) => c.state !== "ok" && c.state !== "saving").length;
+	return make("header", {}, make("h1", {}, data.path),
+		make("div", { class: `verdict ${bad ? "bad" : "good"}` }, bad
+			? `${count(bad)} of ${plural(data.run.length, "checkpoint", "checkpoints")} not in order`
+			: "no problem found in their metadata"),
+		make("div", { class: "facts" }, fact(count(data.run.length), "checkpoints"),
+			fact(bytes(data.run.reduce((n, c) => n + c.bytes, 0)), "on disk")));
+}
+
+function drawCheckpoints() {
+	const largest = data.run.reduce((n, c) => Math.max(n, c.bytes), 1);
+	const known = (n) => (n < 0 ? "-" : count(n));
+	const row = (c) => {
+		const bar = make("div", { class: "bar" });
+		bar.style.width = `${c.bytes / largest * 100}%`;
+		return make("tr", {}, make("td", { class: "name" }, c.path), make("td", {}, c.format || "-"),
+			make("td", { class: "n" }, known(c.step)), make("td", { class: "n" }, known(c.world_size)),
+			make("td", { class: "n" }, bytes(c.bytes)), make("td", { class: "wide" }, bar),
+			make("td", { class: c.state === "ok" ? "" : "verdict bad" }, c.state,
+				c.state !== "ok" && c.problem ? make("div", { class: "quiet" }, c.problem) : null));
+	};
+	return section("checkpoints", "Checkpoints", make("table", {},
+		make("thead", {}, make("tr", {}, ["checkpoint", "format"].map((h) => make("th", {}, h)),
+			["step", "ranks", "size"].map((h) => make("th", { class: "n" }, h)), make("th", {}), make("th", {}, "state"))),
+		make("tbody", {}, data.run.map(row))));
 }
 
 /* -- the structure in a few lines, to paste -- */
@@ -703,11 +740,12 @@ function drawFingerprint() {
 	const tensor = drawTensor();
 	const showTensor = (t) => tensor.show(t, true);
 	const rankMap = drawMap(showTensor);
-	const parts = [drawViews(), drawProblems(), rankMap, drawTree(showTensor), map.tensors.length ? tensor : null,
-		       drawTraining(), drawFingerprint()].filter(Boolean);
+	const parts = (data.run ? [drawCheckpoints(), drawTraining()]
+		: [drawViews(), drawProblems(), rankMap, drawTree(showTensor), map.tensors.length ? tensor : null,
+		   drawTraining(), drawFingerprint()]).filter(Boolean);
 	const links = make("nav", { "aria-label": "parts of this page" },
 		parts.map((p) => make("a", { href: `#${p.id}` }, p.querySelector("h2").textContent)));
-	const header = drawHeader();
+	const header = data.run ? drawRunHeader() : drawHeader();
 	header.append(links);
 	document.title = `${data.path} · unshard`;
 	document.getElementById("main").append(header, ...parts,

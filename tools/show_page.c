@@ -1,0 +1,174 @@
+/* What a page shows is collected here: of one checkpoint, or of a run. */
+#include "show_page.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json.h"
+#include "page.h"
+#include "text.h"
+
+/* -- the training -- */
+
+/* A file of the tree as a text; NULL = it cannot be read. */
+static char *file_text(unshard *u, const char *path)
+{
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	unshard_file *file;
+	char *text;
+	ssize_t n;
+
+	if (unshard_file_open(u, path, NULL, &file, &st, NULL) < 0)
+		return NULL;
+	text = malloc(st.size_bytes + 1);
+	n = text ? unshard_pread(file, text, st.size_bytes, 0, NULL) : -1;
+	unshard_file_close(file);
+	if (n < 0) {
+		free(text);
+		return NULL;
+	}
+	text[n] = '\0';
+	return text;
+}
+
+/* trainer_state.json, the trainer's own or the one that is made, of the first available view that has it. */
+static char *training_of(unshard *u, const char *name, const char *info)
+{
+	cJSON *parsed = cJSON_Parse(info);
+	const cJSON *view;
+	char path[4096], *text = NULL;
+
+	cJSON_ArrayForEach (view, cJSON_GetObjectItemCaseSensitive(parsed, "views")) {
+		if (text || strcmp(show_string(view, "state", ""), "ok") != 0)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s/trainer_state.json", view->string, name);
+		text = file_text(u, path);
+	}
+	cJSON_Delete(parsed);
+	return text;
+}
+
+/* -- one checkpoint -- */
+
+static int checkpoint_draw(unshard *u, const char *name, const struct shown_at *at, const char *html)
+{
+	struct page p = { .at = at };
+	struct unshard_error err = { 0 };
+	char *info = NULL, *map = NULL, *training = NULL;
+	size_t n_serious = 0;
+	int status;
+	int code = unshard_describe(u, name, UNSHARD_INFO, "MOUNTPOINT", &info, &err);
+
+	if (code >= 0)
+		code = unshard_problems(u, name, NULL, &n_serious, &err);
+	if (code >= 0)
+		code = unshard_describe(u, name, UNSHARD_MAP, NULL, &map, &err);
+	if (code >= 0)
+		training = training_of(u, name, info);
+	p.info = info;
+	p.map = map;
+	p.training = training;
+	status = code < 0 ? command_fail("%s", err.text) : page_write(&p, html);
+	if (status == EXIT_DONE && n_serious)
+		status = EXIT_PROBLEM;
+	unshard_free(info);
+	unshard_free(map);
+	free(training);
+	return status;
+}
+
+/* -- a run -- */
+
+struct run {
+	cJSON *rows;
+	char *newest; /* the sound checkpoint of the latest step: its history covers the run's */
+	int64_t step;
+	size_t n_bad;
+};
+
+static int checkpoint_add(void *ctx, const struct unshard_checkpoint *c)
+{
+	struct run *r = ctx;
+	cJSON *row = json_object();
+
+	json_add(row, "path", c->path);
+	json_add(row, "format", c->format);
+	json_add_number(row, "step", (double)c->step);
+	json_add_number(row, "world_size", (double)c->world_size);
+	json_add_number(row, "bytes", (double)c->size_bytes);
+	json_add(row, "state", unshard_state_name(c->state));
+	json_add(row, "problem", c->problem);
+	json_append(r->rows, row);
+	r->n_bad += c->state != UNSHARD_OK && c->state != UNSHARD_SAVING;
+	if (c->state == UNSHARD_OK && (!r->newest || c->step >= r->step)) {
+		free(r->newest);
+		r->newest = strdup(c->path);
+		r->step = c->step;
+	}
+	return 0;
+}
+
+static int run_draw(struct arguments *a, const struct shown_at *at)
+{
+	struct run r = { .rows = json_array() };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &r, .checkpoint = checkpoint_add };
+	struct page p = { .at = at };
+	struct unshard_error err = { 0 };
+	unshard *u = NULL;
+	char *rows, *info = NULL, *training = NULL;
+	int status = arguments_open(a, at->real, &u);
+
+	if (status < 0 && unshard_scan(u, &calls, &err) < 0)
+		status = command_fail("%s", err.text);
+	if (status < 0 && !cJSON_GetArraySize(r.rows))
+		status = command_fail("%s is not a checkpoint, and none is below it", at->typed);
+	if (status < 0 && r.newest && unshard_describe(u, r.newest, UNSHARD_INFO, NULL, &info, &err) >= 0)
+		training = training_of(u, r.newest, info);
+	rows = status < 0 ? cJSON_PrintUnformatted(r.rows) : NULL;
+	p.run = rows;
+	p.training = training;
+	if (status < 0)
+		status = rows ? page_write(&p, a->html) : command_fail("out of memory");
+	if (status == EXIT_DONE && r.n_bad)
+		status = EXIT_PROBLEM;
+	cJSON_free(rows);
+	unshard_free(info);
+	free(training);
+	free(r.newest);
+	cJSON_Delete(r.rows);
+	unshard_close(u);
+	return status;
+}
+
+/* -- which of the two -- */
+
+/* As for `show`, a checkpoint is seen from the directory above it. -1 = it is none. */
+static int checkpoint_try(struct arguments *a, const struct shown_at *at)
+{
+	struct unshard_error err = { 0 };
+	const char *name = strrchr(at->real, '/') + 1;
+	char *above = strndup(at->real, name - 1 == at->real ? 1 : (size_t)(name - 1 - at->real)), *info = NULL;
+	unshard *u = NULL;
+	int status = above ? arguments_open(a, above, &u) : command_fail("out of memory");
+
+	if (status < 0 && unshard_describe(u, name, UNSHARD_INFO, NULL, &info, &err) != -ENOENT)
+		status = checkpoint_draw(u, name, at, a->html);
+	unshard_free(info);
+	unshard_close(u);
+	free(above);
+	return status;
+}
+
+int show_page(struct arguments *a, const char *path)
+{
+	char *typed = path_shown(a->argument, "");
+	const struct shown_at at = { typed, path };
+	int status = typed ? checkpoint_try(a, &at) : command_fail("out of memory");
+
+	if (status < 0)
+		status = run_draw(a, &at);
+	free(typed);
+	return status;
+}
