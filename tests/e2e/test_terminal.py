@@ -4,10 +4,12 @@ import fcntl
 import os
 import pty
 import re
+import select
 import shutil
 import struct
 import subprocess
 import termios
+from pathlib import Path
 
 import pytest
 
@@ -165,6 +167,56 @@ def test_a_config_above_the_directory_checkpoints(command, run, mount):
     (run / "checkpoints").mkdir()
     (run / "checkpoint-2").rename(run / "checkpoints/checkpoint_0")
     assert (mount(run.parent) / "weights/llama/checkpoints/checkpoint_0/config.json").exists()
+
+
+def test_stats_are_drawn_again_in_a_terminal(run, mount):
+    """On the whole screen, with what was read meanwhile, until Ctrl-C."""
+    m = mount(run.parent)
+    ours, its = pty.openpty()
+    screens = [""]
+
+    def drawn(shows):
+        while not shows(screens[-1]):
+            assert select.select([ours], [], [], LONGEST_S)[0]
+            screens[:] = (screens[-1] + os.read(ours, 65536).decode()).split("\x1b[H\x1b[2J")[-2:]
+        return True
+
+    with subprocess.Popen([UNSHARD, "stats", m.path], stdin=its, stdout=its, stderr=its, start_new_session=True,
+                          preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) as live:
+        os.close(its)
+        assert drawn(lambda screen: "(Ctrl-C ends this)" in screen) and "llama/checkpoint-2" not in screens[-1]
+        (m / "weights/llama/checkpoint-2/model.safetensors").read_bytes()
+        assert drawn(lambda screen: "(Ctrl-C ends this)" in screen and re.search(r"^  weights +llama/checkpoint-2 ", screen, re.M))
+        assert screens[-1].startswith(str(m.path))
+        os.write(ours, b"\x03")
+        assert live.wait(timeout=LONGEST_S) == -2  # SIGINT
+    os.close(ours)
+
+
+# What lies in the run's directory, and what of its own in the checkpoint, besides what every Trainer writes there.
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+LEFT = {
+    "Trainer, TRL: save_model at the end": (("config.json", *TOKENIZER, "training_args.bin", "README.md"), ()),
+    "axolotl: before the first step": (("config.json", *TOKENIZER, "debug.log"), ()),
+    "LLaMA-Factory: save_model at the end, a processor with each checkpoint":
+        (("config.json", *TOKENIZER, "training_args.bin", "trainer_log.jsonl", "all_results.json"), TOKENIZER),
+    "veRL: with each checkpoint": ((), ("huggingface/config.json", *(f"huggingface/{name}" for name in TOKENIZER))),
+}
+
+
+@pytest.mark.parametrize("framework", LEFT)
+def test_the_config_where_each_framework_leaves_it(command, run, mount, framework):
+    of_run, of_checkpoint = LEFT[framework]
+    ours = {name: (run / name).read_bytes() for name in ("config.json", *TOKENIZER)}
+    for name in ours:
+        (run / name).unlink()
+    for folder, names in ((run, of_run), (run / "checkpoint-2", of_checkpoint)):
+        for name in names:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(ours.get(Path(name).name, b""))
+    shown = mount(run.parent) / "weights/llama/checkpoint-2"
+    assert {name: (shown / name).read_bytes() for name in ours} == ours
+    assert "config" not in command("check", run, "-o", "settle=0").stdout
 
 
 def test_a_log_file_where_there_is_no_syslog(command, run, mnt, tmp_path):
