@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import fcntl
 import functools
+import gc
 import hashlib
 import importlib.metadata
 import json
@@ -66,6 +67,12 @@ def pytest_sessionstart(session):
     for need in (UNSHARD, DEVICE_NODE):
         if not need.exists():
             raise pytest.UsageError(f"{need} is not there: the mount cannot be tested")
+
+
+def pytest_collection_finish():
+    """What was imported by now is no garbage: it is not looked through each time that garbage is collected."""
+    gc.collect()
+    gc.freeze()
 
 
 def sources(script):

@@ -6,6 +6,7 @@ A request is a line of JSON on stdin: script, arguments, world (0: one process, 
 how the first process that failed ended, as subprocess has it."""
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -19,9 +20,16 @@ LONGEST_S = 1200  # what takes longer hangs, on the slowest machine
 def preload():
     import accelerate  # noqa: F401
     import safetensors.torch  # noqa: F401
+    import torch
     import torch.distributed.checkpoint  # noqa: F401
     import torch.distributed.fsdp  # noqa: F401
     import transformers.trainer  # noqa: F401
+
+    torch.compile(lambda: None)  # DeepSpeed has compiled functions, which import the compiler
+
+    # Frameworks collect garbage in every run: what is there now is none.
+    gc.collect()
+    gc.freeze()
 
     # What a script sets up before it imports them must not be too late, and a thread would not be forked.
     assert not {"deepspeed", "lightning", "megatron"} & set(sys.modules)

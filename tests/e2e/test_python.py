@@ -26,8 +26,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+import conftest
 import trees
-from conftest import LONGEST_S, MAKE, ROOT, must_have_worked
+from conftest import LONGEST_S, ROOT, must_have_worked
 
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import generate  # noqa: E402
@@ -593,10 +594,8 @@ def test_dcp_loads_on_any_number_of_ranks(made, world, prefix):
         ("e2", "z3-bf16", "run", "live.safetensors"), ("v2", "verl-f2", "run/global_step_2/actor", "live/model.safetensors"),
         ("t2", "untied-f1-bf16", "run", "live-2.safetensors"), ("l2", "fsdp", "run", "live.safetensors"))]
     files.append((GOLDEN / "dcp/megatron", GOLDEN / "dcp/megatron/live.safetensors"))
-    must_have_worked(subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}",
-         MAKE / "load_by_reader.py", prefix, *(p for top, live in files for p in (newest_of(top), live))],
-        capture_output=True, text=True, timeout=LONGEST_S, env=ENVIRONMENT))
+    conftest.launch("load_by_reader.py", world, prefix, [p for top, live in files for p in (newest_of(top), live)],
+                    UNSHARD_LIBRARY=os.environ["UNSHARD_LIBRARY"])
 
 
 def test_fsspec_reads_a_view(made):

@@ -96,6 +96,14 @@ def sample(checkout, request):
     subprocess.run([UNSHARD, "umount", checkout / "mnt"], capture_output=True, timeout=LONGEST_S)
 
 
+def without_optimisation(folder):
+    """What cmake is to call before the compiler: commands print the same, built in a third of the time."""
+    launcher = folder / "compile"
+    launcher.write_text(f'#!/bin/sh\nexec {os.environ.get("CMAKE_C_COMPILER_LAUNCHER", "")} "$@" -O0\n')
+    launcher.chmod(0o755)
+    return launcher
+
+
 def environment(place, installed, by_make):
     home, temporary = place.parent / "home", place.parent / "tmp"
     home.mkdir()
@@ -105,6 +113,7 @@ def environment(place, installed, by_make):
              "PATH": ":".join(path), "UNSHARD_VENV": sys.prefix}
     if not by_make:  # as tools/quickstart builds: where ccache is used (tests/run), nothing is compiled twice
         found |= {"CMAKE_GENERATOR": "Ninja", "CCACHE_BASEDIR": str(place),
+                  "CMAKE_C_COMPILER_LAUNCHER": str(without_optimisation(home)),
                   "CCACHE_DIR": os.environ.get("CCACHE_DIR", str(ROOT / "build/ccache"))}
     return found
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -10,7 +11,8 @@ from safetensors.torch import load_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-import unshard
+sys.path.insert(0, str(Path(__file__).parents[3] / "python"))
+import unshard  # noqa: E402
 
 
 def load(mesh, prefix, checkpoint, live):
