@@ -87,14 +87,15 @@ bool uns_str_starts(const char *s, const char *prefix)
 	return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
+/* Of equal numbers, that with more zeros in front comes first. */
 static int cmp_digits(const char **a, const char **b)
 {
 	size_t na, nb;
-	int c;
+	int c, zeros = 0;
 
-	while (**a == '0' && isdigit((unsigned char)(*a)[1]))
+	for (; **a == '0' && isdigit((unsigned char)(*a)[1]); zeros--)
 		++*a;
-	while (**b == '0' && isdigit((unsigned char)(*b)[1]))
+	for (; **b == '0' && isdigit((unsigned char)(*b)[1]); zeros++)
 		++*b;
 	for (na = 0; isdigit((unsigned char)(*a)[na]); na++)
 		;
@@ -105,7 +106,7 @@ static int cmp_digits(const char **a, const char **b)
 	c = memcmp(*a, *b, na);
 	*a += na;
 	*b += nb;
-	return c;
+	return c ? c : zeros;
 }
 
 int uns_str_natural(const char *a, const char *b)
@@ -125,9 +126,7 @@ int uns_str_natural(const char *a, const char *b)
 		x++;
 		y++;
 	}
-	if (*x || *y)
-		return *x ? 1 : -1;
-	return strcmp(a, b);
+	return *x ? 1 : *y ? -1 : 0;
 }
 
 bool uns_str_in(const char *s, const char *const *names)

@@ -25,7 +25,8 @@ bool uns_path_within(const char *path, const char *dir);
 bool uns_str_ends(const char *s, const char *suffix);
 bool uns_str_starts(const char *s, const char *prefix);
 
-/* "x9" before "x10": how people number ranks and checkpoints. Total order, strcmp breaks ties. */
+/* "x9" before "x10": how people number ranks and checkpoints. Total order; in a sorted list, what is below one
+ * directory is in one place. */
 int uns_str_natural(const char *a, const char *b);
 
 /* The path of `rel` below the absolute directory `root`, to be pasted into a shell. In the arena; NULL = out of memory,

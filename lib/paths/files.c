@@ -52,6 +52,8 @@ static int open_source_file(struct unshard_file *f, const struct spot *spot, str
 
 static int open_spot(struct unshard_file *f, struct spot *spot, struct uns_err *err)
 {
+	const struct uns_vfile *file;
+
 	if (spot_is_dir(spot))
 		return uns_fail(err, -EISDIR, "%s is a directory", f->path);
 	if (spot_is_link(spot))
@@ -59,9 +61,9 @@ static int open_spot(struct unshard_file *f, struct spot *spot, struct uns_err *
 	if (spot->key.kind == SPOT_SOURCE)
 		return open_source_file(f, spot, err);
 	if (spot->key.kind == SPOT_SHOWN) {
-		f->layout = &spot->file->layout;
-		f->backing = spot->snap->backing;
-		f->snap = UNS_TAKE(spot->snap);
+		UNS_TRY(spot_open(f->u, spot, &f->snap, &file, err));
+		f->layout = &file->layout;
+		f->backing = f->snap->backing;
 		f->record = UNS_TAKE(spot->record);
 		return 0;
 	}

@@ -70,7 +70,8 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	FIGURE("spill_bytes", "decoded pieces spilled to cache_dir", s.spill_bytes, false);
 	FIGURE("open_files", "source files held open", s.open_files, false);
 	pthread_mutex_lock(&u->lock);
-	FIGURE("snapshot_bytes", "catalogs and trees in memory", u->snapshots.bytes, false);
+	FIGURE("snapshot_bytes", "catalogs, trees and listings of files in memory",
+	       u->snapshots.bytes + u->snapshots.contents.bytes, false);
 	FIGURE("directories", "directories of SOURCE examined", u->records.map.n, false);
 	pthread_mutex_unlock(&u->lock);
 #undef FIGURE

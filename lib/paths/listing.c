@@ -125,25 +125,23 @@ static int list_views(struct unshard_listing *l, const struct spot_key *dir, str
 /* Children of a directory of a view's tree, without looking each up. */
 static int list_shown(struct unshard_listing *l, struct spot *spot, struct uns_err *err)
 {
-	size_t skip = strlen(spot->key.inside), i;
-	const struct uns_vtree *tree;
+	size_t skip = strlen(spot->key.inside);
 	struct unshard_stat st;
+	struct contents_at at;
 	struct spot child;
 	const char *name, *end;
 
 	UNS_TRY(spot_load(l->u, spot, err));
-	tree = &spot->shown->tree;
+	UNS_TRY(contents_begin(spot->contents, spot->key.inside, &spot->arena, &at, err));
 	child = *spot;
 	child.key.top = false;
-	for (i = 0; i < tree->n; i++) {
-		if (!uns_path_within(tree->v[i].path, spot->key.inside))
-			continue;
-		name = tree->v[i].path + skip + (skip > 0);
+	while (contents_next(&at, &child.file)) {
+		name = child.file.path + skip + (skip > 0);
 		end = strchr(name, '/');
-		child.file = end ? NULL : &tree->v[i];
-		child.key.inside = tree->v[i].path;
+		child.is_file = !end;
+		child.key.inside = child.file.path;
 		if (end)
-			child.key.inside = uns_arena_strn(&l->arena, tree->v[i].path, (size_t)(end - tree->v[i].path));
+			child.key.inside = uns_arena_strn(&l->arena, child.file.path, (size_t)(end - child.file.path));
 		if (!child.key.inside)
 			return -ENOMEM;
 		child.ino = spot_ino_inside(l->u, spot, child.key.inside);

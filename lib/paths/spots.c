@@ -72,12 +72,11 @@ static int not_a_directory(const char *path, struct uns_err *err)
 
 static void let_go(struct unshard *u, struct spot *spot)
 {
-	snapshot_put(u, spot->snap);
+	contents_unref(spot->contents);
 	record_put(u, spot->record);
-	spot->snap = NULL;
+	spot->contents = NULL;
 	spot->record = NULL;
-	spot->shown = NULL;
-	spot->file = NULL;
+	spot->is_file = false;
 }
 
 void spot_fini(struct unshard *u, struct spot *spot)
@@ -90,23 +89,53 @@ void spot_fini(struct unshard *u, struct spot *spot)
 
 /* -- inside a checkpoint -- */
 
-static bool has_dir(const struct shown *shown, const char *inside)
-{
-	size_t n = strlen(inside), i;
-
-	for (i = 0; i < shown->tree.n; i++)
-		if (strncmp(shown->tree.v[i].path, inside, n) == 0 && shown->tree.v[i].path[n] == '/')
-			return true;
-	return false;
-}
-
 int spot_load(struct unshard *u, struct spot *spot, struct uns_err *err)
 {
-	if (spot->shown)
+	if (!spot->contents)
+		UNS_TRY(show_contents(u, spot->record, spot->key.view, spot->key.parameter, &spot->contents, err));
+	show_contents_ahead(u, spot->record);
+	return 0;
+}
+
+/* What of the contents is at the spot's path. The checkpoint's own directory is there, whatever is in it. */
+static int find_inside(struct spot *spot, struct uns_err *err)
+{
+	const char *inside = spot->key.inside;
+	struct contents_file file;
+	struct contents_at at;
+
+	if (!*inside)
 		return 0;
-	if (!spot->snap)
-		UNS_TRY(snapshot_get(u, spot->record, &spot->snap, err));
-	return show_tree(u, spot->record, spot->snap, spot->key.view, spot->key.parameter, &spot->shown, err);
+	UNS_TRY(contents_begin(spot->contents, inside, &spot->arena, &at, err));
+	if (!contents_next(&at, &file))
+		return uns_fail(err, -ENOENT, "the view %s makes no %s of this checkpoint", spot->key.view->name,
+				inside);
+	spot->is_file = !file.path[strlen(inside)];
+	spot->file = file;
+	return 0;
+}
+
+int spot_open(struct unshard *u, const struct spot *spot, struct snapshot **snap, const struct uns_vfile **file,
+	      struct uns_err *err)
+{
+	const struct uns_vfile *found;
+	const struct shown *shown;
+	int code;
+
+	UNS_TRY(snapshot_get(u, spot->record, snap, err));
+	code = show_tree(u, spot->record, *snap, spot->key.view, spot->key.parameter, &shown, err);
+	found = code < 0                                 ? NULL
+		: spot->key.as_file && shown->tree.whole ? shown->tree.whole
+							 : uns_vtree_find(&shown->tree, spot->key.inside);
+	/* The kernel, and a program that listed it, have the size that it had. */
+	if (code == 0 && (!found || found->layout.size_bytes != spot->file.size_bytes)) {
+		records_suspect(&u->records, spot->record, true);
+		code = uns_fail(err, -ESTALE, "%s has changed", spot->key.path);
+	}
+	if (code < 0)
+		snapshot_put(u, *snap);
+	*file = found;
+	return code;
 }
 
 static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err)
@@ -119,6 +148,7 @@ static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err
 		return 0; /* we may not read it: its name is shown, and opening it fails */
 	if (code < 0)
 		return uns_fail_copy(err, &why);
+	show_contents_ahead(u, spot->record);
 	if (state == SHOW_OK || state == SHOW_DAMAGED)
 		return 0;
 	return uns_fail(err, -ENOENT, "%s", why.text);
@@ -131,20 +161,16 @@ static int go_inside(struct unshard *u, struct spot *spot, struct uns_err *err)
 
 	spot->key.kind = SPOT_SHOWN;
 	spot->ino = spot_ino_inside(u, spot, *inside || !spot->key.as_file ? inside : "/");
-	spot->file = NULL;
+	spot->is_file = false;
 	if (!*inside && !spot->key.as_file)
 		return 0; /* a directory at least; spot_check asks whether it is shown */
 	UNS_TRY(check_shown(u, spot, err));
 	UNS_TRY(spot_load(u, spot, err));
-	if (spot->key.as_file && spot->shown->tree.whole) {
-		spot->file = spot->shown->tree.whole;
-		return *inside ? uns_fail(err, -ENOTDIR, "%s is a file", spot->file->path) : 0;
-	}
-	spot->file = uns_vtree_find(&spot->shown->tree, inside);
-	if (*inside && !spot->file && !has_dir(spot->shown, inside))
-		return uns_fail(err, -ENOENT, "the view %s makes no %s of this checkpoint", spot->key.view->name,
-				inside);
-	return 0;
+	if (!spot->key.as_file || !spot->contents->has_whole)
+		return find_inside(spot, err);
+	spot->is_file = true;
+	spot->file = contents_whole(spot->contents);
+	return *inside ? not_a_directory(spot->key.path, err) : 0;
 }
 
 static int go_to_info(struct unshard *u, struct spot *spot, struct uns_err *err)
@@ -543,7 +569,7 @@ bool spot_is_dir(const struct spot *spot)
 	case SPOT_INFO:
 		return !*spot->key.inside;
 	case SPOT_SHOWN:
-		return !spot->file;
+		return !spot->is_file;
 	case SPOT_MARK:
 	case SPOT_NEWEST:
 		return false;
@@ -572,22 +598,20 @@ bool spot_generation(struct unshard *u, const struct spot *spot, uint64_t *out)
 
 static void stat_shown(struct unshard *u, const struct spot *spot, struct unshard_stat *out)
 {
-	const struct shown *shown = spot->shown;
-	const struct uns_attributes *attr;
+	const struct uns_attributes *attr = &spot->file.attr;
 
 	/* A checkpoint's own directory is looked at again like any run-level one: its inode
 	 * shows that the checkpoint changed. So is all of one that is unsettled: its times may change less
 	 * than its bytes. */
 	out->young = spot->record->young || record_unsettled(u, spot->record);
 	out->stable = *spot->key.inside && !out->young;
-	if (!spot->file)
+	if (!spot->is_file)
 		return;
-	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n : spot->file - shown->tree.v];
 	out->kind = UNSHARD_FILE;
 	out->mode = attr->access.mode;
 	out->uid = attr->access.uid;
 	out->gid = attr->access.gid;
-	out->size_bytes = spot->file->layout.size_bytes;
+	out->size_bytes = spot->file.size_bytes;
 	out->mtime_ns = attr->mtime_ns;
 	out->nlink = 1;
 }

@@ -33,9 +33,9 @@ struct spot {
 	struct uns_arena arena;
 	struct dir_record *record;  /* of a directory of SOURCE, and of everything in a checkpoint */
 	struct uns_stat stat; /* SPOT_SOURCE that is no directory; SPOT_MARK: SOURCE's own mark */
-	struct snapshot *snap;
-	const struct shown *shown;
-	const struct uns_vfile *file; /* SPOT_SHOWN: NULL = a directory */
+	struct contents *contents; /* SPOT_SHOWN, once spot_load was called */
+	bool is_file;              /* SPOT_SHOWN: else a directory */
+	struct contents_file file; /* that file */
 	struct uns_text text;         /* info files and marks: their content */
 	struct uns_access access;     /* info files */
 	uint64_t ino;
@@ -57,8 +57,11 @@ int spot_check(struct unshard *u, struct spot *spot, struct uns_err *err);
 int spot_find(struct unshard *u, const char *path, struct spot *out, struct uns_err *err);
 void spot_fini(struct unshard *u, struct spot *spot);
 
-/* The view's tree, for a directory of a checkpoint. */
+/* spot->contents, for a directory of a checkpoint. */
 int spot_load(struct unshard *u, struct spot *spot, struct uns_err *err);
+/* What a file of a checkpoint is made of. *snap has a reference, to which *file belongs. -ESTALE. */
+int spot_open(struct unshard *u, const struct spot *spot, struct snapshot **snap, const struct uns_vfile **file,
+	      struct uns_err *err);
 bool spot_is_dir(const struct spot *spot);
 bool spot_is_link(const struct spot *spot);
 /* The view's name as the tree spells it ("weights-bf16"); name: the path in the tree. In the arena; NULL = none. */

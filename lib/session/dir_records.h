@@ -5,6 +5,7 @@
 #define UNS_SESSION_DIR_RECORDS_H
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 #include "base/map.h"
 #include "examine/examine.h"
@@ -12,6 +13,7 @@
 #include "views/view.h"
 
 struct snapshot;
+struct contents;
 
 /* One view of one checkpoint: supports()'s answer. Kept with the record. */
 struct verdict {
@@ -50,8 +52,12 @@ struct dir_record {
 	/* The same lock; of snapshots.c and shows.c. */
 	bool building; /* its snapshot is being built */
 	bool pages_forgotten; /* of its files, before its first snapshot was built; the builder's */
+	bool reopened; /* it was opened again, because its snapshot was evicted */
 	struct snapshot *snap; /* NULL = none in memory */
 	struct verdict *verdict;
+	struct contents *contents; /* what is kept of them (contents_kept.h) */
+	TAILQ_ENTRY(dir_record) by_use; /* while there are any */
+	int64_t contents_used_ns;
 	struct uns_finding *open_why; /* what keeps its files from being opened at all, or NULL */
 	bool finished, overwritten, weights_overwritten; /* of the summary */
 	int64_t step, world_size;
@@ -62,6 +68,8 @@ struct dir_record {
 	int64_t seal_until_ns;
 	bool assumed_told; /* what is assumed about its training, in the log */
 };
+
+TAILQ_HEAD(records_by_use, dir_record);
 
 /* The store has facts about it, or about its run. */
 static inline bool record_has_facts(const struct dir_record *record)

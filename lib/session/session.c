@@ -70,12 +70,14 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 		.memo = &u->memo,
 		.records = &u->records,
 		.budget_bytes = u->opt.mem_bytes / 2,
+		.contents = { .lock = &u->lock, .most_bytes = u->opt.mem_bytes / 4 },
 		.trim = o->trim_memory,
 		.untrimmed_bytes = SNAPSHOTS_TRIM_BYTES,
 		.lock = &u->lock,
 		.changed = &u->changed,
 	};
 	TAILQ_INIT(&u->snapshots.by_use);
+	TAILQ_INIT(&u->snapshots.contents.by_use);
 }
 
 static int look_at_top(struct unshard *u, struct uns_err *err)

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "files/resume_files.h"
-#include "files/attributes.h"
 
 const char *show_state_text(enum show_state state)
 {
@@ -368,10 +367,7 @@ static int shown_build(struct unshard *u, struct dir_record *record, struct snap
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { .keep = &arena };
-	const int64_t newest_ns = uns_attributes_newest_ns(snap->cat, &record->is.stat);
-	struct uns_access base;
 	enum show_state state;
-	size_t i;
 
 	if (show_state_of(u, record, shown->view, shown->parameter, &state, &why) < 0)
 		return uns_fail_copy(err, &why);
@@ -382,12 +378,6 @@ static int shown_build(struct unshard *u, struct dir_record *record, struct snap
 	else
 		return uns_fail(err, -ENOENT, "%s", why.text);
 	uns_vtree_seal(&shown->tree);
-	UNS_TRY_ALLOC(shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr)), err);
-	UNS_TRY(uns_attributes_base(snap->cat, &record->is.stat, &base, err));
-	for (i = 0; i < shown->tree.n; i++)
-		shown->attr[i] = uns_attributes_of(snap->cat, &shown->tree.v[i], newest_ns, &base);
-	if (shown->tree.whole)
-		shown->attr[i] = uns_attributes_of(snap->cat, shown->tree.whole, newest_ns, &base);
 	return 0;
 }
 
@@ -496,6 +486,95 @@ int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *sna
 		shown_end(u, snap, shown, code);
 	*out = code < 0 ? NULL : shown;
 	return code;
+}
+
+/* -- contents -- */
+
+/* *kept: they will be found. */
+static int contents_learn(struct unshard *u, struct dir_record *record, struct snapshot *snap,
+			  const struct uns_view *view, uint64_t parameter, struct contents **out, bool *kept,
+			  struct uns_err *err)
+{
+	const struct shown *shown;
+
+	UNS_TRY(show_tree(u, record, snap, view, parameter, &shown, err));
+	UNS_TRY(contents_new(&(struct contents_source){ view, parameter, &shown->tree, snap->cat, &record->is.stat },
+			     out, err));
+	*kept = contents_keep(&u->snapshots.contents, record, *out);
+	return 0;
+}
+
+int show_contents(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+		  struct contents **out, struct uns_err *err)
+{
+	struct snapshot *snap;
+	bool kept;
+	int code;
+
+	*out = contents_find(&u->snapshots.contents, record, view, parameter);
+	if (*out)
+		return 0;
+	UNS_TRY(snapshot_get(u, record, &snap, err));
+	code = contents_learn(u, record, snap, view, parameter, out, &kept, err);
+	snapshot_put(u, snap);
+	return code;
+}
+
+/* To prove what is tied, all bytes of an embedding may have to be read. */
+static bool is_cheap(struct unshard *u, const struct dir_record *record, const struct snapshot *snap,
+		     const struct uns_view *view)
+{
+	const uint64_t small_bytes = 64 << 20;
+	bool known;
+
+	pthread_mutex_lock(&u->lock);
+	known = snap->ties_learned.known;
+	pthread_mutex_unlock(&u->lock);
+	return known || !view->needs_companions || !snap->beside.config_info.ties_embeddings ||
+	       record->is.source_bytes <= small_bytes;
+}
+
+/* False = there is no room for more. */
+static bool contents_add(struct unshard *u, struct dir_record *record, struct snapshot *snap,
+			 const struct uns_view *view, uint64_t parameter)
+{
+	struct contents *contents = contents_find(&u->snapshots.contents, record, view, parameter);
+	bool kept = true;
+
+	/* Where this fails, the next reader of that view learns why. */
+	if (!contents && is_cheap(u, record, snap, view))
+		contents_learn(u, record, snap, view, parameter, &contents, &kept, NULL);
+	contents_unref(contents);
+	return kept;
+}
+
+static bool take_reopened(struct unshard *u, struct dir_record *record)
+{
+	bool reopened;
+
+	pthread_mutex_lock(&u->lock);
+	reopened = record->reopened;
+	record->reopened = false;
+	pthread_mutex_unlock(&u->lock);
+	return reopened && !u->opt.only;
+}
+
+void show_contents_ahead(struct unshard *u, struct dir_record *record)
+{
+	const char *const *listed;
+	struct snapshot *snap;
+	uint64_t parameter;
+	bool room = true;
+	size_t i;
+
+	if (!take_reopened(u, record) || !contents_have_room(&u->snapshots.contents) ||
+	    snapshot_get(u, record, &snap, NULL) < 0)
+		return;
+	for (i = 0; uns_views[i]; i++)
+		for (listed = uns_views[i]->listed; room && *listed; listed++)
+			if (uns_views[i]->parse(*listed, &parameter))
+				room = contents_add(u, record, snap, uns_views[i], parameter);
+	snapshot_put(u, snap);
 }
 
 int show_served(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,

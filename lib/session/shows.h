@@ -27,6 +27,14 @@ void show_handed_over(struct unshard *u, struct dir_record *record);
  * that exists is found without waiting for another that is being made. */
 int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
 	      uint64_t parameter, const struct shown **out, struct uns_err *err);
+/* What the tree's files are called, how large they are, and so on; *out has a reference. Opens the checkpoint only if
+ * that is not known. Never waits for another view. */
+int show_contents(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+		  struct contents **out, struct uns_err *err);
+/* To be called when a checkpoint was asked for in a view. If it had to be opened again because its snapshot was
+ * evicted, there are more checkpoints than memory is for, and a walk through all views would open it for each of them.
+ * So this finds out at once what all listed views show of it, as far as there is room for contents. */
+void show_contents_ahead(struct unshard *u, struct dir_record *record);
 /* The same of a view that can show the checkpoint. Else fails with why it cannot: -ENOTSUP, -ENODATA,
  * -EBADMSG. */
 int show_served(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,

@@ -10,17 +10,15 @@
 #include "facts/steps.h"
 #include "facts/ties.h"
 #include "facts/training_facts.h"
-#include "files/attributes.h"
 #include "session/dir_records.h"
 
-/* A view's tree of one snapshot, with the attributes of each of its files. */
+/* A view's tree of one snapshot. */
 struct shown {
 	struct shown *next;
 	const struct uns_view *view;
 	uint64_t parameter;
 	bool making; /* a thread makes it; the rest is that thread's until then */
 	struct uns_vtree tree;
-	struct uns_attributes *attr; /* parallel to tree.v; one more: tree.whole's */
 };
 
 void shown_free(struct shown *shown); /* with those that follow it; NULL is allowed */

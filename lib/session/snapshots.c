@@ -19,7 +19,6 @@ void shown_free(struct shown *shown)
 	for (; shown; shown = next) {
 		next = shown->next;
 		uns_vtree_fini(&shown->tree);
-		free(shown->attr);
 		free(shown);
 	}
 }
@@ -102,10 +101,15 @@ static void take_shown(struct snapshot_cache *c, struct snapshot *snap, struct d
 	snapshots_account(c, snap);
 }
 
+static size_t room_bytes(const struct snapshot_cache *c)
+{
+	return c->budget_bytes - c->contents.bytes;
+}
+
 /* Room is made for more than one snapshot, so that not each that comes needs a way through the whole list. */
 static size_t goal_bytes(const struct snapshot_cache *c)
 {
-	return c->budget_bytes - c->budget_bytes / 16;
+	return room_bytes(c) - room_bytes(c) / 16;
 }
 
 /* Snapshots last used before `before_ns`. The one that was used last of all stays, however large it is: a program that
@@ -139,7 +143,7 @@ static void evict(struct snapshot_cache *c, struct dead *dead)
 {
 	const int64_t in_use_ns = 60 * INT64_C(1000000000);
 
-	if (c->bytes <= c->budget_bytes)
+	if (c->bytes <= room_bytes(c))
 		return;
 	evict_whole(c, uns_now_ns() - in_use_ns, dead);
 	evict_trees(c, dead);
@@ -171,6 +175,7 @@ void snapshots_forget(void *ctx, struct dir_record *record)
 	if (snap && snap->refs)
 		snap = NULL; /* snapshots_put frees it with its last reference */
 	pthread_mutex_unlock(c->lock);
+	contents_forget(&c->contents, record);
 	if (snap)
 		snapshot_free(snap);
 }
@@ -345,6 +350,7 @@ static int snapshot_build(const struct snapshot_cache *c, const struct dir_recor
 static int publish(struct snapshot_cache *c, struct dir_record *record, struct snapshot *snap,
 		   struct uns_inputs **inputs, struct dead *dead, struct uns_err *err)
 {
+	const bool reopened = record->opened;
 	int code = record->replaced ? 0 : records_opened(record, inputs, err);
 
 	if (code < 0) {
@@ -355,6 +361,7 @@ static int publish(struct snapshot_cache *c, struct dir_record *record, struct s
 	if (!record->replaced && !record->snap) {
 		snap->record = record;
 		record->snap = snap;
+		record->reopened = reopened;
 		record->finished = snap->cat->summary.finished;
 		record->overwritten = snap->cat->summary.overwritten;
 		record->weights_overwritten = snap->cat->summary.weights_overwritten;

@@ -4,6 +4,7 @@
 #define UNS_SESSION_SNAPSHOTS_H
 
 #include "seal/place.h"
+#include "session/contents_kept.h"
 #include "session/dir_records.h"
 #include "session/snapshot.h"
 #include "store/catalog_memo.h"
@@ -23,7 +24,7 @@ struct snapshot_cache {
 	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */
 	struct memo *memo;
 	struct record_table *records;
-	size_t budget_bytes;
+	size_t budget_bytes; /* of snapshots and contents */
 	bool trim; /* unshard_options.trim_memory */
 	size_t untrimmed_bytes; /* atomic; of catalogs that were made since memory was given back; SNAPSHOTS_TRIM_BYTES
 				   at first */
@@ -33,6 +34,7 @@ struct snapshot_cache {
 	pthread_cond_t *changed;
 	struct snapshot_list by_use; /* the oldest use first */
 	size_t bytes;
+	struct contents_kept contents;
 };
 
 /* The checkpoint's snapshot of the current generation: from memory, or built. Returns a reference.
@@ -43,7 +45,7 @@ void snapshots_put(struct snapshot_cache *c, struct snapshot *snap); /* NULL is 
 /* The generation of all that the checkpoint's views may be made of: it is opened for that, if it never was. Of one that
  * cannot be opened just now, what is known so far. */
 uint64_t snapshots_generation(struct snapshot_cache *c, struct dir_record *record);
-/* Forget the record's snapshot (its generation has gone); open files keep theirs. For record_table.forget:
+/* Forget the record's snapshot and contents (its generation has gone); open files keep theirs. For record_table.forget:
  * ctx is the cache. */
 void snapshots_forget(void *ctx, struct dir_record *record);
 /* It has grown. Lock held. */

@@ -431,9 +431,11 @@ static int add_lightning(const struct uns_view_input *in, uint64_t parameter, st
 						  .out = (enum uns_dtype)parameter,
 						  .global_step = UNS_UNKNOWN };
 	struct uns_err why = { 0 };
+	int code = uns_lightning_check(in->catalog, false, &why);
 
-	if (uns_lightning_check(in->catalog, false, &why) == 0)
+	if (code == 0)
 		return uns_lightning_add(&file, out, err);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	return uns_vtree_note(out, err, "the view has no .ckpt file: %s", why.text);
 }
 

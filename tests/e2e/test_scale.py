@@ -17,6 +17,7 @@ from conftest import LONGEST_S
 sys.path.insert(0, str(Path(__file__).parent / "make"))
 import sparse_dcp  # noqa: E402
 
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 LIMIT_BYTES = 200 * 1000 * 1000
 RANKS = 32
 
@@ -125,6 +126,38 @@ def test_items_and_offsets_above_4_gib(mount, tmp_path):
             assert end - begin == 2 * shapes[name][0]
         f.seek(start + tensors["big"]["data_offsets"][1] - 8)
         assert f.read(8) == bytes(8)
+
+
+def found(m):
+    """What find knows of all that is below the mount, whatever the order."""
+    done = subprocess.run(["find", ".", "-printf", r"%p %y %s %m %U %T@ %i\n"], cwd=m, capture_output=True, text=True,
+                          timeout=LONGEST_S, check=True)
+    return sorted(done.stdout.splitlines())
+
+
+def opened(m):
+    return json.loads((m / ".unshard/stats.json").read_text())["catalogs_opened"]
+
+
+def test_many_checkpoints_in_little_memory(mount, tmp_path, faults):
+    """A find opens each of them to know whether the first view shows it, and once more for what all the views show;
+    after that listings open none. One that changes is looked at again."""
+    many = 100
+    shutil.copytree(GOLDEN / "run", tmp_path / "src")
+    for step in range(3, many + 2):
+        shutil.copytree(tmp_path / "src/checkpoint-2", tmp_path / f"src/checkpoint-{step}")
+    want = found(mount(tmp_path / "src", "store=none", changing=True))
+    m = mount(tmp_path / "src", "store=none", "mem=2M", faults=faults, changing=True)
+    assert found(m) == want and many < opened(m) <= 2 * many
+    before = opened(m)
+    faults.pass_time(2)
+    subprocess.run(["ls", "-lR", m], stdout=subprocess.DEVNULL, timeout=LONGEST_S, check=True)
+    assert found(m) == want and opened(m) == before
+    (tmp_path / "src/checkpoint-7/notes.txt").write_text("changed")
+    faults.pass_time(2)
+    changed = {line.split()[0] for line in found(m) if line not in want}
+    assert "./dcp/checkpoint-7/notes.txt" in changed and "./weights/checkpoint-7/model.safetensors" in changed
+    assert all("/checkpoint-7" in path for path in changed) and opened(m) <= before + 2
 
 
 def test_ls_of_a_thousand_checkpoints(made, mount, tmp_path):

@@ -196,6 +196,16 @@ static void a_catalog_is_made_once_for_all_views(void **state)
 	unshard_close(f->u);
 }
 
+static void open_one(struct fixture *f, int step)
+{
+	unshard_file *file;
+	char path[64];
+
+	snprintf(path, sizeof(path), "weights/runs/checkpoint-%d/model.safetensors", step);
+	assert_int_equal(unshard_file_open(f->u, path, NULL, &file, NULL, NULL), 0);
+	unshard_file_close(file);
+}
+
 /* What nobody used for a minute goes before a tree that is in use. */
 static void an_idle_catalog_goes_first(void **state)
 {
@@ -214,8 +224,55 @@ static void an_idle_catalog_goes_first(void **state)
 	atomic_fetch_add(&fake_now_ms, 61000);
 	list_one(f, "universal", 2); /* the second tree of checkpoint-2; the next oldest is checkpoint-3 */
 	assert_int_equal(figure(f, "catalogs_opened"), opened);
-	list_one(f, "weights", 3);
+	open_one(f, 3);
 	assert_int_equal(figure(f, "catalogs_opened"), opened + 1);
+	unshard_close(f->u);
+}
+
+/* Each directory is listed, and each name in it looked up. Returns how many there are. */
+static size_t walk(struct fixture *f, const char *path)
+{
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	unshard_listing *listing;
+	char below[512];
+	size_t i, n;
+
+	assert_int_equal(unshard_list(f->u, path, &listing, NULL), 0);
+	n = unshard_listing_count(listing);
+	for (i = 0; i < unshard_listing_count(listing); i++) {
+		snprintf(below, sizeof(below), "%s/%s", path, unshard_listing_at(listing, i)->name);
+		assert_int_equal(unshard_stat(f->u, below, &st, NULL), 0);
+		if (st.kind == UNSHARD_DIR)
+			n += walk(f, below);
+	}
+	unshard_listing_free(listing);
+	return n;
+}
+
+/* 40 checkpoints in nine views, with memory for the catalogs of a few: each is opened to find out whether the first
+ * view shows it, and once more. After that a walk opens none, and a checkpoint that changed is one that is new. */
+static void walks_open_a_checkpoint_twice(void **state)
+{
+	struct fixture *f = *state;
+	size_t n;
+
+	shell(f->dir, "cd src/runs && for i in $(seq 3 41); do cp -r checkpoint-2 checkpoint-$i; done");
+	session_open(f);
+	n = walk(f, "");
+	assert_int_equal(figure(f, "catalogs_opened"), 40);
+	unshard_close(f->u);
+
+	session_open_with(f, 1000000);
+	assert_int_equal(walk(f, ""), n);
+	assert_in_range(figure(f, "catalogs_opened"), 41, 80);
+	assert_true(figure(f, "snapshot_bytes") < 1000000);
+	wait_recheck();
+	assert_int_equal(walk(f, ""), n);
+	assert_in_range(figure(f, "catalogs_opened"), 41, 80);
+	shell(f->dir, "cd src/runs/checkpoint-7 && touch more");
+	wait_recheck();
+	assert_int_equal(walk(f, ""), n + 4); /* all but the views of weights show it */
+	assert_in_range(figure(f, "catalogs_opened"), 42, 82);
 	unshard_close(f->u);
 }
 
@@ -325,6 +382,7 @@ int main(void)
 		TEST(a_large_checkpoint_is_opened_once),
 		TEST(a_catalog_is_made_once_for_all_views),
 		TEST(an_idle_catalog_goes_first),
+		TEST(walks_open_a_checkpoint_twice),
 		TEST(a_warm_lookup_makes_no_system_call),
 		TEST(a_plain_directory_costs_two_calls),
 		TEST(a_file_is_not_shown_by_what_its_directory_was),
