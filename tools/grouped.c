@@ -18,7 +18,8 @@ struct kind {
 /* A note, and the other checkpoints of the run that it holds for. */
 struct repeated {
 	char id[64];
-	char *run; /* the directory of the checkpoints; "" = SOURCE */
+	char *run;  /* the directory of the checkpoints; "" = SOURCE */
+	char *path, *text; /* of the first checkpoint that it held for */
 	char names[512];
 	size_t n;
 };
@@ -32,11 +33,17 @@ static void *grown(void *list, size_t n, size_t size)
 	return more;
 }
 
+/* Of the directory that holds the checkpoint: of run/global_step_2/actor, run. */
 static size_t run_length(const char *path)
 {
-	const char *slash = strrchr(path, '/');
+	static const char rounds[] = "global_step_";
+	const char *end = strrchr(path, '/'), *above = end;
 
-	return slash ? (size_t)(slash - path) : 0;
+	while (above && above > path && above[-1] != '/')
+		above--;
+	if (above && !strncmp(above, rounds, strlen(rounds)))
+		end = above > path ? above - 1 : NULL;
+	return end ? (size_t)(end - path) : 0;
 }
 
 static const char *name_of(const char *path)
@@ -44,6 +51,24 @@ static const char *name_of(const char *path)
 	const size_t n = run_length(path);
 
 	return path + n + (path[n] == '/');
+}
+
+/* Do two sentences differ in nothing but the names of their checkpoints, which they may quote? */
+static bool is_same_but_name(const char *a, const char *a_path, const char *b, const char *b_path)
+{
+	const char *a_name = strrchr(a_path, '/'), *b_name = strrchr(b_path, '/');
+	const size_t a_len = strlen(a_name = a_name ? a_name + 1 : a_path),
+		     b_len = strlen(b_name = b_name ? b_name + 1 : b_path);
+
+	while (*a && *b) {
+		if (a_len && b_len && !strncmp(a, a_name, a_len) && !strncmp(b, b_name, b_len)) {
+			a += a_len;
+			b += b_len;
+		} else if (*a++ != *b++) {
+			return false;
+		}
+	}
+	return *a == *b;
 }
 
 static void repeat(struct repeated *r, const char *path)
@@ -60,7 +85,8 @@ static bool note_is_known(struct grouped *g, const struct unshard_finding *f)
 	struct repeated *r = g->repeated, *more;
 
 	for (; r < g->repeated + g->n_repeated; r++)
-		if (!strcmp(r->id, f->id) && strlen(r->run) == n && !strncmp(r->run, f->path, n)) {
+		if (!strcmp(r->id, f->id) && strlen(r->run) == n && !strncmp(r->run, f->path, n) &&
+		    is_same_but_name(r->text, r->path, f->text, f->path)) {
 			repeat(r, f->path);
 			return true;
 		}
@@ -69,10 +95,11 @@ static bool note_is_known(struct grouped *g, const struct unshard_finding *f)
 		return false;
 	g->repeated = more;
 	r = &more[g->n_repeated];
-	*r = (struct repeated){ .run = strndup(f->path, n) };
+	*r = (struct repeated){ .run = strndup(f->path, n), .path = strdup(f->path), .text = strdup(f->text) };
 	snprintf(r->id, sizeof(r->id), "%s", f->id);
-	if (r->run)
-		g->n_repeated++;
+	if (!r->run || !r->path || !r->text)
+		command_no_memory();
+	g->n_repeated++;
 	return false;
 }
 
@@ -94,17 +121,11 @@ static bool is_one_of_many(struct grouped *g, const char *id)
 	return ++k->n > SHOWN_OF_A_KIND;
 }
 
-/* It is the same for each checkpoint: files beside the run are missing. */
-static bool is_about_the_run(const struct unshard_finding *f)
-{
-	return f->severity == UNSHARD_NOTE && !f->file && !f->tensor && !strcmp(f->check, "config");
-}
-
 bool grouped_add(struct grouped *g, const struct unshard_finding *f, bool begins)
 {
 	if (begins)
 		grouped_end_checkpoint(g);
-	if (is_about_the_run(f) && note_is_known(g, f))
+	if (f->severity == UNSHARD_NOTE && note_is_known(g, f))
 		return false;
 	return !is_one_of_many(g, f->id);
 }
@@ -130,12 +151,14 @@ void grouped_end(struct grouped *g)
 	grouped_end_checkpoint(g);
 	for (r = g->repeated; r < g->repeated + g->n_repeated; r++) {
 		if (r->n) {
-			snprintf(line, sizeof(line), "[%s] holds for %zu more %s%.100s: %s%s", r->id, r->n,
-				 *r->run ? "of " : "", r->run, r->names, r->n > NAMED ? ", ..." : "");
+			snprintf(line, sizeof(line), "[%s] holds for %zu more%s%.100s: %s%s", r->id, r->n,
+				 *r->run ? " of " : "", r->run, r->names, r->n > NAMED ? ", ..." : "");
 			terminal_wrap(stdout, line, terminal_width(stdout), 0, 2);
 			putchar('\n');
 		}
 		free(r->run);
+		free(r->path);
+		free(r->text);
 	}
 	free(g->repeated);
 	*g = (struct grouped){ .n_kinds = 0 };

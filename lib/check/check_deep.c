@@ -7,21 +7,69 @@
 
 #include "base/number.h"
 #include "base/path.h"
+#include "base/text.h"
 #include "verify/verify.h"
 
-/* A model that has diverged is NaN everywhere: it is reported for 16 tensors, not for three thousand. */
-enum { NAMED_AT_MOST = 16 };
+/* Findings about several things with one cause (a model that has diverged is NaN everywhere) are one: the first, how
+ * many more there are, and the names of some. */
+struct alike {
+	struct uns_arena arena;
+	struct uns_findings first;
+	struct uns_text names;
+	size_t n;
+};
+
+enum { NAMED_AT_MOST = 6 };
 
 struct deep {
 	struct checking *c;
 	const struct uns_catalog *cat;
 	const struct reasons *reasons; /* what was found without --deep */
-	size_t n_not_finite, n_unlike;  /* reported or not */
-	uint64_t n_nan, n_inf;          /* of those not reported */
-	enum uns_severity severity;     /* the worst of them */
+	struct alike not_finite, not_finite_note, unlike, crc;
 	size_t n_files, n_without_crc;
 	const struct uns_file *without_crc; /* the first */
 };
+
+/* -- several alike -- */
+
+/* name: what it is called in the list of those that are like the first. */
+static int alike_add(struct alike *a, const struct uns_finding *f, const char *name)
+{
+	if (!a->n++)
+		return uns_findings_add(&a->first, &a->arena, f, NULL);
+	if (a->n <= NAMED_AT_MOST + 1)
+		uns_text_printf(&a->names, "%s%s", a->names.len ? ", " : "", name);
+	return a->names.failed ? -ENOMEM : 0;
+}
+
+static void alike_fini(struct alike *a)
+{
+	uns_text_fini(&a->names);
+	uns_arena_fini(&a->arena);
+	*a = (struct alike){ 0 };
+}
+
+/* Reports them, and forgets them. */
+static int alike_report(struct deep *d, struct alike *a, enum uns_severity severity)
+{
+	struct uns_finding *f = a->first.v;
+	size_t i = 0;
+	int code = 0;
+
+	if (a->n > 1) {
+		if (a->n > NAMED_AT_MOST + 1)
+			uns_text_str(&a->names, ", ...");
+		while (f->arg[i].name)
+			i++;
+		f->arg[i] = (struct uns_finding_arg){ "more", uns_num(a->n - 1) };
+		f->arg[i + 1] = (struct uns_finding_arg){ "names", uns_str(a->names.p) };
+		code = a->names.failed ? -ENOMEM : 0;
+	}
+	if (a->n && code == 0)
+		code = checking_found_as(d->c, f, severity);
+	alike_fini(a);
+	return code;
+}
 
 /* -- files -- */
 
@@ -74,18 +122,23 @@ static int report_unreadable(struct deep *d, const struct uns_flaw *f)
 					  .arg = { { "cause", uns_str(f->text) }, { "more", uns_more(f->n_more) } }));
 }
 
+/* Records of one file come one after the other. */
 static int report_record(struct deep *d, const struct uns_flaw *f)
 {
 	char found[16], expected[16];
+	const enum uns_finding_id id = f->record ? UNS_FOUND_RECORD_CRC_DIFFERS : UNS_FOUND_ITEM_CRC_DIFFERS;
+	const struct uns_finding *first = d->crc.first.v;
 
+	if (first && (first->id != id || strcmp(first->file, f->file->path) != 0))
+		UNS_TRY(alike_report(d, &d->crc, UNS_PROBLEM));
 	snprintf(found, sizeof(found), "%08" PRIx32, f->crc);
 	snprintf(expected, sizeof(expected), "%08" PRIx32, f->expected_crc);
-	return checking_found(
-		d->c, UNS_FINDING(OF_FLAW(f, f->record ? UNS_FOUND_RECORD_CRC_DIFFERS : UNS_FOUND_ITEM_CRC_DIFFERS),
-				  .expected = uns_str(expected), .found = uns_str(found),
-				  .arg = { { "record", uns_str(f->record) },
-					   { "bytes", uns_num(f->len_bytes) },
-					   { "at", uns_num(f->at_bytes) } }));
+	return alike_add(&d->crc,
+			 UNS_FINDING(OF_FLAW(f, id), .expected = uns_str(expected), .found = uns_str(found),
+				     .arg = { { "record", uns_str(f->record) },
+					      { "bytes", uns_num(f->len_bytes) },
+					      { "at", uns_num(f->at_bytes) } }),
+			 f->record ? f->record : f->name);
 }
 
 /* -- tensors -- */
@@ -123,41 +176,34 @@ static int report_not_finite(struct deep *d, const struct uns_flaw *f)
 {
 	char what[512];
 
-	if (++d->n_not_finite > NAMED_AT_MOST) {
-		d->n_nan += f->n_nan;
-		d->n_inf += f->n_inf;
-		if (severity_of(f) == UNS_PROBLEM)
-			d->severity = UNS_PROBLEM;
-		return 0;
-	}
-	return checking_found_as(d->c,
-				 UNS_FINDING(OF_FLAW(f, UNS_FOUND_NOT_FINITE),
-					     .arg = { { "what", uns_str(tensor_text(f, what, sizeof(what))) },
-						      { "nans", uns_more(f->n_nan) },
-						      { "infs", uns_more(f->n_inf) },
-						      { "n", uns_num(f->n_elems) },
-						      { "first", uns_num(f->first_elem) } }),
-				 severity_of(f));
+	tensor_text(f, what, sizeof(what));
+	return alike_add(severity_of(f) == UNS_PROBLEM ? &d->not_finite : &d->not_finite_note,
+			 UNS_FINDING(OF_FLAW(f, UNS_FOUND_NOT_FINITE), .arg = { { "what", uns_str(what) },
+										{ "nans", uns_more(f->n_nan) },
+										{ "infs", uns_more(f->n_inf) },
+										{ "n", uns_num(f->n_elems) },
+										{ "first", uns_num(f->first_elem) } }),
+			 what);
 }
 
 static int report_unlike_copy(struct deep *d, const struct uns_flaw *f)
 {
 	char found[UNS_NUMBER_ROOM], exact[UNS_NUMBER_ROOM], expected[UNS_NUMBER_ROOM];
 
-	if (++d->n_unlike > NAMED_AT_MOST)
-		return 0;
 	uns_number_print(found, f->found, 9);
 	uns_number_print(exact, f->master, 9);
 	uns_number_print(expected, f->expected, 9);
-	return checking_found(d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_FP32_COPY_DIFFERS), .expected = uns_str(expected),
-						.found = uns_str(found),
-						.arg = { { "dtype", uns_str(uns_dtype_info(f->tensor->dtype)->torch) },
-							 { "n", uns_num(f->n_different) },
-							 { "total", uns_num(f->n_elems) },
-							 { "first", uns_num(f->first_elem) },
-							 { "exact", uns_str(exact) },
-							 { "other_file", uns_str(f->master_file->path) },
-							 { "other_rank", uns_rank(f->master_rank) } }));
+	return alike_add(&d->unlike,
+			 UNS_FINDING(OF_FLAW(f, UNS_FOUND_FP32_COPY_DIFFERS), .expected = uns_str(expected),
+				     .found = uns_str(found),
+				     .arg = { { "dtype", uns_str(uns_dtype_info(f->tensor->dtype)->torch) },
+					      { "n", uns_num(f->n_different) },
+					      { "total", uns_num(f->n_elems) },
+					      { "first", uns_num(f->first_elem) },
+					      { "exact", uns_str(exact) },
+					      { "other_file", uns_str(f->master_file->path) },
+					      { "other_rank", uns_rank(f->master_rank) } }),
+			 f->name);
 }
 
 /* -- */
@@ -199,18 +245,14 @@ static int report_flaw(void *ctx, const struct uns_flaw *f)
 
 static int report_rest(struct deep *d)
 {
-	int code = 0;
+	int code = alike_report(d, &d->crc, UNS_PROBLEM);
 
-	if (d->n_not_finite > NAMED_AT_MOST)
-		code = checking_found_as(d->c,
-					 UNS_FINDING(.id = UNS_FOUND_MORE_NOT_FINITE,
-						     .arg = { { "n", uns_num(d->n_not_finite - NAMED_AT_MOST) },
-							      { "nans", uns_more(d->n_nan) },
-							      { "infs", uns_more(d->n_inf) } }),
-					 d->severity);
-	if (code == 0 && d->n_unlike > NAMED_AT_MOST)
-		code = CHECKING_FOUND(d->c, MORE_FP32_COPIES_DIFFER,
-				      .arg = { { "n", uns_num(d->n_unlike - NAMED_AT_MOST) } });
+	if (code == 0)
+		code = alike_report(d, &d->not_finite, UNS_PROBLEM);
+	if (code == 0)
+		code = alike_report(d, &d->not_finite_note, UNS_NOTE);
+	if (code == 0)
+		code = alike_report(d, &d->unlike, UNS_PROBLEM);
 	if (code == 0 && d->n_without_crc && !d->c->sealed) {
 		d->c->n_without_crc += d->n_without_crc;
 		if (!d->c->without_crc && !(d->c->without_crc = strdup(d->without_crc->path)))
@@ -236,11 +278,16 @@ static uint64_t bytes_read(const struct checking *c)
 
 int check_deep(struct checking *c, struct snapshot *snap, const struct reasons *known, struct uns_err *err)
 {
-	struct deep d = { .c = c, .cat = snap->cat, .reasons = known, .severity = UNS_NOTE };
+	struct deep d = { .c = c, .cat = snap->cat, .reasons = known };
 	const struct uns_verify_watch watch = { reading_asked, c };
 	uint64_t before = bytes_read(c);
 	int code = uns_backing_verify(snap->backing, c->caller.calls.progress ? &watch : NULL, report_flaw, &d, err);
 
 	c->counts.read_bytes += bytes_read(c) - before;
-	return code ? code : report_rest(&d);
+	code = code ? code : report_rest(&d);
+	alike_fini(&d.crc);
+	alike_fini(&d.not_finite);
+	alike_fini(&d.not_finite_note);
+	alike_fini(&d.unlike);
+	return code;
 }

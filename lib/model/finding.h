@@ -72,7 +72,7 @@ static inline struct uns_datum uns_rank(int64_t rank)
 	return rank >= 0 ? uns_num((uint64_t)rank) : uns_str(NULL);
 }
 
-enum { UNS_FINDING_ARGS = 8 };
+enum { UNS_FINDING_ARGS = 10 };
 
 struct uns_finding {
 	enum uns_finding_id id;

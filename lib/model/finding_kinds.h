@@ -896,11 +896,11 @@ KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED,
      .advice = COPY_BACK OR_BEFORE, .check = "unreadable",
      .cause = "the storage cannot read the bytes, or they are not what the file's own format asks for")
 KIND(RECORD_CRC_DIFFERS, record_crc_differs, DAMAGED,
-     "{file.name}[ (rank {rank})]: record {record}[ of tensor {tensor}], {bytes} bytes at {at}, has CRC {found}, the archive says {expected}: it was damaged after it was saved",
+     "{file.name}[ (rank {rank})]: record {record}[ of tensor {tensor}], {bytes} bytes at {at}, has CRC {found}, the archive says {expected}[; so {more|is|are} {more} more {more|record|records}: {names}]: it was damaged after it was saved",
      .advice = COPY_BACK OR_BEFORE, .check = "crc",
      .cause = "bytes of the file changed after the save: the storage or a copy damaged them, or the file was edited")
 KIND(ITEM_CRC_DIFFERS, item_crc_differs, DAMAGED,
-     "{file.name}[ (rank {rank})]: tensor {tensor}, decompressed, has CRC {found}, its item says {expected}: it was damaged after it was saved",
+     "{file.name}[ (rank {rank})]: tensor {tensor}, decompressed, has CRC {found}, its item says {expected}[; so {more|is|are} {more} more {more|tensor|tensors}: {names}]: it was damaged after it was saved",
      .advice = COPY_BACK OR_BEFORE, .check = "crc",
      .cause = "bytes of the file changed after the save: the storage or a copy damaged them, or the file was edited")
 KIND(FILE_SAVED_AS, file_saved_as, DAMAGED, "{file.name} was saved as {found}: it was renamed, or is another rank's",
@@ -914,20 +914,13 @@ KIND(FILE_ENDS_IN_ZEROS, file_ends_in_zeros, NOTE,
      .advice = "compare it with the one on the training machine, for example with sha256sum", .check = "hole",
      .cause = "a copy was interrupted, the power went before the data was written, or the tensors are really zero")
 KIND(NOT_FINITE, not_finite, DAMAGED,
-     "{what} has [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] among its {n} elements, the first is element {first}, in {file.name}[ (rank {rank})]: training diverged, or the file was damaged",
+     "{what} has [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] among its {n} elements, the first is element {first}, in {file.name}[ (rank {rank})][; so {more|has|have} {more} more {more|tensor|tensors}: {names}]: training diverged, or the file was damaged",
      .advice = "resume from a checkpoint before that", .check = "not_finite",
      .cause = "the training diverged, or the file was damaged")
-KIND(MORE_NOT_FINITE, more_not_finite, DAMAGED,
-     "{n} more {n|tensor|tensors} of {checkpoint} {n|has|have} values that are not finite: [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] in all",
-     .check = "not_finite", .help = "resume from a checkpoint before that",
-     .cause = "the training diverged, or the files were damaged")
 KIND(FP32_COPY_DIFFERS, fp32_copy_differs, DAMAGED,
-     "weight {tensor} is not its fp32 copy rounded to {dtype} in {n} of {total} elements: element {first} is {found} in {file.name}[ (rank {rank})], and {exact} of {other_file.name}[ (rank {other_rank})] rounds to {expected}; one of the files is of another save or was changed",
+     "weight {tensor} is not its fp32 copy rounded to {dtype} in {n} of {total} elements: element {first} is {found} in {file.name}[ (rank {rank})], and {exact} of {other_file.name}[ (rank {other_rank})] rounds to {expected}[; so {more|is|are} {more} more {more|weight|weights}: {names}]; one of the files is of another save or was changed",
      .advice = ": copy both back from the training machine, or take the fp32 copies alone (view weights-fp32)",
      .check = "master")
-KIND(MORE_FP32_COPIES_DIFFER, more_fp32_copies_differ, DAMAGED,
-     "{n} more {n|weight|weights} of {checkpoint} {n|is not its fp32 copy|are not their fp32 copies} rounded",
-     .check = "master", .help = COPY_ALL)
 KIND(NO_CRCS, no_crcs, NOTE,
      "{n} {n|file|files} {n|records|record} no CRCs of data, as safetensors do and torch with set_crc32_options(False), the first is {file}: damage in {n|it|them} cannot be found without a seal",
      .check = "no_crc", .help = "seal the checkpoint (unshard seal) while it is sound")

@@ -2,6 +2,7 @@
 tensor and element."""
 
 import json
+import re
 import shutil
 import struct
 
@@ -323,25 +324,18 @@ def test_a_dcp_tensor_that_is_not_finite(command, tmp_path, made):
     assert "has 1 NaN among its" in text and f"in {path.name}" in text
 
 
-def test_safetensors_that_are_not_finite(command, tmp_path, golden):
-    tensors = {"model.a": torch.arange(12, dtype=torch.bfloat16).view(3, 4), "model.b": torch.zeros(5),
-               "model.c": torch.zeros(3, dtype=torch.float16),
-               "model.d": torch.zeros(3, dtype=torch.float64),
-               "model.e": torch.zeros(4).to(torch.float8_e4m3fn), "model.mask": torch.zeros(2).long()}
-    tensors["model.a"][2, 1] = NAN
-    tensors["model.b"][:] = INF
-    tensors["model.c"][1] = -INF
-    tensors["model.d"][2] = NAN
-    tensors["model.e"].view(torch.uint8)[3] = 0xff
-    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+@pytest.mark.parametrize("dtype,elements,at,value,what", [
+    (torch.bfloat16, 12, 9, NAN, "1 NaN"), (torch.float32, 5, 0, INF, "1 infinity"),
+    (torch.float16, 3, 1, -INF, "1 infinity"), (torch.float64, 3, 2, NAN, "1 NaN"),
+    (torch.float8_e4m3fn, 4, 3, NAN, "1 NaN")])
+def test_safetensors_that_are_not_finite(command, tmp_path, golden, dtype, elements, at, value, what):
+    values = torch.arange(elements, dtype=torch.float64)
+    values[at] = value
+    save_file({"model.a": values.to(dtype), "model.mask": torch.zeros(2).long()}, tmp_path / "model.safetensors",
+              {"format": "pt"})
     shutil.copy(golden("run") / "config.json", tmp_path)
-    got = {t.split(",")[0]: t.split("element ")[1].split(",")[0]
-           for t in texts([f for f in deep(command, tmp_path) if f["path"] == tmp_path.name], "not_finite")}
-    assert got == {"weight model.a has 1 NaN among its 12 elements": "9",
-                   "weight model.b has 5 infinities among its 5 elements": "0",
-                   "weight model.c has 1 infinity among its 3 elements": "1",
-                   "weight model.d has 1 NaN among its 3 elements": "2",
-                   "weight model.e has 1 NaN among its 4 elements": "3"}
+    [text] = texts([f for f in deep(command, tmp_path) if f["path"] == tmp_path.name], "not_finite")
+    assert text.startswith(f"weight model.a has {what} among its {elements} elements, the first is element {at}, in ")
 
 
 def test_torch_files_that_are_passed_through(command, golden):
@@ -350,10 +344,10 @@ def test_torch_files_that_are_passed_through(command, golden):
     torch.save(states, source / "optimizer.pt")
     torch.save({"ema": torch.tensor([NAN])}, source / "custom.pt")
     found = deep(command, source)
-    assert [(f["check"], f["severity"]) for f in found] == [("not_finite", "note"),
-                                                            ("not_finite", "problem")]
-    assert found[0]["text"].startswith("tensor ema has 1 NaN among its 1 elements")
-    assert found[1]["text"].startswith("tensor state.0.exp_avg_sq has 1 NaN and 1 infinity among its 3 "
+    assert [(f["check"], f["severity"]) for f in found] == [("not_finite", "problem"),
+                                                            ("not_finite", "note")]
+    assert found[1]["text"].startswith("tensor ema has 1 NaN among its 1 elements")
+    assert found[0]["text"].startswith("tensor state.0.exp_avg_sq has 1 NaN and 1 infinity among its 3 "
                                        "elements, the first is element 1, in optimizer.pt: ")
 
 
@@ -361,10 +355,10 @@ def test_a_model_that_diverged_is_told_once(command, tmp_path, golden):
     save_file({f"layers.{i}.weight": torch.full((4, 4), NAN) for i in range(40)},
               tmp_path / "model.safetensors", {"format": "pt"})
     shutil.copy(golden("run") / "config.json", tmp_path)
-    got = [t for t in texts([f for f in deep(command, tmp_path) if f["path"] == tmp_path.name],
-                            "not_finite")]
-    assert len(got) == 17
-    assert got[-1] == f"24 more tensors of {tmp_path.name} have values that are not finite: 384 NaNs in all"
+    [text] = texts([f for f in deep(command, tmp_path) if f["path"] == tmp_path.name], "not_finite")
+    assert text.startswith("weight layers.0.weight has 16 NaNs among its 16 elements, the first is element 0, in ")
+    assert "; so have 39 more tensors: weight layers." in text
+    assert text.count("weight layers.") == 7 and ", ...: training diverged" in text
 
 
 def test_a_tensor_with_strides(command, tmp_path):
@@ -372,10 +366,12 @@ def test_a_tensor_with_strides(command, tmp_path):
     weight = torch.arange(20, dtype=torch.float64).view(4, 5)
     weight[3, 1] = NAN
     torch.save({"w": weight.t(), "v": weight[1:3, ::2], "x": weight[3]}, path)
-    got = texts(deep(command, tmp_path), "not_finite")
-    assert [t.split(", in ")[0] for t in got] == [
-        "weight w has 1 NaN among its 20 elements, the first is element 7",
-        "weight x has 1 NaN among its 5 elements, the first is element 1"]
+    [text] = texts(deep(command, tmp_path), "not_finite")
+    assert text.startswith("weight w has 1 NaN among its 20 elements, the first is element 7, in ")
+    assert "; so has 1 more tensor: weight x: " in text
+    torch.save({"x": weight[3]}, path)
+    [text] = texts(deep(command, tmp_path), "not_finite")
+    assert text.startswith("weight x has 1 NaN among its 5 elements, the first is element 1, in ")
 
 
 def test_a_large_record_is_read_in_stretches(command, tmp_path):
@@ -415,6 +411,32 @@ def test_a_weight_that_is_not_its_rounded_copy(command, golden, name):
     assert path.name in text and "optim_states.pt (rank " in text
 
 
+def test_weights_of_another_save_are_told_once(command, golden):
+    """All of them are unlike their fp32 copies."""
+    source = golden("zero/z2_w3") / "global_step2"
+    path = source / "mp_rank_00_model_states.pt"
+    state = load(path)
+    trained = [n for n, t in state["module"].items() if t.is_floating_point()]
+    for name in trained:
+        state["module"][name] += 1
+    torch.save(state, path)
+    [text] = texts(deep(command, source), "master")
+    assert re.search(r"so are \d+ more weights: [a-z]+\.", text)
+
+
+def test_records_of_one_file_are_told_once(command, golden):
+    path = golden("ranks/fsdp2") / "model_world_size_2_rank_1.pt"
+    data = [(at, length) for name, (at, length) in archives.records(path).items() if "data/" in name]
+    with open(path, "r+b") as f:
+        for at, _ in data:
+            f.seek(at)
+            byte = f.read(1)
+            f.seek(at)
+            f.write(bytes([byte[0] ^ 1]))
+    [text] = texts(deep(command, path.parent), "crc")
+    assert f"so {'are' if len(data) > 2 else 'is'} {len(data) - 1} more record" in text
+
+
 def test_gathered_weights_of_stage_3(command, made, tmp_path):
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
@@ -424,17 +446,14 @@ def test_gathered_weights_of_stage_3(command, made, tmp_path):
     weights = {n: t.bfloat16().clone() for n, t in held.items()}  # as it is gathered for a save
     save_file(weights, path, {"format": "pt"})
     assert deep(command, source) == []
-    name = "model.layers.0.mlp.up_proj.weight"
-    weights[name].view(torch.int16)[1, 2] += 1
-    weights["model.norm.weight"].view(torch.int16)[3:5] -= 1
-    save_file(weights, path, {"format": "pt"})
-    got = texts(deep(command, source), "master")
-    want = 1 * weights[name].shape[1] + 2
-    assert sorted(t.split(": element ")[0] for t in got) == [
-        f"weight {name} is not its fp32 copy rounded to bfloat16 in 1 of {weights[name].numel()} elements",
-        "weight model.norm.weight is not its fp32 copy rounded to bfloat16 in 2 of "
-        f"{weights['model.norm.weight'].numel()} elements"]
-    assert sorted(t.split(": element ")[1].split(" ")[0] for t in got) == sorted(["3", str(want)])
+    up, norm = "model.layers.0.mlp.up_proj.weight", "model.norm.weight"
+    for name, n, at in ((norm, 2, slice(3, 5)), (up, 1, slice(weights[up].shape[1] + 2, weights[up].shape[1] + 3))):
+        changed = weights | {name: weights[name].clone()}
+        changed[name].view(torch.int16).view(-1)[at] += 1
+        save_file(changed, path, {"format": "pt"})
+        [text] = texts(deep(command, source), "master")
+        assert text.startswith(f"weight {name} is not its fp32 copy rounded to bfloat16 in {n} of "
+                               f"{weights[name].numel()} elements: element {at.start} is ")
 
 
 def test_nothing_is_written_and_wrong_uses_are_told(command, golden):

@@ -234,6 +234,26 @@ def test_a_scheduler_stands_still_where_its_optimizer_does(tmp_path, command):
 
 # -- what each rank records --
 
+@pytest.mark.parametrize("name", ["z2_w3", "z3_w2"])
+def test_a_rank_s_optimizer_of_another_save(copied, command, mount, name):
+    """One finding, although every param group has another step."""
+    source = copied(GOLDEN / "zero" / name, "run")
+    shutil.rmtree(source / "global_step2_universal")
+
+    def later(value):
+        if isinstance(value, dict):
+            for key in value:
+                value[key] = value[key] + 5 if key == "step" else later(value[key])
+        elif isinstance(value, list):
+            return [later(v) for v in value]
+        return value
+    edit(source / "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", later)
+    [(kind, severity, text)] = step_findings(command, source, "--store", "none")
+    assert (kind, severity) == ("zero_steps_differ", "problem") and "is 7 here, but 2 in" in text
+    views = ["dcp", "full", "universal", "world-2"]
+    assert lost_views(mount, source, "global_step2", views) == views
+
+
 @pytest.mark.parametrize("tag", ["global_step2", "global_step2_universal"])
 def test_a_rank_s_model_file_of_another_save(copied, command, mount, tag):
     """Each rank of stage 3 resumes from its own."""

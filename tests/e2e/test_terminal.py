@@ -1,6 +1,7 @@
 """What people see: answers first, lines as wide as the terminal, colours only where they help, and each thing once."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -140,6 +141,25 @@ def test_check_says_once_per_run_what_the_run_lacks(command, run):
     assert text.count("no config.json was found") == 1
     assert "[config_missing] holds for 3 more of llama: checkpoint-4, checkpoint-6, checkpoint-8" in text
     assert "notes" in text.splitlines()[-1]
+
+
+def test_check_says_once_per_run_what_holds_for_its_checkpoints(command, tmp_path):
+    """In JSON each checkpoint has its own."""
+    run = tmp_path / "run"
+    for step in (1, 2, 3):
+        shutil.copytree(GOLDEN / "ranks/fsdp2", run / f"global_step_{step}/actor")
+    text = command("check", run, "-o", "settle=0").stdout
+    assert text.count("the file that is written last was not found") == 1
+    assert "[save_end_unknown] holds for 2 more: global_step_2/actor, global_step_3/actor" in text
+    found = json.loads(command("check", run, "-o", "settle=0", "--json").stdout)["findings"]
+    assert [f["id"] for f in found] == ["save_end_unknown"] * 3
+
+
+def test_notes_that_differ_are_each_said(command, run):
+    for step in (4, 6):
+        shutil.copytree(run / "checkpoint-2", run / f"checkpoint-{step}")
+    text = command("check", run, "-o", "settle=0").stdout
+    assert "the directory's name has 4" in text and "the directory's name has 6" in text
 
 
 def test_model_of_the_hugging_face_cache(command, run, mount, tmp_path, monkeypatch):

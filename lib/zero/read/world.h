@@ -28,6 +28,7 @@ struct uns_zero_world {
 	size_t n_ranks; /* that the optimizer was cut for */
 	struct uns_zero_optim *any; /* of the lowest rank that could be read; NULL = none */
 	enum uns_scope scope; /* what is lost when a part of the optimizer is */
+	bool steps_differ;    /* of its ranks, in one group at least, which has been reported */
 	bool broken;          /* a part of it is missing or damaged, which has been reported */
 };
 
