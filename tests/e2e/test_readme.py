@@ -152,6 +152,17 @@ def test_the_first_screen():
     assert "\n$ tools/quickstart\n" in screen and "\n$ tests/run\n" in screen
 
 
+def test_an_install_stays_below_its_prefix(tmp_path):
+    """And what it installs names the command that it installed."""
+    prefix = tmp_path / "there"
+    done = subprocess.run(["cmake", "--install", UNSHARD.parents[1], "--prefix", prefix], capture_output=True, text=True,
+                          timeout=LONGEST_S, check=True)
+    installed = re.findall(r"^-- (?:Installing|Up-to-date): (.*)$", done.stdout, re.M)
+    assert len(installed) > 10 and all(path.startswith(f"{prefix}/") for path in installed)
+    for manager in ("system", "user"):
+        assert f"ExecStart={prefix}/bin/unshard mount" in (prefix / f"lib/systemd/{manager}/unshard@.service").read_text()
+
+
 def test_quickstart_loads_the_model_without_transformers(mount, tmp_path):
     (tmp_path / "transformers.py").write_text("raise ImportError")
     mnt = mount(ROOT / "tests/golden/run")
