@@ -33,7 +33,7 @@ int check_seal_unopened(struct checking *c, struct uns_err *err)
 	const struct uns_seal_place place = { &c->u->store, c->u->opt.seals };
 	const struct uns_seal_look look = look_at(c);
 
-	return sealed_compare(&place, &look, report, c, err);
+	return sealed_compare(&place, &look, report, c, NULL, err);
 }
 
 struct deep {

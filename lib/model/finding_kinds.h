@@ -925,6 +925,13 @@ KIND(NO_CRCS, no_crcs, NOTE,
      "{n} {n|file|files} {n|records|record} no CRCs of data, as safetensors do and torch with set_crc32_options(False), the first is {file}: damage in {n|it|them} cannot be found without a seal",
      .check = "no_crc", .help = "seal the checkpoint (unshard seal) while it is sound")
 
+SECTION("files that changed places since the last look")
+KIND(FILES_CHANGED_PLACES, files_changed_places, DAMAGED,
+     "{file}[ (rank {rank})] is the file that was {other_file}[ (rank {other_rank})] when unshard opened the checkpoint before: files changed places",
+     .advice = "give each file back its own name, or " COPY_AGAIN
+	       "; if each has its own name now, seal the checkpoint: unshard seal --again",
+     .check = "mixed", .cause = "files were renamed; the metadata store remembers inodes, sizes and times")
+
 SECTION("what a seal disproves (unshard seal)")
 KIND(SEALED_FILE_MISSING, sealed_file_missing, INCOMPLETE,
      "{file} is missing: it was there when the checkpoint was sealed[, with[ rank {rank}'s] {tensor}[ and {more} more {more|piece|pieces}]]",

@@ -72,9 +72,10 @@ static int note_difference(void *ctx, const struct uns_finding *f, struct uns_er
 
 /* -- is it sound, as far as is known without reading all of it -- */
 
-static bool is_of_seal(const struct uns_finding *f)
+/* The seal that is made now settles it. */
+static bool is_settled(const struct sealing *s, const struct uns_finding *f)
 {
-	return uns_seal_is_about_content(f->id);
+	return uns_seal_is_about_content(f->id) || (s->again && f->id == UNS_FOUND_FILES_CHANGED_PLACES);
 }
 
 static int find_reason(struct sealing *s, struct dir_record *record, bool *saving, struct uns_text *text,
@@ -88,7 +89,7 @@ static int find_reason(struct sealing *s, struct dir_record *record, bool *savin
 	if (reasons.moment.code)
 		uns_text_str(text, reasons.moment.text);
 	for (i = 0; i < reasons.n && !text->len; i++)
-		if (reasons.v[i].serious && !is_of_seal(reasons.v[i].finding))
+		if (reasons.v[i].serious && !is_settled(s, reasons.v[i].finding))
 			reason_print(&reasons.v[i], text);
 	s->is_damaged = text->len && !reasons.moment.code;
 	return text->failed ? uns_oom(err) : 0;
@@ -184,7 +185,7 @@ static int compare_before(struct sealing *s, const struct dir_record *record, co
 {
 	const struct uns_seal_look look = { .root = s->u->root, .path = record->path, .hidden = s->u->opt.hidden };
 	struct compared c = { .text = UNS_TEXT_INIT };
-	int code = sealed_compare(&s->place, &look, note_difference, &c, err);
+	int code = sealed_compare(&s->place, &look, note_difference, &c, NULL, err);
 
 	*done = false;
 	if (code == 0 && loaded != -ENOENT) {

@@ -5,7 +5,7 @@
 #include "base/cleanup.h"
 
 int sealed_compare(const struct uns_seal_place *place, const struct uns_seal_look *look, uns_seal_found *found,
-		   void *ctx, struct uns_err *err)
+		   void *ctx, bool *is_sealed, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { 0 };
@@ -13,6 +13,8 @@ int sealed_compare(const struct uns_seal_place *place, const struct uns_seal_loo
 	const char *where;
 	int code = uns_seal_load(place, look->path, &arena, &seal, &where, &why);
 
+	if (is_sealed)
+		*is_sealed = code == 0;
 	if (code == -ENOENT || code == -EEXIST)
 		return 0;
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
@@ -56,10 +58,10 @@ static int put_in_front(struct uns_catalog *cat, size_t n, struct uns_err *err)
 }
 
 int sealed_compare_catalog(const struct uns_seal_place *place, const struct uns_seal_look *look,
-			   struct uns_catalog *cat, struct uns_err *err)
+			   struct uns_catalog *cat, bool *is_sealed, struct uns_err *err)
 {
 	const size_t before = cat->n_findings;
 
-	UNS_TRY(sealed_compare(place, look, add_to_catalog, cat, err));
+	UNS_TRY(sealed_compare(place, look, add_to_catalog, cat, is_sealed, err));
 	return cat->n_findings > before ? put_in_front(cat, before, err) : 0;
 }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "facts/siblings.h"
 #include "facts/stored_units.h"
+#include "session/last_look.h"
 #include "session/sealed.h"
 
 void shown_free(struct shown *shown)
@@ -287,16 +288,20 @@ void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap)
 	memo_save_crcs(c->memo, snap->crc_key, &bytes);
 }
 
-/* What the seal disproves is a finding of the catalog's, added after the catalog was kept for others: it keeps views
- * from being shown like any other. */
-static int compare_with_seal(const struct snapshot_cache *c, const struct dir_record *record,
-			     struct uns_capture *capture, struct uns_catalog *cat, struct uns_err *err)
+/* What the seal disproves, or what changed places since the last look, is a finding of the catalog's, added after the
+ * catalog was kept for others: it keeps views from being shown like any other. */
+static int compare_with_before(const struct snapshot_cache *c, const struct dir_record *record,
+			       struct uns_capture *capture, struct uns_catalog *cat, struct uns_err *err)
 {
 	const struct uns_seal_look look = {
 		.root = c->root, .path = record->path, .hidden = c->hidden, .capture = capture
 	};
+	const size_t n = cat->n_findings;
+	bool is_sealed;
 
-	return sealed_compare_catalog(&c->seals, &look, cat, err);
+	UNS_TRY(sealed_compare_catalog(&c->seals, &look, cat, &is_sealed, err));
+	/* The seal has more of it. */
+	return is_sealed && cat->n_findings > n ? 0 : last_look_compare(c->store, c->root, is_sealed, cat, err);
 }
 
 /* A file that another node wrote while this kernel read it may be kept with bytes of before, under the times of after
@@ -323,7 +328,7 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 	UNS_TRY(companions_choose(&beside, snap->cat, &snap->beside, err));
 	if (snap->cat->summary.resumed_by & UNS_BY_TRAINER)
 		UNS_TRY(siblings_look(c->root, capture, record->path, err));
-	UNS_TRY(compare_with_seal(c, record, capture, snap->cat, err));
+	UNS_TRY(compare_with_before(c, record, capture, snap->cat, err));
 	snap->cat->capture = NULL;
 	UNS_TRY(uns_backing_new(c->engine, snap->cat, &snap->backing, err));
 	load_crcs(c, snap);
