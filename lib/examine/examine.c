@@ -45,13 +45,17 @@ static void examined_add(struct examined *f, const char *name, const struct uns_
 static int add_directory(struct uns_capture *capture, struct uns_arena *arena, const char *path, struct examined *f,
 			 int depth, struct uns_err *err)
 {
+	const char *top = uns_capture_path(capture);
+	const size_t skip = strlen(top) + (*top != 0);
 	const struct uns_listing *list;
 	struct uns_stat st;
 	const char *child;
 	bool is_listed;
 	size_t i;
 
-	UNS_TRY(uns_capture_list(capture, path, &list, err));
+	UNS_TRY(uns_capture_list_in(capture, uns_capture_root(capture), path, &list, &st, err));
+	if (f->dirs && own_dirs_add(f->dirs, depth ? path + skip : "", &st) < 0)
+		return uns_oom(err);
 	f->own_generation = uns_hash_u64(f->own_generation, list->n);
 	for (i = 0; i < list->n; i++) {
 		UNS_TRY_ALLOC(child = uns_path_join(arena, path, list->v[i].name), err);
@@ -204,7 +208,13 @@ static int add_own(const struct examiner *x, struct uns_capture *capture, struct
 	UNS_TRY(uns_capture_fill(capture, MAX_DEPTH, err));
 	f->newest_ns = f->stat.id.ctime_ns;
 	f->own_generation = uns_hash_str(f->own_generation, f->format->name);
-	return add_directory(capture, &arena, x->path, f, 0, err);
+	UNS_TRY_ALLOC(f->dirs = own_dirs_new(), err);
+	UNS_TRY(add_directory(capture, &arena, x->path, f, 0, err));
+	if (!own_dirs_were_old(f->dirs)) {
+		own_dirs_put(f->dirs);
+		f->dirs = NULL;
+	}
+	return 0;
 }
 
 /* -- checkpoints that are one file -- */
@@ -258,12 +268,47 @@ static int look_at_file(const struct examiner *x, struct uns_capture *capture, s
 	return add_generation(x, capture, f, err);
 }
 
+/* A checkpoint of which the directories and what lies outside are as they were has the same files. Returns 1 or 0. */
+static int is_same_at_a_glance(const struct examiner *x, struct uns_capture *capture, struct examined *f,
+			       struct uns_err *err)
+{
+	const struct examined *was = x->before;
+	int same;
+
+	if (!x->glance || !was || !was->format || !was->dirs)
+		return 0;
+	UNS_TRY(same = own_dirs_same(was->dirs, capture, err));
+	f->facts = was->facts;
+	store_digest(x->store, x->path, &f->facts);
+	if (!same || f->facts.digest != was->facts_digest)
+		return 0;
+	return uns_seen_again(capture, was->inputs, err);
+}
+
+/* All but what a glance looks at itself. */
+static void take_known(struct examined *f, const struct examined *was)
+{
+	const struct examined now = *f;
+
+	*f = *was;
+	f->stat = now.stat;
+	f->facts = now.facts;
+	f->inputs = uns_inputs_ref(was->inputs);
+	f->dirs = own_dirs_ref(was->dirs);
+	f->same = f->glanced = true;
+}
+
 static int look_at_directory(const struct examiner *x, struct uns_capture *capture, struct examined *f,
 			     struct uns_err *err)
 {
 	struct uns_directory dir = { .root = x->root, .path = x->path, .capture = capture };
-	int plain;
+	int plain, same;
 
+	UNS_TRY(same = is_same_at_a_glance(x, capture, f, err));
+	if (same) {
+		take_known(f, x->before);
+		return 0;
+	}
 	UNS_TRY(plain = still_plain(x, capture, err));
 	if (plain) {
 		f->same = true;
@@ -296,7 +341,7 @@ int examine(const struct examiner *x, struct examined *f, struct uns_capture **c
 	*capture = NULL;
 	UNS_TRY(uns_capture_new_of(x->root, x->path, x->hidden, examine_may_be_file(x->path), x->lists, capture, err));
 	code = look(x, *capture, f, err);
-	if (code < 0 || !f->format) {
+	if (code < 0 || !f->format || f->glanced) {
 		uns_capture_free(*capture);
 		*capture = NULL;
 	}
@@ -308,5 +353,7 @@ int examine(const struct examiner *x, struct examined *f, struct uns_capture **c
 void examined_fini(struct examined *f)
 {
 	uns_inputs_put(f->inputs);
+	own_dirs_put(f->dirs);
 	f->inputs = NULL;
+	f->dirs = NULL;
 }

@@ -3,6 +3,7 @@
 #ifndef UNS_EXAMINE_EXAMINE_H
 #define UNS_EXAMINE_EXAMINE_H
 
+#include "examine/own_dirs.h"
 #include "formats/format.h"
 #include "store/store_link.h"
 
@@ -21,6 +22,8 @@ struct examined {
 	struct facts_seen facts; /* for the next examination */
 	/* What else was looked at to find out what it is: with the format's own questions alone until it is opened. */
 	struct uns_inputs *inputs;
+	struct own_dirs *dirs; /* of a checkpoint; NULL = one of them changed too lately to be compared */
+	bool glanced; /* it is a copy of what it was before: a glance showed no other */
 };
 
 struct examiner {
@@ -30,6 +33,7 @@ struct examiner {
 	struct store_link *store;
 	const char *path; /* what to examine, below SOURCE */
 	const struct examined *before; /* the last examination, which saves work; NULL = there was none */
+	bool glance; /* a checkpoint is the same if its directories and its inputs are: its files are not looked at */
 };
 
 /* *capture is what *out was made of, where it is a checkpoint; else NULL. -ENOENT; -ENOTDIR: any other file. */

@@ -38,7 +38,7 @@ struct uns_capture {
 	const char *path, *hidden;
 	struct uns_kept_lists *lists;
 	struct uns_stat top;
-	int fd; /* of the directory itself; -1 = closed */
+	int fd; /* of the directory's path; -1 = closed */
 	struct uns_arena arena;
 	struct dir **dir; /* in the order in which they were listed */
 	size_t n_dirs, cap_dirs;
@@ -122,7 +122,7 @@ int uns_capture_new_of(const struct uns_root *root, const char *path, const char
 	c->fd = -1;
 	c->path = uns_arena_str(&c->arena, path);
 	c->inputs = uns_inputs_new();
-	code = c->path && c->inputs ? uns_root_open_dir(root, path, &c->fd, &c->top, &why) : uns_oom(&why);
+	code = c->path && c->inputs ? uns_root_open_dir_path(root, path, &c->fd, &c->top, &why) : uns_oom(&why);
 	if ((code == -ENOENT || code == -ENOTDIR) && file)
 		code = open_file(c, &why);
 	if (code == -ENOENT && uns_root_stat(root, path, true, &c->top, NULL) == 0)
@@ -139,6 +139,11 @@ int uns_capture_new_of(const struct uns_root *root, const char *path, const char
 const struct uns_root *uns_capture_root(const struct uns_capture *c)
 {
 	return c->root;
+}
+
+const char *uns_capture_path(const struct uns_capture *c)
+{
+	return c->path;
 }
 
 const struct uns_stat *uns_capture_top(const struct uns_capture *c)
@@ -222,8 +227,10 @@ static int find_dir(struct uns_capture *c, const struct uns_root *root, const ch
 	*out = uns_map_get(&c->by_path, key_of(c, root, path, buf));
 	if (*out)
 		return 0;
-	if (c->fd >= 0 && root == c->root && strcmp(path, c->path) == 0)
-		return add_dir(c, root, path, c->fd, &c->top, out, err);
+	if (c->fd >= 0 && root == c->root && strcmp(path, c->path) == 0) {
+		UNS_TRY(uns_dir_open(root, path, c->fd, &fd, err));
+		return add_dir(c, root, path, fd, &c->top, out, err);
+	}
 	if (root == c->root && is_hidden(c, path))
 		return uns_fail(err, -ENOENT, "%s: hidden from this examination", path);
 	UNS_TRY(uns_root_open_dir(root, path, &fd, &stat, err));
@@ -300,9 +307,11 @@ static int list_and_fill(struct uns_capture *c, const char *path, struct dir **o
 	if (!is_top) {
 		UNS_TRY(uns_root_open_dir(c->root, path, &own, &stat, err));
 		fd = own;
+	} else if (!*out) {
+		UNS_TRY(uns_dir_open(c->root, path, c->fd, &own, err));
 	}
 	if (!*out)
-		UNS_TRY(add_dir(c, c->root, path, fd, &stat, out, err));
+		UNS_TRY(add_dir(c, c->root, path, own, &stat, out, err));
 	UNS_TRY(fill_dir(c, *out, fd, err));
 	if (is_top) {
 		uns_close_p(&c->fd);
@@ -436,6 +445,13 @@ int uns_capture_stat_in(struct uns_capture *c, const struct uns_root *root, cons
 int uns_capture_stat(struct uns_capture *c, const char *path, struct uns_stat *out, struct uns_err *err)
 {
 	return uns_capture_stat_in(c, c->root, path, out, err);
+}
+
+int uns_capture_peek(const struct uns_capture *c, const char *below, struct uns_stat *out, struct uns_err *err)
+{
+	int code = uns_dir_stat(c->root, c->fd, below, out);
+
+	return code < 0 ? uns_root_fail(c->root, c->path, code, err) : 0;
 }
 
 /* -- pages -- */

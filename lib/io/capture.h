@@ -28,6 +28,7 @@ int uns_capture_new(const struct uns_root *root, const char *path, const char *h
 void uns_capture_free(struct uns_capture *capture); /* NULL is allowed */
 
 const struct uns_root *uns_capture_root(const struct uns_capture *capture);
+const char *uns_capture_path(const struct uns_capture *capture); /* below root */
 const struct uns_stat *uns_capture_top(const struct uns_capture *capture); /* the directory itself */
 
 /* The list of what was looked at outside the directory, to which io/seen.h adds. */
@@ -59,6 +60,10 @@ void uns_capture_look(struct uns_capture *capture, const struct uns_root *root, 
 /* What the kernel keeps of the bytes of all files that uns_capture_fill has looked at, or of the one file that it is,
  * is dropped where it may be old (uns_fd_forget_pages): opens each of them there. One that cannot be opened is left. */
 void uns_capture_forget_pages(struct uns_capture *capture);
+
+/* What lies at `below` in the capture's directory, looked at now and not remembered; links are not followed. Only until
+ * uns_capture_fill has begun. */
+int uns_capture_peek(const struct uns_capture *capture, const char *below, struct uns_stat *out, struct uns_err *err);
 
 /* 0, or the first listing or stat of this capture that failed for a reason that is not the files'
  * (uns_code_is_finding; what is kept to others, -EACCES, aside): what was made of it may be wrong. */

@@ -487,9 +487,10 @@ int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena
 	return fd < 0 ? fd : uns_dir_list(root, rel, fd, arena, out, err);
 }
 
-int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out, struct uns_err *err)
+static int open_directory(const struct uns_root *root, const char *rel, int flags, int *fd, struct uns_stat *out,
+			  struct uns_err *err)
 {
-	UNS_CLEANUP(uns_close_p) int dir = open_below(root, rel, DIR_FLAGS, err);
+	UNS_CLEANUP(uns_close_p) int dir = open_below(root, rel, flags, err);
 	int code;
 
 	if (dir < 0)
@@ -501,6 +502,24 @@ int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, str
 	*fd = dir;
 	dir = -1;
 	return 0;
+}
+
+int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out, struct uns_err *err)
+{
+	return open_directory(root, rel, DIR_FLAGS, fd, out, err);
+}
+
+int uns_root_open_dir_path(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
+			   struct uns_err *err)
+{
+	return open_directory(root, rel, O_PATH | O_DIRECTORY | O_CLOEXEC, fd, out, err);
+}
+
+int uns_dir_open(const struct uns_root *root, const char *rel, int path, int *fd, struct uns_err *err)
+{
+	count_look(root);
+	*fd = openat(path, ".", DIR_FLAGS);
+	return *fd < 0 ? uns_root_fail(root, rel, -errno, err) : 0;
 }
 
 int uns_root_open_path(const struct uns_root *root, const char *rel)

@@ -81,6 +81,12 @@ int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena
 int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out, struct uns_err *err);
 /* Open it to stat what is in it only; negative errno. */
 int uns_root_open_path(const struct uns_root *root, const char *rel);
+/* The same, and what it is: what uns_root_open_dir gives, without opening it, which network file systems are asked for.
+ */
+int uns_root_open_dir_path(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
+			   struct uns_err *err);
+/* Open a directory to list it, of which `path` is such a descriptor. */
+int uns_dir_open(const struct uns_root *root, const char *rel, int path, int *fd, struct uns_err *err);
 /* `rel` is for the sentence. */
 int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct uns_arena *arena, struct uns_listing *out,
 		 struct uns_err *err);

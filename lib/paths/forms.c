@@ -75,6 +75,16 @@ struct lookup {
 	struct form_found *out;
 };
 
+/* What is shown as a directory is not looked at for its name. */
+static int find_record(const struct lookup *l, const char *path, struct dir_record **out, struct uns_err *err)
+{
+	UNS_TRY(record_glance(l->u, path, out, err));
+	if (!forms_has_file(l->view, *out))
+		return 0;
+	record_put(l->u, *out);
+	return record_get(l->u, path, out, err);
+}
+
 /* 1 = `own` is a checkpoint of that directory, and in this view it has the name looked for. */
 static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
 {
@@ -89,7 +99,7 @@ static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
 	if (!path || (code == 0 && !session_walks_into(l->u, path, st.kind)))
 		return 0;
 	if (code == 0)
-		code = record_get(l->u, path, &record, &why);
+		code = find_record(l, path, &record, &why);
 	if (code < 0)
 		return code == -EACCES || code == -ESTALE ? 0 : uns_fail_if_passing(err, code, &why);
 	if (forms_has_file(l->view, record))

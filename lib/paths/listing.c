@@ -88,7 +88,7 @@ static int add_spot(struct unshard_listing *l, int code, struct spot *spot, cons
 
 static int add_child(struct unshard_listing *l, const struct spot_key *dir, const char *name, struct uns_err *err)
 {
-	struct spot child = { .key = *dir };
+	struct spot child = { .key = *dir, .glances = true };
 	struct uns_err why = { 0 };
 
 	return add_spot(l, spot_enter(l->u, &child, name, &why), &child, name, &why, err);
@@ -167,7 +167,7 @@ static int add_forms(struct unshard_listing *l, const struct spot_key *dir, cons
 
 	if (!dir->view->form || !key.path || !session_walks_into(l->u, key.path, entry->kind))
 		return 0;
-	code = record_get(l->u, key.path, &record, &why);
+	code = record_glance(l->u, key.path, &record, &why);
 	if (code < 0)
 		return code == -EACCES || code == -ESTALE ? 0 : uns_fail_if_passing(err, code, &why);
 	if (forms_has_file(dir->view, record)) {

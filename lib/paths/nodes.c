@@ -128,6 +128,7 @@ static int enter_node(const struct unshard_node *dir, const char *name, struct s
 		return spot_root_info(dir->u, out, err);
 	}
 	UNS_TRY(node_spot(dir, out, NULL, err));
+	out->glances = true;
 	code = spot_enter(dir->u, out, name, err);
 	if (code == 0)
 		code = spot_check(dir->u, out, err);

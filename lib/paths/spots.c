@@ -207,11 +207,17 @@ static int go_to_record(struct unshard *u, struct spot *spot, struct uns_err *er
 	return 0;
 }
 
+static int find_record(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	return spot->glances ? record_glance(u, spot->key.path, &spot->record, err)
+			     : record_get(u, spot->key.path, &spot->record, err);
+}
+
 static int go_to_directory(struct unshard *u, struct spot *spot, struct uns_err *err)
 {
 	if (session_hides(u, spot->key.path))
 		return absent(err);
-	UNS_TRY(record_get(u, spot->key.path, &spot->record, err));
+	UNS_TRY(find_record(u, spot, err));
 	return go_to_record(u, spot, err);
 }
 
@@ -282,7 +288,7 @@ static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err
 		return absent(err);
 	UNS_TRY(followed = stat_entry(u, spot, err));
 	if (spot->stat.kind == UNS_KIND_DIR) {
-		UNS_TRY(record_get(u, spot->key.path, &spot->record, err));
+		UNS_TRY(find_record(u, spot, err));
 		if (!followed)
 			records_seen_itself(&u->records, spot->record);
 		return go_to_record(u, spot, err);
@@ -355,7 +361,7 @@ static int enter_source(struct unshard *u, struct spot *spot, const char *name, 
 	let_go(u, spot);
 	UNS_TRY_ALLOC(spot->key.path = uns_path_join(&spot->arena, dir, name), err);
 	/* What was looked at a moment ago is not looked at again. */
-	spot->record = records_known(&u->records, spot->key.path);
+	spot->record = records_known(&u->records, spot->key.path, spot->glances);
 	if (spot->record && !forms_has_file(view, spot->record))
 		return go_to_record(u, spot, err);
 	let_go(u, spot);

@@ -31,6 +31,7 @@ struct spot_key {
 struct spot {
 	struct spot_key key;
 	struct uns_arena arena;
+	bool glances; /* the next step is for its name alone: it opens nothing (records_glance) */
 	struct dir_record *record;  /* of a directory of SOURCE, and of everything in a checkpoint */
 	struct uns_stat stat; /* SPOT_SOURCE that is no directory; SPOT_MARK: SOURCE's own mark */
 	struct contents *contents; /* SPOT_SHOWN, once spot_load was called */

@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "io/numbers.h"
 
 /* -- records -- */
 
@@ -71,13 +73,24 @@ static bool table_add(struct record_table *t, struct dir_record *record)
 	return true;
 }
 
-static bool is_fresh(const struct record_table *t, const struct dir_record *record)
+static bool is_fresh(const struct record_table *t, const struct dir_record *record, bool glance)
 {
-	return record->known && uns_now_ns() - record->checked_ns < t->recheck_ns;
+	const int64_t looked_ns = glance ? record->glanced_ns : record->checked_ns;
+
+	return record->known && uns_now_ns() - looked_ns < t->recheck_ns;
+}
+
+/* It was opened, and nothing of it has changed for so long that a save into it is not to be expected. */
+static bool rests(const struct dir_record *record)
+{
+	const int64_t long_ns = 3600 * INT64_C(1000000000);
+
+	return record->known && record->opened && !record->stale && !record->suspect && !record->young &&
+	       uns_wall_ns() - record->newest_ns >= long_ns;
 }
 
 /* The record, with a reference: fresh, or busy for the caller alone. NULL = out of memory. */
-static struct dir_record *record_acquire(struct record_table *t, const char *path, bool *fresh)
+static struct dir_record *record_acquire(struct record_table *t, const char *path, bool glance, bool *fresh)
 {
 	struct dir_record *record;
 
@@ -91,7 +104,7 @@ static struct dir_record *record_acquire(struct record_table *t, const char *pat
 		}
 	}
 	record->refs++;
-	*fresh = is_fresh(t, record);
+	*fresh = is_fresh(t, record, glance);
 	record->busy = !*fresh;
 	return record;
 }
@@ -123,30 +136,38 @@ static void record_update(const struct record_table *t, struct dir_record *recor
 			  struct uns_capture **capture, int64_t changed_ns)
 {
 	struct uns_inputs *was = record->is.inputs;
+	struct own_dirs *dirs = record->is.dirs;
 
 	if (!record->known)
 		record->changed_ns = changed_ns;
-	__atomic_store_n(&record->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
+	if (!f->glanced)
+		__atomic_store_n(&record->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
 	if (!record->known) {
 		record->young = f->format && records_changed_lately(t, f->newest_ns);
 		record->is = *f;
 		f->inputs = NULL;
+		f->dirs = NULL;
 		record->known = true;
 	} else {
 		record->is.at_ns = f->at_ns;
 		record->is.facts = f->facts;
+		record->is.dirs = f->dirs;
+		f->dirs = dirs;
 		if (!f->format) {
 			record->is.inputs = f->inputs;
 			f->inputs = was;
 		}
 	}
-	if (!record->capture_taken) {
+	if (!record->capture_taken && !f->glanced) {
 		struct uns_capture *older = record->capture;
 
 		record->capture = *capture;
 		*capture = older;
 	}
-	record->checked_ns = uns_now_ns();
+	record->glanced_ns = uns_now_ns();
+	if (!f->glanced)
+		record->checked_ns = record->glanced_ns;
+	record->suspect &= f->glanced;
 }
 
 /* A record is constant once known, but for when it was looked at and what was concluded from it: where
@@ -275,6 +296,7 @@ static struct examined copy_known(const struct dir_record *record)
 	struct examined copy = record->is;
 
 	uns_inputs_ref(copy.inputs);
+	own_dirs_ref(copy.dirs);
 	return copy;
 }
 
@@ -289,7 +311,8 @@ static struct examiner examiner_of(const struct record_table *t, const struct di
 				  .before = record->known ? before : NULL };
 }
 
-static int find_record(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err)
+static int find_record(struct record_table *t, const char *path, bool glance, struct dir_record **out,
+		       struct uns_err *err)
 {
 	struct uns_capture *capture = NULL;
 	struct examined found, before = { 0 };
@@ -299,7 +322,8 @@ static int find_record(struct record_table *t, const char *path, struct dir_reco
 	int code;
 
 	pthread_mutex_lock(t->lock);
-	record = record_acquire(t, path, &fresh);
+	record = record_acquire(t, path, glance, &fresh);
+	glance = glance && record && rests(record);
 	if (record && !fresh)
 		before = copy_known(record);
 	pthread_mutex_unlock(t->lock);
@@ -308,14 +332,15 @@ static int find_record(struct record_table *t, const char *path, struct dir_reco
 	if (fresh)
 		return 0;
 	x = examiner_of(t, record, &before);
+	x.glance = glance && uns_written_elsewhere(major(before.stat.id.dev), minor(before.stat.id.dev));
 	code = examine(&x, &found, &capture, err);
 	examined_fini(&before);
 	return conclude(t, record, code, &found, capture, out, err);
 }
 
-int records_get(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err)
+static int get(struct record_table *t, const char *path, bool glance, struct dir_record **out, struct uns_err *err)
 {
-	UNS_TRY(find_record(t, path, out, err));
+	UNS_TRY(find_record(t, path, glance, out, err));
 	if ((*out)->is.format || (*out)->is.stat.kind == UNS_KIND_DIR)
 		return 0;
 	records_put(t, *out);
@@ -323,13 +348,23 @@ int records_get(struct record_table *t, const char *path, struct dir_record **ou
 	return uns_fail(err, -ENOTDIR, "%s is not a directory", path);
 }
 
-struct dir_record *records_known(struct record_table *t, const char *path)
+int records_get(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err)
+{
+	return get(t, path, false, out, err);
+}
+
+int records_glance(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err)
+{
+	return get(t, path, true, out, err);
+}
+
+struct dir_record *records_known(struct record_table *t, const char *path, bool glance)
 {
 	struct dir_record *record;
 
 	pthread_mutex_lock(t->lock);
 	record = uns_map_get(&t->map, path);
-	if (record && !record->busy && is_fresh(t, record) && record->itself_ns &&
+	if (record && !record->busy && is_fresh(t, record, glance) && record->itself_ns &&
 	    uns_now_ns() - record->itself_ns < t->recheck_ns)
 		record->refs++;
 	else
@@ -355,7 +390,8 @@ void records_suspect(struct record_table *t, struct dir_record *record, bool sta
 {
 	pthread_mutex_lock(t->lock);
 	record->stale |= stale;
-	record->checked_ns = uns_now_ns() - t->recheck_ns;
+	record->suspect = true;
+	record->checked_ns = record->glanced_ns = uns_now_ns() - t->recheck_ns;
 	pthread_mutex_unlock(t->lock);
 }
 

@@ -28,9 +28,9 @@ struct dir_record {
 	char *path; /* below SOURCE */
 	struct dir_record *next; /* of those that are forgotten together */
 
-	/* Constant once known: a directory that has changed gets a new record. But `at_ns` and `facts` are of the last
-	 * examination, and what a checkpoint was made of, is.inputs and is.generation, is complete only once it was
-	 * opened. These four are guarded by the table's lock. */
+	/* Constant once known: a directory that has changed gets a new record. But `at_ns`, `facts` and `dirs` are of
+	 * the last examination, and what a checkpoint was made of, is.inputs and is.generation, is complete only once
+	 * it was opened. These five are guarded by the table's lock. */
 	bool known;
 	struct examined is;
 	bool opened;
@@ -43,9 +43,11 @@ struct dir_record {
 	unsigned refs;
 	bool busy; /* being examined */
 	bool stale; /* what was made of it is not to be used any more */
+	bool suspect; /* until all of it is looked at again */
 	bool replaced; /* the table has another, or none, for this path */
 	int64_t itself_ns; /* monotonic: when its name was seen to be a directory, not a link to one */
-	int64_t checked_ns; /* monotonic */
+	int64_t checked_ns; /* monotonic: when all of it was looked at */
+	int64_t glanced_ns; /* monotonic: when all of it was, or its directories alone */
 	struct uns_capture *capture; /* what was seen when it was examined, until it is opened; or NULL */
 	bool capture_taken;
 
@@ -101,9 +103,12 @@ struct record_table {
  * Returns a reference. -ENOENT; -ENOTDIR: any other file. */
 int records_get(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err);
 void records_put(struct record_table *t, struct dir_record *record); /* NULL is allowed */
-/* A reference to what records_get would give without a look, where the path's last name is no link. NULL =
- * that takes a look. */
-struct dir_record *records_known(struct record_table *t, const char *path);
+/* The same for what only lists or looks up the directory, and opens nothing in it. Where each look is a request to a
+ * server, a checkpoint that rests is compared by its directories: that a file of it was written over is not seen. */
+int records_glance(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err);
+/* A reference to what records_get, or records_glance, would give without a look, where the path's last name is no link.
+ * NULL = that takes a look. */
+struct dir_record *records_known(struct record_table *t, const char *path, bool glance);
 void records_seen_itself(struct record_table *t, struct dir_record *record);
 /* Look again at the next request, because something could not be read. `stale`: what was made of its files is no longer
  * true, even if nothing else shows that they changed. */

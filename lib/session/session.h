@@ -55,6 +55,11 @@ static inline int record_get(struct unshard *u, const char *path, struct dir_rec
 	return records_get(&u->records, path, out, err);
 }
 
+static inline int record_glance(struct unshard *u, const char *path, struct dir_record **out, struct uns_err *err)
+{
+	return records_glance(&u->records, path, out, err);
+}
+
 static inline void record_put(struct unshard *u, struct dir_record *record)
 {
 	records_put(&u->records, record);

@@ -8,12 +8,14 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from conftest import eventually
-from networks import RCLONE_S, Network
+from networks import RCLONE_S, Network, requests
 
+GOLDEN = Path(__file__).parents[1] / "golden/run"
 CHANGES = 4  # of the inode numbers, during which readers read
 LONG_S = 600
 
@@ -26,6 +28,84 @@ def network(tmp_path, copied, made):
     net = Network(copied(made("t2", "tied-f1-fp32") / "run"), path)
     yield net
     net.end()
+
+
+def up_and_resting(net):
+    """Nothing of SOURCE has changed for two hours, and what renumber_fs is asked for is counted."""
+    at = time.time() - 2 * 3600
+    for path in [*net.source.rglob("*"), net.source]:
+        os.utime(path, (at, at))
+    net.counts = net.path.with_suffix(".counts")
+    net.up(f"pages kept=1 counts={net.counts}")
+
+
+@pytest.fixture
+def hundred(tmp_path):
+    """A run of a hundred checkpoints below renumber_fs."""
+    net = Network(tmp_path / "run", tmp_path / "network")
+    net.path.mkdir()
+    shutil.copytree(GOLDEN, net.source, ignore=shutil.ignore_patterns("checkpoint-*", "optimizer_0"))
+    for step in range(1, 101):
+        shutil.copytree(GOLDEN / "checkpoint-2", net.source / f"checkpoint-{step}",
+                        ignore=shutil.ignore_patterns("optimizer_0"))
+    up_and_resting(net)
+    yield net
+    net.end()
+
+
+def asked_for(net, *command):
+    """How many requests the command costs, when what was asked for before is not known any more."""
+    time.sleep(1.2)
+    before = sum(requests(net.counts).values())
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return sum(requests(net.counts).values()) - before
+
+
+def test_listing_a_run_again_asks_for_its_directories_alone(hundred, mount):
+    m = mount(hundred.path, changing=True)
+    first = asked_for(hundred, "ls", m / "weights")
+    again, long = (asked_for(hundred, "ls", *option, m / "weights") for option in ((), ("-l",)))
+    source = asked_for(hundred, "ls", "-lR", hundred.path)
+    print(f"{first} requests, again {again}, with -l {long}; ls -lR of the source {source}")
+    assert len(os.listdir(m / "weights")) >= 100
+    assert max(again, long) <= 250
+    assert max(again, long) < source
+
+
+def read_or_stale(path):
+    """None: what it was looked up as has changed meanwhile."""
+    try:
+        return path.read_bytes()
+    except OSError as e:
+        assert e.errno == errno.ESTALE
+        return None
+
+
+def test_what_a_listing_passes_over_is_seen_by_what_opens_a_file(network, mount, made):
+    """A shard that was written over changes no directory."""
+    up_and_resting(network)
+    m = mount(network.path, changing=True)
+    path = m / "weights/checkpoint-1/model.safetensors"
+    old, new = ((made("t2", "tied-f1-fp32") / f"pretrained-{i}/model.safetensors").read_bytes() for i in (1, 2))
+    assert path.read_bytes() == old
+    asked = [asked_for(network, "ls", m / "weights") for _ in range(3)]
+    save_unseen(network.source)
+    for shard in shards_of(network.source):
+        os.utime(shard)
+    assert asked_for(network, "ls", m / "weights") <= max(asked[1:])
+    assert read_or_stale(path) in (new, None)
+    eventually(lambda: path.read_bytes() == new)
+
+
+def test_a_listing_sees_what_comes_to_a_checkpoint_that_rests_and_what_goes(network, mount):
+    up_and_resting(network)
+    m = mount(network.path, changing=True)
+    asked_for(network, "ls", m / "weights")  # opens them
+    asked = asked_for(network, "ls", m / "weights")
+    (network.source / "checkpoint-1/new").touch()
+    assert asked_for(network, "ls", m / "weights") > asked + 2
+    shutil.rmtree(network.source / "checkpoint-2")
+    eventually(lambda: "checkpoint-2" not in os.listdir(m / "weights"))
 
 
 @pytest.fixture(params=["fine", "coarse"])
