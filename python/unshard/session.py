@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, overload
 
 from . import _library as native
 from ._library import lib
-from .errors import error
+from .errors import Error, error
 from .process import Process
 
 log = logging.getLogger("unshard")
@@ -664,3 +664,33 @@ def newest_of(path: str, view: str, options: dict[str, Any]) -> str:
         return path
     with open(run, **options) as session:
         return os.path.join(run, session.readlink(f"{view}/{NEWEST}"))
+
+
+def checkpoints(run: str | os.PathLike, *, view: str = "weights", after: int = -1, timeout: float | None = None,
+                **options: Any) -> Iterator[str]:
+    """Each newer checkpoint of a run, as soon as it is whole in the view: paths, as `unshard wait` prints them. A program that
+    is busy for longer than the training takes for a checkpoint gets the newest, and not those between.
+
+    after: a step; only later ones. timeout: end after so many seconds without a newer checkpoint; None = never. Further
+    arguments are those of open().
+
+    >>> [os.path.basename(path) for path in checkpoints("tests/golden/run", timeout=0, settle_seconds=0)]
+    ['checkpoint-2']
+    """
+    with open(run, **options) as session:
+        session.stat(view)
+        last, began = None, time.monotonic()
+        while True:
+            try:
+                name = session.readlink(f"{view}/{NEWEST}")
+                step = session.info(name)["step"]
+            except Error:  # none yet, or what is there changes at this moment
+                name, step = None, None
+            if name and name != last and (after < 0 or (step is not None and step > after)):
+                last, after = name, -1 if step is None else step
+                yield os.path.join(run, name)
+                began = time.monotonic()
+            elif timeout is not None and time.monotonic() >= began + timeout:
+                return
+            else:
+                time.sleep(0.5)
