@@ -217,7 +217,8 @@ static int config_notes(struct checking *c, const struct subject *s, size_t *n_r
 		const bool rejected = id == UNS_FOUND_CONFIG_UNUSABLE || id == UNS_FOUND_CONFIG_DOES_NOT_FIT;
 
 		if (!rejected && id != UNS_FOUND_CONFIG_HAS_OTHER_NAMES && id != UNS_FOUND_CONFIG_HAS_OTHER_PREFIX &&
-		    id != UNS_FOUND_PREFIX_LEFT_OUT)
+		    id != UNS_FOUND_PREFIX_LEFT_OUT && id != UNS_FOUND_SENTENCE_MODULES_MISSING &&
+		    id != UNS_FOUND_SENTENCE_MODULES_UNUSABLE)
 			continue;
 		*n_rejected += rejected;
 		code = checking_found_as(c, &s->snap->beside.notes.v[i],

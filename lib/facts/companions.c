@@ -41,6 +41,8 @@ struct search {
 		"*.tiktoken", "chat_template.*", "tokenization_*.py"
 #define PROCESSOR "*processor*.json"
 #define ADAPTER   "adapter_config.json"
+#define MODULES   "modules.json"
+#define SENTENCE  MODULES, "config_sentence_transformers.json", "sentence_*_config.json", "wordembedding_config.json"
 
 static const char *const tokenizer_globs[] = { TOKENIZER, NULL };
 /* A directory has a tokenizer if it has one of these files; the same below for the other sets. */
@@ -49,8 +51,13 @@ static const char *const tokenizer_marks[] = { "tokenizer.json", "tokenizer_conf
 					       "*.tiktoken",     NULL };
 static const char *const processor_globs[] = { PROCESSOR, NULL };
 static const char *const adapter_globs[] = { ADAPTER, NULL };
+static const char *const sentence_globs[] = { SENTENCE, NULL };
+/* What the directory of one module of sentence-transformers holds: besides weights, and with them. */
+#define MODULE "*config.json", TOKENIZER, PROCESSOR
+static const char *const module_globs[] = { MODULE, NULL };
+static const char *const saved_module_globs[] = { MODULE, "model*.safetensors*", "pytorch_model*.bin*", NULL };
 /* All names that are looked for in a directory's listing: others may come and go. */
-static const char *const looked_for[] = { CONFIG, TOKENIZER, PROCESSOR, ADAPTER, NULL };
+static const char *const looked_for[] = { CONFIG, TOKENIZER, PROCESSOR, ADAPTER, SENTENCE, NULL };
 
 static bool matches(const char *const *globs, const char *name)
 {
@@ -348,15 +355,92 @@ static int borrow_config(struct search *s, const struct candidate *c, struct uns
 	return c->own ? 0 : note_borrowed(s, c, "config.json", err);
 }
 
+/* The files of the modules that have a directory of their own. */
+static int borrow_modules(struct search *s, const struct candidate *c, struct uns_err *err)
+{
+	const struct uns_sentence_module *m = s->out->modules.v, *end = m + s->out->modules.n;
+	const char *const *globs = s->out->modules.is_state ? module_globs : saved_module_globs;
+	struct uns_arena *arena = &s->out->arena;
+	struct uns_err why = { 0 };
+	struct uns_listing list;
+	const char *name;
+	size_t i;
+	int code;
+
+	UNS_TRY(borrow_all(s, c, sentence_globs, err));
+	for (; m < end; m++) {
+		if (!*m->path)
+			continue;
+		UNS_TRY_ALLOC(name = uns_path_join(arena, c->path, m->path), err);
+		code = uns_list_fitting(c->root, s->cat->capture, name, globs, arena, &list, &why);
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
+		for (i = 0; code == 0 && i < list.n; i++) {
+			UNS_TRY_ALLOC(name = uns_path_join(arena, m->path, list.v[i].name), err);
+			UNS_TRY(borrow(s, c, name, err));
+		}
+	}
+	return c->own ? 0 : note_borrowed(s, c, MODULES, err);
+}
+
+/* Returns 1 if the directory's modules.json is the one to use: each weight belongs to one of its modules, or the
+ * checkpoint is what sentence-transformers saved. */
+static int try_modules(struct search *s, const struct candidate *c, struct uns_err *err)
+{
+	struct uns_arena *arena = &s->out->arena;
+	struct uns_err why = { 0 };
+	struct uns_span json;
+	const char *path = uns_path_join(arena, c->path, MODULES);
+	int code;
+
+	UNS_TRY_ALLOC(path, err);
+	code = uns_read_seen(c->root, s->cat->capture, path, CONFIG_LIMIT_BYTES, arena, &json, &why);
+	if (code == 0)
+		code = uns_sentence_modules_read(json, s->cat, arena, &s->out->modules, &why);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	if (code == 0 && (s->out->modules.is_state || (c->own && s->cat->summary.is_published)))
+		return 1;
+	s->out->modules = (struct uns_sentence_modules){ 0 };
+	if (code == 0)
+		return 0;
+	return note(s,
+		    UNS_FINDING(.id = UNS_FOUND_SENTENCE_MODULES_UNUSABLE, .checkpoint = s->cat->path, .file = path,
+				.arg = { { "where", uns_str(c->what) }, { "cause", uns_str(why.text) } }),
+		    err);
+}
+
+static int choose_modules(struct search *s, struct uns_err *err)
+{
+	const char *tensor;
+	size_t i;
+	int found;
+
+	if (s->in->strip || s->in->keep_names || s->cat->summary.adapter != UNS_ADAPTER_NONE)
+		return 0;
+	for (i = 0; i < s->n; i++) {
+		if (!uns_listing_find(&s->candidate[i].list, MODULES))
+			continue;
+		UNS_TRY(found = try_modules(s, &s->candidate[i], err));
+		if (found)
+			return borrow_modules(s, &s->candidate[i], err);
+	}
+	tensor = uns_sentence_name(s->cat);
+	return tensor ? note(s,
+			     UNS_FINDING(.id = UNS_FOUND_SENTENCE_MODULES_MISSING, .checkpoint = s->cat->path,
+					 .tensor = tensor),
+			     err)
+		      : 0;
+}
+
 /* The config's numbers may fit weights that from_pretrained does not find, because they have other names. */
 static int compare_names(struct search *s, struct uns_err *err)
 {
 	const struct uns_config_info *info = &s->out->config_info;
 	struct uns_finding f = { .id = UNS_FOUND_CONFIG_HAS_OTHER_NAMES, .checkpoint = s->cat->path };
 	struct uns_found_prefix found;
+	const struct uns_sentence_module *module = uns_sentence_root(&s->out->modules);
 	size_t i = 0;
 
-	UNS_TRY(uns_prefix_find(info, s->cat, s->in->strip, &s->out->arena, &found, err));
+	UNS_TRY(uns_prefix_find(info, s->cat, module ? module->prefix : s->in->strip, &s->out->arena, &found, err));
 	if (!found.missed)
 		return 0;
 	while (s->cat->tensors[i].role != UNS_ROLE_WEIGHT)
@@ -428,6 +512,7 @@ int companions_choose(const struct companions_input *in, struct uns_catalog *cat
 	struct search s = { .in = in, .cat = cat, .out = out };
 
 	UNS_TRY(find_candidates(&s, err));
+	UNS_TRY(choose_modules(&s, err));
 	UNS_TRY(choose_config(&s, err));
 	UNS_TRY(choose_base(&s, err));
 	UNS_TRY(choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));

@@ -5,6 +5,7 @@
 #include "files/adapter_config.h"
 #include "names/config.h"
 #include "names/published_names.h"
+#include "names/sentence_modules.h"
 #include "store/store_link.h"
 
 /* A directory that -o model= names. */
@@ -37,6 +38,7 @@ struct companions {
 	struct uns_config_info config_info;
 	/* Tensor names of a model of the same family, from the first directory that has one. */
 	struct uns_base_names base;
+	struct uns_sentence_modules modules; /* of the modules.json that is used */
 	/* In front of every weight's name, and of no name of config.json's model; NULL = nothing is. A note reports it.
 	 */
 	const char *prefix;

@@ -632,6 +632,13 @@ KIND(PREFIX_LEFT_OUT, prefix_left_out, NOTE,
      "every weight has {found} in front of its name, which the {what} model of config.json does not have: the view weights leaves it out",
      .advice = " (-o names=memory keeps it)", .check = "config",
      .cause = "the trainer wrapped the model in a module of its own")
+KIND(SENTENCE_MODULES_MISSING, sentence_modules_missing, NOTE,
+     "the names are those of a model of sentence-transformers ({tensor}), whose modules.json was not found: it names the modules that SentenceTransformer loads, and how token embeddings are pooled",
+     .advice =
+	     ". Put modules.json and the directories that it names into the run directory, or mount with -o model=DIR where DIR is the model's directory",
+     .check = "config")
+KIND(SENTENCE_MODULES_UNUSABLE, sentence_modules_unusable, NOTE, "modules.json of {where} cannot be used: {cause}",
+     .check = "config", .help = "put the model's own modules.json there, or name its directory with -o model=DIR")
 KIND(NO_CONFIG, no_config, NOTE, "no config.json was found for these weights, and from_pretrained needs one",
      .advice =
 	     ". Put the model's config.json (and tokenizer) into the run directory, or mount with -o model=DIR where DIR holds them")

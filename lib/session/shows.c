@@ -296,7 +296,8 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 		.strip = u->opt.strip,
 		.prefix = snap->beside.prefix,
 		.base = &snap->beside.base,
-		.adapter = &snap->beside.adapter,
+		.adapter = snap->beside.adapter,
+		.modules = snap->beside.modules,
 		.keep_names = u->opt.keep_names,
 	};
 }

@@ -6,6 +6,7 @@
 
 #include "names/config.h"
 #include "names/published_names.h"
+#include "names/sentence_modules.h"
 #include "files/adapter_config.h"
 #include "files/resume_files.h"
 #include "model/training.h"
@@ -47,7 +48,8 @@ struct uns_view_input {
 	const char
 		*prefix; /* in front of every weight's name, and of none that config.json's model has; NULL = nothing */
 	const struct uns_base_names *base; /* what the base model's files call its tensors */
-	const struct uns_adapter_facts *adapter; /* for an adapter_config.json, if none of borrowed is one */
+	struct uns_sentence_modules modules; /* n = 0: weights are not those of sentence-transformers */
+	struct uns_adapter_facts adapter; /* for an adapter_config.json, if none of borrowed is one */
 	bool keep_names; /* -o names=memory: weights have the names that were saved */
 };
 
@@ -117,7 +119,7 @@ static inline bool uns_view_parse_bare(const char *parameter, uint64_t *out)
 /* What an adapter_config.json is made of. */
 static inline struct uns_adapter_config uns_view_adapter_config(const struct uns_view_input *in)
 {
-	return (struct uns_adapter_config){ in->catalog, in->borrowed, in->n_borrowed, in->adapter };
+	return (struct uns_adapter_config){ in->catalog, in->borrowed, in->n_borrowed, &in->adapter };
 }
 
 /* What a view shows beside weights and optimizer. */

@@ -172,6 +172,7 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 struct assembly {
 	const struct uns_view_input *in;
 	uint64_t parameter; /* the type of its tensors, UNS_DTYPE_NONE = as stored */
+	const struct uns_sentence_module *module; /* the one whose tensors they are; NULL = those of all */
 	enum uns_adapter adapter;
 	const char *wrapper; /* what the names begin with of the model that an adapter is put on */
 	const char *strip; /* what else is left out in front of names; "" = nothing */
@@ -181,9 +182,11 @@ struct assembly {
 	struct uns_text widened; /* the names of these: they have no master */
 };
 
-static struct assembly assembly_of(const struct uns_view_input *in, uint64_t parameter)
+static struct assembly assembly_of(const struct uns_view_input *in, const struct uns_sentence_module *module,
+				   uint64_t parameter)
 {
 	return (struct assembly){ .in = in,
+				  .module = module,
 				  .parameter = parameter,
 				  .adapter = in->catalog->summary.adapter,
 				  .wrapper = uns_adapter_wrapper(in->catalog) };
@@ -200,6 +203,8 @@ static void assembly_fini(struct assembly *a)
 static bool leaves_out(const struct assembly *a, const struct uns_tensor *t)
 {
 	if (!uns_role_is_model(t->role) || uns_map_get(&a->tied, t->name) == t)
+		return true;
+	if (a->module && !uns_sentence_module_has(a->module, t))
 		return true;
 	return (a->adapter == UNS_ADAPTER_ALONE && !t->of_adapter) ||
 	       (a->adapter == UNS_ADAPTER_AND_BASE && !uns_adapter_is_base(t));
@@ -223,6 +228,7 @@ static const char *name_of(const struct assembly *a, const struct uns_tensor *t,
 static int choose_strip(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_catalog *cat = a->in->catalog;
+	const char *given = a->in->strip ? a->in->strip : a->in->prefix;
 	UNS_CLEANUP(uns_free_p) const char **names = calloc(cat->n_tensors + 1, sizeof(*names));
 	size_t i, n = 0;
 
@@ -230,7 +236,7 @@ static int choose_strip(struct assembly *a, struct uns_vtree *out, struct uns_er
 	for (i = 0; i < cat->n_tensors; i++)
 		if (!leaves_out(a, &cat->tensors[i]))
 			names[n++] = cat->tensors[i].name;
-	return uns_strip_choose(a->in->strip ? a->in->strip : a->in->prefix, names, n, out, &a->strip, err);
+	return uns_strip_choose(a->module ? a->module->prefix : given, names, n, out, &a->strip, err);
 }
 
 static int choose_tensors(struct assembly *a, struct uns_arena *arena, struct uns_err *err)
@@ -309,7 +315,7 @@ static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *er
 	UNS_CLEANUP(uns_free_p) bool *used = calloc(cat->n_files + 1, sizeof(*used));
 
 	UNS_TRY_ALLOC(used, err);
-	if (a->adapter == UNS_ADAPTER_ALONE || mark_published_files(cat, used))
+	if (a->adapter == UNS_ADAPTER_ALONE || mark_published_files(cat, used) || (a->module && *a->module->path))
 		return 0;
 	if (in->keep_names) {
 		if (!(cat->summary.is_megatron ? uns_megatron_knows : uns_published_knows)(in->config_info.model_type))
@@ -341,25 +347,43 @@ static int name_tensors(struct assembly *a, struct uns_vtree *out, struct uns_er
 	return publish(a, out, err);
 }
 
-/* What loaders of the model look for, without ".safetensors". */
-static const char *stem_of(const struct assembly *a)
+/* What loaders of the model look for, without ".safetensors". NULL = out of memory. */
+static const char *stem_of(const struct assembly *a, struct uns_arena *arena)
 {
 	if (a->adapter == UNS_ADAPTER_ALONE)
 		return "adapter_model";
+	if (a->module)
+		return uns_path_join(arena, a->module->path, "model");
 	return a->in->config_info.is_diffusers ? "diffusion_pytorch_model" : "model";
 }
 
 static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_view_input *in = a->in;
-	const bool alone = a->adapter == UNS_ADAPTER_ALONE;
-	const char *origin;
+	/* What PEFT and sentence-transformers load by themselves is one file. */
+	const bool is_one = a->adapter == UNS_ADAPTER_ALONE || (a->module && !a->module->is_pretrained);
+	const char *origin, *stem;
 
 	UNS_TRY(name_tensors(a, out, err));
 	UNS_TRY_ALLOC(origin = origin_of(a, &out->arena), err);
-	return uns_part_safetensors_set(in->catalog, a->v, a->n, stem_of(a),
-					/* PEFT loads one file only. */
-					alone ? UINT64_MAX : in->max_shard_size_bytes, origin, out, err);
+	UNS_TRY_ALLOC(stem = stem_of(a, &out->arena), err);
+	return uns_part_safetensors_set(in->catalog, a->v, a->n, stem, is_one ? UINT64_MAX : in->max_shard_size_bytes,
+					origin, out, err);
+}
+
+/* The modules of sentence-transformers that have a directory of their own. */
+static int assemble_modules(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+			    struct uns_err *err)
+{
+	const struct uns_sentence_module *m = in->modules.v, *end = m + in->modules.n;
+
+	for (; m < end; m++) {
+		UNS_CLEANUP(assembly_fini) struct assembly a = assembly_of(in, m, parameter);
+
+		if (in->modules.is_state && *m->path && m->has_tensors)
+			UNS_TRY(assemble(&a, out, err));
+	}
+	return 0;
 }
 
 /* -- files beside them -- */
@@ -441,13 +465,16 @@ static int add_lightning(const struct uns_view_input *in, uint64_t parameter, st
 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
-	UNS_CLEANUP(assembly_fini) struct assembly a = assembly_of(in, parameter);
+	const struct uns_sentence_module *root = uns_sentence_root(&in->modules);
+	UNS_CLEANUP(assembly_fini) struct assembly a = assembly_of(in, root, parameter);
 	int passed = 0;
 
 	if (parameter == UNS_DTYPE_NONE)
 		UNS_TRY(passed = pass_through(in, out, err));
 	UNS_TRY(uns_full_add_other_models(in->catalog, (enum uns_dtype)parameter, in->max_shard_size_bytes, out, err));
 	if (!passed)
+		UNS_TRY(assemble_modules(in, parameter, out, err));
+	if (!passed && (root || !in->modules.is_state))
 		UNS_TRY(assemble(&a, out, err));
 	if (in->catalog->summary.is_one_file)
 		UNS_TRY(add_lightning(in, parameter, out, err));
@@ -459,7 +486,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 /* Where config and tokenizer come from, or that there is none; which names the tensors have. */
 static int notes_before(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
-	UNS_CLEANUP(assembly_fini) struct assembly a = assembly_of(in, UNS_DTYPE_NONE);
+	const struct uns_sentence_module *root = uns_sentence_root(&in->modules);
+	UNS_CLEANUP(assembly_fini) struct assembly a = assembly_of(in, root, UNS_DTYPE_NONE);
 	UNS_CLEANUP(uns_vtree_fini) struct uns_vtree own = { 0 };
 	int passed;
 
@@ -511,6 +539,8 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		return "MyLightningModule.load_from_checkpoint(\"%s\")";
 	if (cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
+	if (in->modules.n)
+		return "SentenceTransformer(\"%s\")";
 	if (in->config_info.is_diffusers)
 		return "diffusers.AutoModel.from_pretrained(\"%s\")";
 	if (!uns_span_left(&in->config) || !is_for_pretrained(in))
