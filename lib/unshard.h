@@ -837,6 +837,9 @@ enum {
 	UNSHARD_DIFF_OPTIMIZER = 1,
 	/* Compare tensors alone. */
 	UNSHARD_DIFF_TENSORS = 2,
+	/* Compare names, shapes and dtypes of tensors, and read none: equal values are assumed, and there are no
+	 * figures. */
+	UNSHARD_DIFF_NAMES = 4,
 };
 
 #define UNSHARD_DIFF_OPTIONS_INIT .size = sizeof(struct unshard_diff_options)

@@ -8,13 +8,9 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "files/named_optimizer.h"
 
 enum { SHOWN = 4 };
-
-static void close_list(unshard_tensors **list)
-{
-	unshard_tensors_close(*list);
-}
 
 /* Names, of which a sentence has the first few. */
 struct named {
@@ -28,12 +24,14 @@ static void named_fini(struct named *n)
 	uns_text_fini(&n->text);
 }
 
-static void named_add(struct named *n, const char *name)
+/* 0 or -ENOMEM. */
+static int named_add(struct named *n, const char *name, struct uns_arena *arena)
 {
-	if (!n->n)
-		n->first = name;
+	if (!n->n && !(n->first = uns_arena_str(arena, name)))
+		return -ENOMEM;
 	if (n->n++ < SHOWN)
 		uns_text_printf(&n->text, "%s%s", n->n > 1 ? ", " : "", name);
+	return n->text.failed ? -ENOMEM : 0;
 }
 
 static int named_report(struct checking *c, enum uns_finding_id id, const struct named *n)
@@ -51,81 +49,59 @@ static int named_report(struct checking *c, enum uns_finding_id id, const struct
 
 /* -- names, shapes, dtypes -- */
 
-static int list_open(struct unshard *u, const char *path, unshard_tensors **out, struct uns_err *err)
+struct unlike {
+	const struct uns_config_info *info; /* of the model */
+	struct named missing, mtp, reshaped, extra, dtypes;
+};
+
+static void unlike_fini(struct unlike *u)
 {
-	struct unshard_error why = { 0 };
-	int code = unshard_tensors_open(u, path, "weights", out, &why);
-
-	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
-}
-
-static int list_map(const unshard_tensors *list, struct uns_map *out, struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 0; i < unshard_tensors_count(list); i++)
-		UNS_TRY_ALLOC(
-			uns_map_put(out, unshard_tensors_at(list, i)->name, (void *)unshard_tensors_at(list, i), NULL),
-			err);
-	return 0;
+	named_fini(&u->missing);
+	named_fini(&u->mtp);
+	named_fini(&u->reshaped);
+	named_fini(&u->extra);
+	named_fini(&u->dtypes);
 }
 
 /* save_pretrained leaves a tied head out; other programs keep it. */
-static bool may_be_tied(const struct snapshot *snap, const char *name)
+static bool may_be_tied(const struct uns_config_info *info, const char *name)
 {
-	return snap->beside.config_info.ties_embeddings && uns_str_ends(name, "lm_head.weight");
+	return info->ties_embeddings && uns_str_ends(name, "lm_head.weight");
 }
 
-static bool has_shape_of(const struct unshard_tensor *a, const struct unshard_tensor *b)
+static bool is_mtp(const struct uns_config_info *info, const char *name)
 {
-	return a->n_dims == b->n_dims && memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)) == 0;
+	const char *layer = uns_str_starts(name, "model.layers.") ? name + strlen("model.layers.") : NULL;
+
+	return uns_str_starts(name, "mtp.") || uns_str_starts(name, "model.mtp.") ||
+	       (layer && info->num_hidden_layers > 0 && strtoll(layer, NULL, 10) >= info->num_hidden_layers);
 }
 
-static int missing_report(struct checking *c, const struct snapshot *snap, const unshard_tensors *base,
-			  const struct uns_map *own)
+/* a: the model's tensor; b: the base's. The list where a pair is reported; NULL = nowhere. */
+static struct named *list_of(struct unlike *u, const struct unshard_tensor_diff *diff)
 {
-	UNS_CLEANUP(named_fini) struct named missing = { 0 }, mtp = { 0 };
-	const struct uns_config_info *info = &snap->beside.config_info;
-	const char *name, *layer;
-	size_t i;
-	int code;
-
-	for (i = 0; i < unshard_tensors_count(base); i++) {
-		name = unshard_tensors_at(base, i)->name;
-		if (uns_map_get(own, name) || may_be_tied(snap, name))
-			continue;
-		layer = uns_str_starts(name, "model.layers.") ? name + strlen("model.layers.") : NULL;
-		if (uns_str_starts(name, "mtp.") || uns_str_starts(name, "model.mtp.") ||
-		    (layer && info->num_hidden_layers > 0 && strtoll(layer, NULL, 10) >= info->num_hidden_layers))
-			named_add(&mtp, name);
-		else
-			named_add(&missing, name);
-	}
-	code = named_report(c, UNS_FOUND_BASE_TENSORS_MISSING, &missing);
-	return code ? code : named_report(c, UNS_FOUND_BASE_MTP_MISSING, &mtp);
+	if (!diff->a && may_be_tied(u->info, diff->name))
+		return NULL;
+	if (!diff->a)
+		return is_mtp(u->info, diff->name) ? &u->mtp : &u->missing;
+	if (!diff->b)
+		return &u->extra;
+	if (diff->kind == UNSHARD_DIFF_SHAPE)
+		return &u->reshaped;
+	return diff->a->dtype != diff->b->dtype ? &u->dtypes : NULL;
 }
 
-static int unlike_report(struct checking *c, const unshard_tensors *own, const struct uns_map *in_base)
+static int unlike_report(struct checking *c, const struct unlike *u)
 {
-	UNS_CLEANUP(named_fini) struct named extra = { 0 }, reshaped = { 0 }, dtypes = { 0 };
-	const struct unshard_tensor *t, *base;
-	size_t i;
-	int code;
+	int code = named_report(c, UNS_FOUND_BASE_TENSORS_MISSING, &u->missing);
 
-	for (i = 0; i < unshard_tensors_count(own); i++) {
-		t = unshard_tensors_at(own, i);
-		base = uns_map_get(in_base, t->name);
-		if (!base)
-			named_add(&extra, t->name);
-		else if (!has_shape_of(t, base))
-			named_add(&reshaped, t->name);
-		else if (t->dtype != base->dtype)
-			named_add(&dtypes, t->name);
-	}
-	code = named_report(c, UNS_FOUND_BASE_SHAPES_DIFFER, &reshaped);
 	if (code == 0)
-		code = named_report(c, UNS_FOUND_BASE_LACKS_TENSORS, &extra);
-	return code ? code : named_report(c, UNS_FOUND_BASE_DTYPES_DIFFER, &dtypes);
+		code = named_report(c, UNS_FOUND_BASE_MTP_MISSING, &u->mtp);
+	if (code == 0)
+		code = named_report(c, UNS_FOUND_BASE_SHAPES_DIFFER, &u->reshaped);
+	if (code == 0)
+		code = named_report(c, UNS_FOUND_BASE_LACKS_TENSORS, &u->extra);
+	return code ? code : named_report(c, UNS_FOUND_BASE_DTYPES_DIFFER, &u->dtypes);
 }
 
 /* -- values -- */
@@ -138,7 +114,9 @@ struct alike {
 struct values {
 	struct uns_arena arena;
 	struct uns_map by_pattern; /* struct alike */
-	const struct uns_map *trained; /* names of parameters that the optimizer has states of */
+	struct uns_map trained; /* keys of the weights that the optimizer has states of */
+	struct unlike unlike;
+	bool deep;
 	struct named frozen; /* of them: a matrix that is equal to the base's */
 	size_t n, n_equal;
 };
@@ -146,8 +124,10 @@ struct values {
 static void values_fini(struct values *v)
 {
 	uns_map_fini(&v->by_pattern);
-	uns_arena_fini(&v->arena);
+	uns_map_fini(&v->trained);
+	unlike_fini(&v->unlike);
 	named_fini(&v->frozen);
+	uns_arena_fini(&v->arena);
 }
 
 static char *pattern_of(struct uns_arena *arena, const char *name)
@@ -173,12 +153,11 @@ static char *pattern_of(struct uns_arena *arena, const char *name)
 	return out;
 }
 
-static int visit_tensor(void *ctx, const struct unshard_tensor_diff *diff)
+static int visit_values(struct values *v, const struct unshard_tensor_diff *diff)
 {
-	struct values *v = ctx;
 	const bool equal = diff->kind == UNSHARD_DIFF_EQUAL;
-	const char *pattern, *name;
 	struct alike *alike;
+	const char *pattern;
 
 	if (!diff->a || !diff->b || diff->kind == UNSHARD_DIFF_SHAPE || diff->kind == UNSHARD_DIFF_TIED)
 		return 0;
@@ -196,13 +175,18 @@ static int visit_tensor(void *ctx, const struct unshard_tensor_diff *diff)
 	v->n++;
 	v->n_equal += equal;
 	/* A norm of ones in bfloat16 often stays as it is: a small step is rounded away. */
-	if (!equal || diff->a->n_dims < 2 || !uns_map_get(v->trained, diff->name))
-		return 0;
-	name = uns_arena_str(&v->arena, diff->name);
-	if (!name)
-		return -ENOMEM;
-	named_add(&v->frozen, name);
-	return 0;
+	return equal && diff->a->n_dims >= 2 && uns_map_get(&v->trained, diff->a->key)
+		       ? named_add(&v->frozen, diff->name, &v->arena)
+		       : 0;
+}
+
+static int visit_tensor(void *ctx, const struct unshard_tensor_diff *diff)
+{
+	struct values *v = ctx;
+	struct named *list = list_of(&v->unlike, diff);
+	const int code = list ? named_add(list, diff->name, &v->arena) : 0;
+
+	return code == 0 && v->deep ? visit_values(v, diff) : code;
 }
 
 /* Patterns all of whose tensors are equal to the base's, the ones with most tensors first as long as they fit. */
@@ -217,9 +201,9 @@ static int equal_report(struct checking *c, struct values *v)
 		const struct alike *alike = value;
 
 		if (alike->n_equal == alike->n)
-			named_add(&list, uns_arena_printf(&v->arena, "%s (%zu)", pattern, alike->n));
+			named_add(&list, uns_arena_printf(&v->arena, "%s (%zu)", pattern, alike->n), &v->arena);
 	}
-	if (list.text.failed)
+	if (list.text.failed || v->arena.failed)
 		return -ENOMEM;
 	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_BASE_VALUES_EQUAL,
 					     .arg = { { "n", uns_num(v->n_equal) },
@@ -228,41 +212,57 @@ static int equal_report(struct checking *c, struct values *v)
 						      { "more", uns_more(list.n > SHOWN ? list.n - SHOWN : 0) } }));
 }
 
-static int trained_find(const struct uns_catalog *cat, struct uns_map *out, struct uns_err *err)
+/* One tensor of the model may be published as several, under names that the optimizer does not have: they have its key.
+ * Numbers in place of names are those of the model's order, if it is known. */
+static int trained_find(struct values *v, const struct snapshot *snap, struct uns_err *err)
 {
-	size_t i;
+	UNS_CLEANUP(uns_vtree_fini) struct uns_vtree scratch = { .n = 0 };
+	UNS_CLEANUP(uns_map_fini) struct uns_map names = UNS_MAP_INIT;
+	const struct uns_catalog *cat = snap->cat;
+	const struct uns_tensor *t;
+	struct uns_err why = { 0 };
+	int code = uns_numbered_name(&snap->beside.config_info, snap->beside.config, snap->cat, &scratch, &cat, &why);
 
-	for (i = 0; i < cat->n_tensors; i++)
-		if (cat->tensors[i].role == UNS_ROLE_EXP_AVG)
-			UNS_TRY_ALLOC(uns_map_put(out, cat->tensors[i].name, (void *)&cat->tensors[i], NULL), err);
+	if (code < 0 && !uns_code_is_finding(code))
+		return uns_fail_copy(err, &why);
+	if (code < 0)
+		cat = snap->cat;
+	for (t = cat->tensors; t < cat->tensors + cat->n_tensors; t++)
+		if (t->role == UNS_ROLE_EXP_AVG)
+			UNS_TRY_ALLOC(uns_map_put(&names, t->name, (void *)t, NULL), err);
+	for (t = cat->tensors; t < cat->tensors + cat->n_tensors; t++)
+		if ((t->role == UNS_ROLE_WEIGHT || t->role == UNS_ROLE_MASTER) && uns_map_get(&names, t->name))
+			UNS_TRY_ALLOC(uns_map_put(&v->trained, uns_arena_str(&v->arena, t->key), v, NULL), err);
 	return 0;
 }
 
-static int values_check(struct checking *c, const struct snapshot *snap, struct uns_err *err)
+static int base_compare(struct checking *c, struct values *v, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_map_fini) struct uns_map trained = UNS_MAP_INIT;
-	UNS_CLEANUP(values_fini) struct values v = { .trained = &trained };
-	const struct unshard_diff_options options = { UNSHARD_DIFF_OPTIONS_INIT, .flags = UNSHARD_DIFF_TENSORS };
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &v, .tensor_diff = visit_tensor };
+	const struct unshard_diff_options options = {
+		UNSHARD_DIFF_OPTIONS_INIT, .flags = UNSHARD_DIFF_TENSORS | (c->deep ? 0 : UNSHARD_DIFF_NAMES)
+	};
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = v, .tensor_diff = visit_tensor };
 	struct unshard_diff_counts counts = { UNSHARD_DIFF_COUNTS_INIT };
 	struct unshard_error why = { 0 };
-	int code;
+	int code = unshard_diff(c->u, c->path, c->base, c->base_path, &options, &calls, &counts, &why);
 
-	UNS_TRY(trained_find(snap->cat, &trained, err));
-	code = unshard_diff(c->u, c->path, c->base, c->base_path, &options, &calls, &counts, &why);
-	if (code < 0)
-		return uns_fail(err, code, "%s", why.text);
 	c->counts.read_bytes += counts.read_bytes;
-	code = named_report(c, UNS_FOUND_TRAINED_EQUALS_BASE, &v.frozen);
-	return code == 0 && v.n_equal ? equal_report(c, &v) : code;
+	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
+}
+
+static int can_be_listed(struct unshard *u, const char *path, struct uns_err *err)
+{
+	unshard_tensors *list = NULL;
+	struct unshard_error why = { 0 };
+	int code = unshard_tensors_open(u, path, "weights", &list, &why);
+
+	unshard_tensors_close(list);
+	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
 }
 
 int check_base(struct checking *c, struct snapshot *snap, struct uns_err *err)
 {
-	UNS_CLEANUP(close_list) unshard_tensors *own = NULL;
-	UNS_CLEANUP(close_list) unshard_tensors *base = NULL;
-	UNS_CLEANUP(uns_map_fini) struct uns_map by_name = UNS_MAP_INIT;
-	UNS_CLEANUP(uns_map_fini) struct uns_map in_base = UNS_MAP_INIT;
+	UNS_CLEANUP(values_fini) struct values v = { .deep = c->deep, .unlike.info = &snap->beside.config_info };
 	struct uns_err why = { 0 };
 	int code;
 
@@ -270,14 +270,15 @@ int check_base(struct checking *c, struct snapshot *snap, struct uns_err *err)
 		return 0;
 	if (snap->cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_BASE_OF_ADAPTER));
-	UNS_TRY(list_open(c->base, c->base_path, &base, err));
-	code = list_open(c->u, c->path, &own, &why);
+	UNS_TRY(can_be_listed(c->base, c->base_path, err));
+	code = can_be_listed(c->u, c->path, &why);
 	if (code < 0) /* what keeps the view from showing it has findings of its own */
 		return uns_code_is_finding(code) ? 0 : uns_fail_copy(err, &why);
-	UNS_TRY(list_map(own, &by_name, err));
-	UNS_TRY(list_map(base, &in_base, err));
-	code = missing_report(c, snap, base, &by_name);
+	if (c->deep)
+		UNS_TRY(trained_find(&v, snap, err));
+	UNS_TRY(base_compare(c, &v, err));
+	code = unlike_report(c, &v.unlike);
 	if (code == 0)
-		code = unlike_report(c, own, &in_base);
-	return code == 0 && c->deep ? values_check(c, snap, err) : code;
+		code = named_report(c, UNS_FOUND_TRAINED_EQUALS_BASE, &v.frozen);
+	return code == 0 && v.n_equal ? equal_report(c, &v) : code;
 }

@@ -71,7 +71,7 @@ struct diff {
 
 /* -- two lists of tensors -- */
 
-static int lists_open(struct diff *d, const char *view, struct uns_err *err)
+static int lists_open_as(struct diff *d, const char *view, bool published, struct uns_err *err)
 {
 	struct side *sides[] = { &d->a, &d->b };
 	struct unshard_error why = { 0 };
@@ -79,10 +79,35 @@ static int lists_open(struct diff *d, const char *view, struct uns_err *err)
 
 	for (i = 0; i < 2; i++) {
 		unshard_tensors_close(UNS_TAKE(sides[i]->list));
-		if (unshard_tensors_open(sides[i]->u, sides[i]->path, view, &sides[i]->list, &why) < 0)
+		if (published)
+			UNS_TRY(tensors_open_published(sides[i]->u, sides[i]->path, &sides[i]->list, err));
+		else if (unshard_tensors_open(sides[i]->u, sides[i]->path, view, &sides[i]->list, &why) < 0)
 			return uns_fail(err, why.code, "%s", why.text);
 	}
 	return 0;
+}
+
+static bool has_all_of(const struct side *side, const struct side *other)
+{
+	const size_t n = unshard_tensors_count(other->list);
+	const struct unshard_tensor *t;
+	size_t i, unused;
+
+	for (i = 0; i < n; i++) {
+		t = unshard_tensors_at(other->list, i);
+		if (unshard_tensors_find(side->list, t->name, t->state, &unused, NULL) < 0)
+			return false;
+	}
+	return true;
+}
+
+/* Where each has names that the other lacks, one may have those of the model in memory. */
+static int lists_open(struct diff *d, const char *view, struct uns_err *err)
+{
+	UNS_TRY(lists_open_as(d, view, false, err));
+	if (!view || strcmp(view, "weights") != 0 || has_all_of(&d->a, &d->b) || has_all_of(&d->b, &d->a))
+		return 0;
+	return lists_open_as(d, view, true, err);
 }
 
 /* Once its list is open. optimizer: its states will be compared, and must be known in full. */
@@ -254,7 +279,7 @@ static int pair_end(struct diff *d, const struct pair *pair, struct uns_err *err
 {
 	const struct unshard_tensor *a = tensor_at(&d->a, pair->a), *b = tensor_at(&d->b, pair->b), *any = a ? a : b;
 	const enum unshard_diff_kind kind = kind_of(d, a, b, &d->sum);
-	const bool compared = a && b && kind != UNSHARD_DIFF_SHAPE;
+	const bool compared = a && b && kind != UNSHARD_DIFF_SHAPE && !(d->o.flags & UNSHARD_DIFF_NAMES);
 	const struct unshard_figures figures = figures_of(&d->sum);
 	const struct unshard_tensor_diff diff = { .size = sizeof(diff),
 						  .name = any->name,
@@ -345,7 +370,7 @@ static int lists_compare(struct diff *d, struct uns_err *err)
 
 	UNS_TRY(pairs_make(d, err));
 	for (i = 0; i < d->n_pairs; i++)
-		UNS_TRY(pair_cut(d, i, err));
+		UNS_TRY(d->o.flags & UNSHARD_DIFF_NAMES ? pair_end(d, &d->pair[i], err) : pair_cut(d, i, err));
 	return window_end(d, err);
 }
 
@@ -497,7 +522,8 @@ int unshard_diff(unshard *a, const char *path_a, unshard *b, const char *path_b,
 	int code = options ? caller_take(&d.o, options, "diff_options", &err) : 0;
 
 	if (code == 0)
-		code = caller_flags(d.o.flags, UNSHARD_DIFF_OPTIMIZER | UNSHARD_DIFF_TENSORS, &err);
+		code = caller_flags(d.o.flags, UNSHARD_DIFF_OPTIMIZER | UNSHARD_DIFF_TENSORS | UNSHARD_DIFF_NAMES,
+				    &err);
 	if (code == 0)
 		code = caller_init(&d.caller, calls, &err);
 	if (code < 0)

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "engine/cast.h"
 #include "model/cover.h"
+#include "names/published_names.h"
 #include "session/reads.h"
 #include "session/shows.h"
 
@@ -26,6 +27,7 @@ struct unshard_tensors {
 	struct dir_record *record;
 	struct snapshot *snap;
 	bool of_view; /* the view has proven that all of them can be served */
+	struct uns_vtree renamed; /* of tensors_open_published: its names */
 	struct uns_arena arena;
 	struct uns_map by_name; /* "STATE\nNAME" -> index + 1 */
 	struct unshard_tensor *v;
@@ -96,7 +98,22 @@ static int list_begin(struct unshard_tensors *l, size_t n, struct uns_err *err)
 	return uns_arena_check(&l->arena, err);
 }
 
-static int list_add_of_view(struct unshard_tensors *l, const char *name, struct uns_err *err)
+/* A directory that save_pretrained wrote has the names of its files in every view. */
+static int list_add_published(struct unshard_tensors *l, const struct uns_vtree *tree, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(tree->n_tensors, sizeof(*v));
+	size_t n = tree->n_tensors, i;
+
+	UNS_TRY_ALLOC(v, err);
+	memcpy(v, tree->tensor, n * sizeof(*v));
+	UNS_TRY(uns_published_apply(&l->snap->beside.config_info, NULL, &v, &n, &l->renamed, err));
+	UNS_TRY(list_begin(l, n, err));
+	for (i = 0; i < n; i++)
+		UNS_TRY(list_add(l, &v[i], err));
+	return 0;
+}
+
+static int list_add_of_view(struct unshard_tensors *l, const char *name, bool published, struct uns_err *err)
 {
 	uint64_t parameter;
 	const struct uns_view *view = view_find(name, strlen(name), &parameter);
@@ -112,13 +129,16 @@ static int list_add_of_view(struct unshard_tensors *l, const char *name, struct 
 				"view weights, or no view for the checkpoint's own tensors",
 				l->record->path, name);
 	l->of_view = true;
+	if (published && l->snap->cat->summary.is_published)
+		return list_add_published(l, &shown->tree, err);
 	UNS_TRY(list_begin(l, shown->tree.n_tensors, err));
 	for (i = 0; i < shown->tree.n_tensors; i++)
 		UNS_TRY(list_add(l, &shown->tree.tensor[i], err));
 	return 0;
 }
 
-static int list_fill(struct unshard_tensors *l, const char *checkpoint, const char *view, struct uns_err *err)
+static int list_fill(struct unshard_tensors *l, const char *checkpoint, const char *view, bool published,
+		     struct uns_err *err)
 {
 	const struct uns_catalog *cat;
 	const struct uns_tensor *t;
@@ -129,28 +149,40 @@ static int list_fill(struct unshard_tensors *l, const char *checkpoint, const ch
 				*checkpoint ? checkpoint : uns_root_path(l->u->root));
 	UNS_TRY(snapshot_get(l->u, l->record, &l->snap, err));
 	cat = l->snap->cat;
-	UNS_TRY(view ? list_add_of_view(l, view, err) : list_begin(l, cat->n_tensors, err));
+	UNS_TRY(view ? list_add_of_view(l, view, published, err) : list_begin(l, cat->n_tensors, err));
 	for (t = cat->tensors; !view && t < cat->tensors + cat->n_tensors; t++)
 		UNS_TRY(list_add(l, &(struct uns_named_tensor){ t->name, t, t->dtype, NULL }, err));
 	return uns_layout_build(&l->building, l->snap->cat, &l->layout, err);
 }
 
-int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view, unshard_tensors **out,
-			 struct unshard_error *error)
+static int list_open(struct unshard *u, const char *checkpoint, const char *view, bool published, unshard_tensors **out,
+		     struct uns_err *err)
 {
 	struct unshard_tensors *l = calloc(1, sizeof(*l));
-	struct uns_err err = { 0 };
-	int code = l ? 0 : uns_oom(&err);
+	int code;
 
-	if (l) {
-		l->u = u;
-		code = list_fill(l, checkpoint, view, &err);
-	}
+	UNS_TRY_ALLOC(l, err);
+	l->u = u;
+	code = list_fill(l, checkpoint, view, published, err);
 	if (code < 0)
 		unshard_tensors_close(l);
 	else
 		*out = l;
+	return code;
+}
+
+int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view, unshard_tensors **out,
+			 struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+	int code = list_open(u, checkpoint, view, false, out, &err);
+
 	return give_error(error, &err, code);
+}
+
+int tensors_open_published(struct unshard *u, const char *checkpoint, unshard_tensors **out, struct uns_err *err)
+{
+	return list_open(u, checkpoint, "weights", true, out, err);
 }
 
 void unshard_tensors_close(unshard_tensors *l)
@@ -160,6 +192,7 @@ void unshard_tensors_close(unshard_tensors *l)
 	snapshot_put(l->u, l->snap);
 	record_put(l->u, l->record);
 	uns_map_fini(&l->by_name);
+	uns_vtree_fini(&l->renamed);
 	uns_arena_fini(&l->arena);
 	free(l);
 }

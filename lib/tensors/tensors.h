@@ -6,6 +6,10 @@
 #include "model/box.h"
 #include "unshard.h"
 
+/* unshard_tensors_open of the view "weights", but under published names also where a directory's files have those that
+ * the model has in memory: experts that are one tensor there are one tensor each. */
+int tensors_open_published(struct unshard *u, const char *checkpoint, unshard_tensors **out, struct uns_err *err);
+
 /* A box of one tensor of a list, as some dtype. */
 struct tensor_box {
 	const unshard_tensors *list; /* borrowed */

@@ -2,17 +2,20 @@
 against the base model that they were made from."""
 
 import json
+import os
 import random
 import re
 import shutil
+import subprocess
 import sys
+import time
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import trees
-from conftest import MAKE, ROOT
+from conftest import LONGEST_S, MAKE, ROOT, UNSHARD
 
 sys.path[:0] = [str(ROOT / "tests/names"), str(MAKE)]
 import families  # noqa: E402
@@ -130,6 +133,89 @@ def test_experts_that_were_not_merged(command, saved):
     n = sum(".experts." in name for name in load_file(model / "model.safetensors"))
     assert ids(found) == ["base_values_equal"]
     assert found[0]["text"].startswith(f"{n} of ") and "model.layers.*.mlp.experts.*.up_proj.weight" in found[0]["text"]
+
+
+MIXTRAL = next(f for f in families.FAMILIES if f[0] == "mixtral")
+
+
+@pytest.mark.parametrize("stacked", ["model", "base"])
+def test_experts_that_are_one_tensor_are_those_of_their_own_names(command, tmp_path, stacked):
+    """As transformers has them in memory and other programs save them, against a model that was published; and the
+    reverse."""
+    torch.manual_seed(1)
+    model = families.build(MIXTRAL)
+    at = {name: tmp_path / name for name in ("base", "model")}
+    model.save_pretrained(at["base"], save_original_format=stacked != "base")
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if ".experts." not in name:
+                p += 1
+    model.save_pretrained(at["model"], save_original_format=stacked != "model")
+    names = {which: load_file(folder / "model.safetensors") for which, folder in at.items()}
+    assert any(n.endswith("experts.down_proj") for n in names[stacked])
+    own = [n for n in names["base" if stacked == "model" else "model"] if ".experts." in n]
+    assert ids(check(command, at["model"], "--base", at["base"])) == []
+    [found] = [f for f in check(command, at["model"], "--base", at["base"], "--deep") if f["check"] == "base"]
+    assert found["id"] == "base_values_equal" and found["text"].startswith(f"{len(own)} of ")
+    assert "experts.*.w2.weight" in found["text"]
+
+
+def test_numbered_optimizers_and_stacked_experts_show_what_they_trained(command, made):
+    """A plain Trainer's optimizer has numbers in place of names, and a model's experts other names than it saves."""
+    run = made("u0", "plain") / "run/checkpoint-4"
+    [found] = [f for f in check(command, run, "--base", run, "--deep") if f["id"] == "trained_equals_base"]
+    matrices = [n for n, t in load_file(run / "model.safetensors").items() if t.ndim > 1]
+    assert found["text"].startswith(f"{len(matrices)} tensors of ")
+    moe = made("t2", "mixtral-f2-fp32") / "run/checkpoint-2"
+    [found] = [f for f in check(command, moe, "--base", moe, "--deep") if f["id"] == "trained_equals_base"]
+    assert "experts.0.w2.weight" in found["text"]
+
+
+PEAK = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"""
+
+
+def write_tensors(folder, names, elements):
+    """Zeros, as a hole: no time is spent on writing them."""
+    folder.mkdir()
+    size = 4 * elements
+    header = json.dumps({n: {"dtype": "F32", "shape": [elements], "data_offsets": [i * size, i * size + size]}
+                         for i, n in enumerate(names)}).encode()
+    with open(folder / "model.safetensors", "wb") as f:
+        f.write(len(header).to_bytes(8, "little") + header)
+        f.truncate(8 + len(header) + size * len(names))
+    (folder / "config.json").write_text("{}")
+
+
+def test_sixty_thousand_names_take_a_moment(command, tmp_path):
+    """A second or so here; the bound is for machines that are slower, and busy."""
+    names = [f"model.layers.{i}.mlp.experts.{e}.{p}_proj.weight" for i in range(50) for e in range(400)
+             for p in ("gate", "up", "down")]
+    write_tensors(tmp_path / "base", names, 1)
+    write_tensors(tmp_path / "model", names[:-1], 1)
+    begin = time.process_time() + sum(os.times()[2:4])
+    found = check(command, tmp_path / "model", "--base", tmp_path / "base", "-o", "store=none")
+    assert "base_tensors_missing" in ids(found)
+    took = time.process_time() + sum(os.times()[2:4]) - begin
+    assert took < 10, f"{took:.1f} s of processor time"
+
+
+def test_memory_of_a_comparison_is_flat(tmp_path):
+    names = [f"model.layers.{i}.mlp.up_proj.weight" for i in range(16)]
+    peaks = []
+    for elements in (1 << 19, 1 << 23):  # 32 MiB and 512 MiB
+        folder = tmp_path / str(elements)
+        folder.mkdir()
+        for side in ("base", "model"):
+            write_tensors(folder / side, names, elements)
+        done = subprocess.run([sys.executable, "-c", PEAK, UNSHARD, "check", folder / "model", "--base", folder / "base",
+                               "--deep", "-o", "settle=0,store=none"], capture_output=True, text=True, timeout=LONGEST_S)
+        status, peak_kib = done.stdout.split()
+        assert int(status) < 2, done.stderr
+        peaks.append(int(peak_kib) / 1024)
+    assert peaks[1] < peaks[0] + 24, peaks
 
 
 def test_a_base_in_the_cache(command, saved, tmp_path, monkeypatch):
