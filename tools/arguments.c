@@ -83,7 +83,7 @@ int arguments_open(struct arguments *a, const char *source, unshard **out)
 	library->size = sizeof(*library);
 	library->log = log_line;
 	library->log_ctx = &a->log;
-	library->log_level = a->options.debug ? UNSHARD_LOG_DEBUG : UNSHARD_LOG_WARNING;
+	library->log_level = a->options.debug ? UNSHARD_LOG_DEBUG : a->quiet ? UNSHARD_LOG_ERROR : UNSHARD_LOG_WARNING;
 	library->trim_memory = true;
 	if (unshard_open(source, library, out, &err) < 0)
 		return command_fail("%s", err.text);

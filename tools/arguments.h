@@ -14,6 +14,7 @@ struct arguments {
 	bool every; /* --all */
 	const char *tensors; /* --tensors[=GLOB]; NULL = not asked for */
 	const char *html; /* --html FILE; NULL = not asked for */
+	bool quiet; /* warnings are not logged: the verb itself prints what it fails with */
 	struct options options;
 	struct log log;
 };

@@ -595,6 +595,12 @@ static int config_share(struct diff *d, const struct command *self)
 	return status;
 }
 
+/* Infinity would make every difference none. */
+static bool is_tolerance(double value)
+{
+	return value >= 0 && value < INFINITY;
+}
+
 /* "ABSOLUTE" or "ABSOLUTE,RELATIVE". */
 static int parse_tolerance(struct diff *d)
 {
@@ -605,9 +611,9 @@ static int parse_tolerance(struct diff *d)
 	d->o.tolerance = strtod(d->tolerance, &end);
 	if (end != d->tolerance && *end == ',' && end[1])
 		d->o.relative_tolerance = strtod(end + 1, &end);
-	if (end == d->tolerance || *end || !(d->o.tolerance >= 0) || !(d->o.relative_tolerance >= 0))
+	if (end == d->tolerance || *end || !is_tolerance(d->o.tolerance) || !is_tolerance(d->o.relative_tolerance))
 		return command_fail(
-			"--tolerance %s: not a number that is not negative, or two with a comma between them",
+			"--tolerance %s: not a finite number that is not negative, or two with a comma between them",
 			d->tolerance);
 	return -1;
 }
@@ -665,8 +671,8 @@ static void diff_fini(struct diff *d)
 
 static int diff_run(const struct command *self, int argc, char **argv)
 {
-	struct diff d = { .a = { .a = { .log = { .fd = -1 } } },
-			  .b = { .a = { .log = { .fd = -1 } } },
+	struct diff d = { .a = { .a = { .quiet = true, .log = { .fd = -1 } } },
+			  .b = { .a = { .quiet = true, .log = { .fd = -1 } } },
 			  .o = { UNSHARD_DIFF_OPTIONS_INIT },
 			  .values = { .n_columns = 4 },
 			  .counts = { UNSHARD_DIFF_COUNTS_INIT } };

@@ -10,6 +10,7 @@
 #include "api/caller.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/path.h"
 #include "base/pool.h"
 #include "diff/groups.h"
 #include "diff/values.h"
@@ -71,6 +72,16 @@ struct diff {
 
 /* -- two lists of tensors -- */
 
+/* Which of the two cannot be listed, unless the sentence has its path. */
+static int list_fail(const struct side *side, int code, const char *text, struct uns_err *err)
+{
+	const char *root = uns_root_path(side->u->root);
+
+	if (uns_str_starts(text, root))
+		return uns_fail(err, code, "%s", text);
+	return uns_fail(err, code, "%s%s%s: %s", root, *side->path ? "/" : "", side->path, text);
+}
+
 static int lists_open_as(struct diff *d, const char *view, bool published, struct uns_err *err)
 {
 	struct side *sides[] = { &d->a, &d->b };
@@ -82,7 +93,7 @@ static int lists_open_as(struct diff *d, const char *view, bool published, struc
 		if (published)
 			UNS_TRY(tensors_open_published(sides[i]->u, sides[i]->path, &sides[i]->list, err));
 		else if (unshard_tensors_open(sides[i]->u, sides[i]->path, view, &sides[i]->list, &why) < 0)
-			return uns_fail(err, why.code, "%s", why.text);
+			return list_fail(sides[i], why.code, why.text, err);
 	}
 	return 0;
 }

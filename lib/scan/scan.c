@@ -115,25 +115,6 @@ int unshard_scan(unshard *u, const struct unshard_calls *calls, struct unshard_e
 	return give_error(error, &err, code);
 }
 
-static int not_a_checkpoint(struct unshard *u, const char *path, struct uns_err *err)
-{
-	const char *root = uns_root_path(u->root), *slash = *path ? "/" : "";
-	struct walk w = { .u = u };
-	size_t n;
-
-	UNS_TRY(walk_checkpoints(&w, path, err));
-	n = w.n_checkpoints;
-	if (n)
-		return uns_fail(err, -ENOENT,
-				"%s%s%s is not a checkpoint, but %zu %s below it: list them with `unshard ls %s%s%s`",
-				root, slash, path, n, uns_plural(n, "checkpoint is", "checkpoints are"), root, slash,
-				path);
-	return uns_fail(err, -ENOENT,
-			"%s%s%s is not a checkpoint: no file of a format that unshard knows was found in it "
-			"(FSDP, DCP, DeepSpeed, files of ranks, safetensors)",
-			root, slash, path);
-}
-
 /* The record, which must be a checkpoint. */
 static int checkpoint_get(struct unshard *u, const char *path, struct dir_record **out, struct uns_err *err)
 {
@@ -151,7 +132,7 @@ static int checkpoint_get(struct unshard *u, const char *path, struct dir_record
 	if (begun)
 		uns_fail_with(err, &f);
 	record_put(u, *out);
-	return begun ? -ENOENT : not_a_checkpoint(u, path, err);
+	return begun ? -ENOENT : walk_no_checkpoint(u, path, err);
 }
 
 int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what, const char *mount_hint, char **json,

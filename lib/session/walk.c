@@ -2,6 +2,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "base/text.h"
 
 int walk_past(const struct walk *w, const char *path, const struct uns_err *why, struct uns_err *err)
 {
@@ -63,4 +64,23 @@ static int walk_dir(struct walk *w, const char *path, bool top, struct uns_err *
 int walk_checkpoints(struct walk *w, const char *path, struct uns_err *err)
 {
 	return walk_dir(w, path, true, err);
+}
+
+int walk_no_checkpoint(struct unshard *u, const char *path, struct uns_err *err)
+{
+	const char *root = uns_root_path(u->root), *slash = *path ? "/" : "";
+	struct walk w = { .u = u };
+	size_t n;
+
+	UNS_TRY(walk_checkpoints(&w, path, err));
+	n = w.n_checkpoints;
+	if (n)
+		return uns_fail(err, -ENOENT,
+				"%s%s%s is not a checkpoint, but %zu %s below it: list them with `unshard ls %s%s%s`",
+				root, slash, path, n, uns_plural(n, "checkpoint is", "checkpoints are"), root, slash,
+				path);
+	return uns_fail(err, -ENOENT,
+			"%s%s%s is not a checkpoint: no file of a format that unshard knows was found in it "
+			"(FSDP, DCP, DeepSpeed, files of ranks, safetensors)",
+			root, slash, path);
 }

@@ -27,6 +27,9 @@ struct walk {
 };
 
 int walk_checkpoints(struct walk *w, const char *path, struct uns_err *err);
+
+/* Fails with -ENOENT because the directory `path` is no checkpoint: how many are below it, or that there is none. */
+int walk_no_checkpoint(struct unshard *u, const char *path, struct uns_err *err);
 /* The same treatment for a directory that the walk did not read: passes over it, visits it as unreadable, or fails. */
 int walk_past(const struct walk *w, const char *path, const struct uns_err *why, struct uns_err *err);
 

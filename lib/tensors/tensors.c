@@ -12,6 +12,7 @@
 #include "names/published_names.h"
 #include "session/reads.h"
 #include "session/shows.h"
+#include "session/walk.h"
 
 /* Rows of a box that lie within so many bytes of each other are read together, gaps and all. */
 enum { TOGETHER_BYTES = 256 << 10 };
@@ -145,8 +146,7 @@ static int list_fill(struct unshard_tensors *l, const char *checkpoint, const ch
 
 	UNS_TRY(record_get(l->u, checkpoint, &l->record, err));
 	if (!l->record->is.format)
-		return uns_fail(err, -ENOENT, "%s is not a checkpoint that unshard knows",
-				*checkpoint ? checkpoint : uns_root_path(l->u->root));
+		return walk_no_checkpoint(l->u, checkpoint, err);
 	UNS_TRY(snapshot_get(l->u, l->record, &l->snap, err));
 	cat = l->snap->cat;
 	UNS_TRY(view ? list_add_of_view(l, view, published, err) : list_begin(l, cat->n_tensors, err));

@@ -400,9 +400,39 @@ def test_errors(tmp_path, command):
     for arguments, said in (((a, tmp_path / "absent"), "No such file"), ((a, tmp_path / "empty"), "not a checkpoint"),
                             ((a, a, "--view", "weight"), "no such view"), ((a, a, "--tolerance", "-1"), "--tolerance"),
                             ((a, a, "--tolerance", "nan"), "--tolerance"), ((a,), "usage"),
+                            ((a, a, "--tolerance", "inf"), "--tolerance"), ((a, a, "--tolerance", "1,"), "--tolerance"),
+                            ((a, a, "--tolerance", "0,inf"), "--tolerance"),
+                            ((a, GOLDEN / "run"), f"unshard ls {GOLDEN / 'run'}"),
                             ((a, GOLDEN / "torchfile/legacy.pt"), "torch before 1.6")):
         done = command("diff", *arguments, "-o", "store=none,settle=0", check=False)
         assert done.returncode == 2 and said in done.stderr, (arguments, done.stderr)
+
+
+@pytest.mark.parametrize("damaged", [0, 1])
+@pytest.mark.parametrize("json_flag", [(), ("--json",)])
+def test_damage_is_said_once_with_its_side(tmp_path, command, damaged, json_flag):
+    sides = [save(tmp_path / name, {"w": torch.ones(4)}) for name in "ab"]
+    with open(sides[damaged] / "model.safetensors", "r+b") as f:
+        f.truncate(f.seek(0, 2) - 4)
+    done = command("diff", *sides, *json_flag, "-o", "store=none,settle=0", check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"unshard: {sides[damaged]}") and "truncated" in line
+
+
+def test_values_that_are_not_numbers(tmp_path, command):
+    """NaN equals NaN by its bits, and no tolerance covers it."""
+    a = save(tmp_path / "a", {"w": torch.tensor([1.0, float("nan")])})
+    b = save(tmp_path / "b", {"w": torch.tensor([1.0, float("inf")])})
+    for sides, status in (((a, a), 0), ((a, b), 1)):
+        done = command("diff", *sides, "--json", "--tolerance", "1e300", "-o", "store=none,settle=0", check=False)
+        assert done.returncode == status and json.loads(done.stdout)["equal"] is (status == 0)
+
+
+def test_a_name_with_control_characters(tmp_path, command):
+    a, b = (save(tmp_path / n, {"w\x1b[31m": torch.full((2,), x)}) for n, x in (("a", 1.0), ("b", 2.0)))
+    done = command("diff", a, b, "-o", "store=none,settle=0", check=False)
+    assert done.returncode == 1 and "\x1b" not in done.stdout
 
 
 def test_a_checkpoint_that_is_being_saved(tmp_path, command):
