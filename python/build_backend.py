@@ -96,12 +96,13 @@ def run(*command):
 
 
 def compile_into(folder):
-    """The library, under the name that it is loaded by, and the command; both find libraries beside them. CMAKE_ARGS
-    of the environment has further arguments for cmake: -DUNSHARD_MOUNT=OFF."""
+    """The library, under the name that it is loaded by, and the command; both find libraries beside them, and in a
+    tree of bin and lib in lib/unshard. CMAKE_ARGS of the environment has further arguments for cmake:
+    -DUNSHARD_MOUNT=OFF."""
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     further = shlex.split(os.environ.get("CMAKE_ARGS", ""))
     run("cmake", "-S", str(ROOT), "-B", str(folder / "build"), *generator, *further, "-DCMAKE_BUILD_TYPE=Release",
-        "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN",
+        "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN;$ORIGIN/../lib/unshard",
         "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--disable-new-dtags -s", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags -s")
     run("cmake", "--build", str(folder / "build"), "--parallel", str(os.cpu_count() or 1), "--target",
         "unshard_shared", "unshard")
@@ -112,19 +113,41 @@ def compile_into(folder):
     return made
 
 
-def add_needed(made):
-    """The libraries that these two need, under the names that they are looked for."""
-    for program in ("libunshard.so.0", "unshard"):
-        for name, path in re.findall(r"^\s*(\S+) => (/\S+)", run("ldd", str(made / program)), re.M):
-            if not OF_THE_SYSTEM.match(name) and not (made / name).exists():
-                shutil.copy(path, made / name)
+def machine_of(program):
+    """x86_64 or aarch64, as the head of an ELF file says it."""
+    return {62: "x86_64", 183: "aarch64"}.get(int.from_bytes(program.read_bytes()[18:20], "little"), platform.machine())
+
+
+def needed_by(program):
+    """[(name, path)] of the libraries that it is loaded with: from this machine's loader, or for another machine from
+    the compiler $CC, which finds what is not in a folder of LD_LIBRARY_PATH."""
+    if machine_of(program) == platform.machine():
+        return re.findall(r"^\s*(\S+) => (/\S+)", run("ldd", str(program)), re.M)
+    names = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", str(program)))
+    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    found = {name: next((str(folder / name) for folder in folders if (folder / name).exists()), None)
+             or run(os.environ["CC"], f"-print-file-name={name}").strip() for name in names}
+    return [(name, path) for name, path in found.items() if path.startswith("/")]
+
+
+def add_needed(programs, into):
+    """Copies the libraries that these programs and their libraries need, under the names that they are looked for.
+    -> {name: path of what was copied}"""
+    copied, waiting = {}, list(programs)
+    while waiting:
+        for name, path in needed_by(waiting.pop()):
+            if not OF_THE_SYSTEM.match(name) and name not in copied and not (into / name).exists():
+                copied[name] = Path(path)
+                waiting.append(into / name)
+                shutil.copy(path, into / name)
+    return copied
 
 
 def tag_of(made):
     """py3-none-manylinux_2_34_x86_64: by the newest version of glibc's symbols that any of them needs."""
     newest = max(tuple(map(int, found.split(b"."))) for file in made.iterdir()
                  for found in re.findall(rb"\0GLIBC_(\d+\.\d+)(?=[.\0])", file.read_bytes()))
-    return f"py3-none-manylinux_{newest[0]}_{newest[1]}_{platform.machine()}"
+    return f"py3-none-manylinux_{newest[0]}_{newest[1]}_{machine_of(made / 'unshard')}"
 
 
 # -- the wheel --
@@ -153,25 +176,30 @@ class Wheel:
         self.zip.close()
 
 
+def pack_wheel(made, wheel_directory):
+    """Of what compile_into returned. -> its name"""
+    tag = tag_of(made)
+    name = f"{stem()}-{tag}.whl"
+    wheel = Wheel(Path(wheel_directory) / name)
+    for file in sorted(PACKAGE.iterdir()):
+        if file.suffix in (".py", ".typed"):
+            wheel.add(f"unshard/{file.name}", file.read_bytes())
+    for file in sorted(made.iterdir()):
+        wheel.add(f"unshard/_lib/{file.name}", file.read_bytes(), executable=True)
+    for file, text in {**information(), "licenses/LICENSE": (ROOT / "LICENSE").read_text("utf-8"),
+                       "WHEEL": f"Wheel-Version: 1.0\nGenerator: unshard\nRoot-Is-Purelib: false\nTag: {tag}\n"}.items():
+        wheel.add(f"{stem()}.dist-info/{file}", text.encode())
+    wheel.close()
+    return name
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """PEP 517."""
     del config_settings, metadata_directory
     with tempfile.TemporaryDirectory() as folder:
         made = compile_into(Path(folder))
-        add_needed(made)
-        tag = tag_of(made)
-        name = f"{stem()}-{tag}.whl"
-        wheel = Wheel(Path(wheel_directory) / name)
-        for file in sorted(PACKAGE.iterdir()):
-            if file.suffix in (".py", ".typed"):
-                wheel.add(f"unshard/{file.name}", file.read_bytes())
-        for file in sorted(made.iterdir()):
-            wheel.add(f"unshard/_lib/{file.name}", file.read_bytes(), executable=True)
-        for file, text in {**information(), "licenses/LICENSE": (ROOT / "LICENSE").read_text("utf-8"),
-                           "WHEEL": f"Wheel-Version: 1.0\nGenerator: unshard\nRoot-Is-Purelib: false\nTag: {tag}\n"}.items():
-            wheel.add(f"{stem()}.dist-info/{file}", text.encode())
-        wheel.close()
-    return name
+        add_needed([made / "libunshard.so.0", made / "unshard"], made)
+        return pack_wheel(made, wheel_directory)
 
 
 # -- the source archive --

@@ -11,8 +11,8 @@ packages_debian_library="gcc pkg-config libzstd-dev libcjson-dev zlib1g-dev libs
 packages_debian_load="python3-venv"
 packages_debian_unit="libcmocka-dev python3 locales"
 packages_debian_mounts="python3-pytest strace procps fuse3"
-packages_debian_release="debhelper dh-python dpkg-dev python3-venv"
-packages_debian_packages="lintian systemd-container debootstrap"
+packages_debian_release="debhelper dh-python dpkg-dev python3-venv debootstrap rpm"
+packages_debian_packages="lintian systemd-container debootstrap rpm skopeo umoci qemu-user-static libc6-arm64-cross"
 packages_debian_tests="python3-venv rsync strace unzip numactl rclone sshfs openssh-sftp-server zsh fish clang libclang-rt-dev \
 clang-tidy cppcheck mold ccache"
 # Of tests/run --long: a browser, and servers and clients of distributed file systems, which the tests start themselves.
@@ -24,8 +24,8 @@ packages_fedora_library="gcc pkgconf-pkg-config libzstd-devel cjson-devel zlib-d
 packages_fedora_load="python3"
 packages_fedora_unit="libcmocka-devel python3 glibc-locale-source"
 packages_fedora_mounts="python3-pytest strace procps-ng fuse3"
-packages_fedora_release="dpkg-dev debhelper"
-packages_fedora_packages="systemd-container debootstrap"
+packages_fedora_release="dpkg-dev debhelper debootstrap rpm-build"
+packages_fedora_packages="systemd-container debootstrap skopeo umoci qemu-user-static"
 packages_fedora_tests="rsync strace unzip numactl rclone fuse-sshfs openssh-server zsh fish clang compiler-rt libasan libubsan \
 libtsan clang-tools-extra cppcheck mold ccache"
 packages_fedora_long="chromium chromedriver glusterfs-server glusterfs-fuse ceph-mon ceph-mds ceph-osd ceph-fuse redis s3fs-fuse iproute"
@@ -84,17 +84,17 @@ packages_too_old() {
 	done
 }
 
-# packages_refuse_old LINE...: as packages_too_old prints them. pip brings a cmake; libfuse is for the mount alone. Wheels
-# that were built on Debian 12 run where glibc is not older than 2.34.
+# packages_refuse_old LINE...: as packages_too_old prints them. pip brings a cmake; libfuse is for the mount alone. What
+# tools/release/portable makes runs where glibc is not older than 2.30.
 packages_refuse_old() {
 	local glibc runs=""
 	glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | grep -oE '[0-9.]+$' || true)
-	dpkg --compare-versions "${glibc:-0}" lt 2.34 || runs="a wheel that was built on Debian 12 (pip install)"
+	dpkg --compare-versions "${glibc:-0}" lt 2.30 || runs="the wheel and the tarball of a release (docs/install.md)"
 	if ! printf '%s\n' "$@" | grep -qvE '^(cmake|libfuse3-dev) '; then
 		runs="${runs:+$runs, and }all but the mount (CMAKE_ARGS=-DUNSHARD_MOUNT=OFF pip install .)"
 	fi
 	printf 'this system is too old to build unshard: %s. Here runs: %s. Elsewhere, unshard export writes plain directories\n' \
-		"$(printf '%s\n' "$@" | paste -sd, | sed 's/,/, /g')" "${runs:-neither the build nor a wheel}" >&2
+		"$(printf '%s\n' "$@" | paste -sd, | sed 's/,/, /g')" "${runs:-neither the build nor a release}" >&2
 }
 
 # packages_install build [unit [tests]]: installs what is missing, or says the one line that would and

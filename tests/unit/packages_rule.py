@@ -23,13 +23,13 @@ CASES = [
      "this system is too old to build unshard: cmake is 1.0.0 (3.20 is needed), libfuse3-dev is 1.0.0 (3.14 is needed)",
      True, False),
     ("very old: the wheel", {"USER_ID": "0", "HAS": "1.0.0", "GLIBC": "2.28"}, 2,
-     "Here runs: neither the build nor a wheel. Elsewhere, unshard export writes plain directories", True, False),
+     "Here runs: neither the build nor a release. Elsewhere, unshard export writes plain directories", True, False),
     ("Debian 11", {"USER_ID": "0", "HAS": "99", "HAS_CMAKE": "3.18.4", "HAS_FUSE": "3.10.3", "GLIBC": "2.31"}, 2,
-     "too old to build unshard: cmake is 3.18.4 (3.20 is needed), libfuse3-dev is 3.10.3 (3.14 is needed). Here runs: all "
-     "but the mount (CMAKE_ARGS=-DUNSHARD_MOUNT=OFF pip install .). Elsewhere", True, False),
+     "too old to build unshard: cmake is 3.18.4 (3.20 is needed), libfuse3-dev is 3.10.3 (3.14 is needed). Here runs: the "
+     "wheel and the tarball of a release (docs/install.md), and all but the mount (CMAKE_ARGS=-DUNSHARD_MOUNT=OFF pip install .). Elsewhere", True, False),
     ("old, with a glibc for wheels", {"USER_ID": "0", "HAS": "99", "HAS_FUSE": "3.10.5", "GLIBC": "2.35"}, 2,
-     "unshard: libfuse3-dev is 3.10.5 (3.14 is needed). Here runs: a wheel that was built on Debian 12 (pip install), and "
-     "all but the mount", True, False),
+     "unshard: libfuse3-dev is 3.10.5 (3.14 is needed). Here runs: the wheel and the tarball of a release "
+     "(docs/install.md), and all but the mount", True, False),
     ("root of a new system", {"USER_ID": "0", "HAS": "99", "GLIBC": "2.41"}, 0, "installing cmake", True, True),
 ]
 
