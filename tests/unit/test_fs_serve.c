@@ -139,10 +139,39 @@ static void how_a_mount_ends(void **state)
 	}
 }
 
+/* -- a source that does not answer -- */
+
+static bool root_fails;
+int __real_unshard_root(unshard *u, unshard_node **out, struct unshard_error *err);
+int __wrap_unshard_root(unshard *u, unshard_node **out, struct unshard_error *err);
+
+int __wrap_unshard_root(unshard *u, unshard_node **out, struct unshard_error *err)
+{
+	return root_fails ? fs_fail(err, -EIO, "run: the server has gone") : __real_unshard_root(u, out, err);
+}
+
+/* The library's own sentence is told, which says more than the code. */
+static void why_the_root_cannot_be_shown(void **state)
+{
+	const struct fs_options options = { .source = "x", .mountpoint = "/tmp", .foreground = true };
+	const struct unshard_options plain = { UNSHARD_OPTIONS_INIT, .no_store = true };
+	struct unshard_error err = { 0 };
+	unshard *u;
+
+	(void)state;
+	assert_int_equal(unshard_open(UNSHARD_GOLDEN "/run", &plain, &u, NULL), 0);
+	root_fails = true;
+	assert_int_equal(fs_serve(u, &options, &err), -EIO);
+	root_fails = false;
+	assert_string_equal(err.text, "the root of x cannot be shown: run: the server has gone");
+	unshard_close(u);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(how_a_mount_ends),
+		cmocka_unit_test(why_the_root_cannot_be_shown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

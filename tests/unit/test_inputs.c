@@ -153,13 +153,16 @@ static void write_file(const char *path, const void *bytes, size_t n, const stru
 	close(fd);
 }
 
-/* With a byte more than what it holds: in its place, then as another file of the same name. */
+/* With a byte more than what it holds: in its place, then as another file of the same name. What the change before this
+ * left of the directory's times is seen first: a write in place changes the file alone. */
 static void change_file(struct fixture *f, const char *path, const char *other, const struct stat *is)
 {
 	size_t n = (size_t)is->st_size;
 	char *bytes = malloc(n + 1);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
+	wait_recheck();
+	free(shown(f->u));
 	assert_true(bytes && fd >= 0 && read(fd, bytes, n) == (ssize_t)n);
 	close(fd);
 	bytes[n] = '\n';

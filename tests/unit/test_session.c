@@ -270,6 +270,31 @@ static void nothing_is_freed_under_the_lock(void **state)
 	}
 }
 
+/* -- what has gone -- */
+
+/* Records and snapshots of checkpoints without a problem go too, which no problems.txt looks at again. */
+static void what_was_removed_is_forgotten(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t directories, bytes;
+
+	session_open(f);
+	assert_true(exists(f, "weights/checkpoint-2/model.safetensors"));
+	directories = f->u->records.map.n;
+	bytes = f->u->snapshots.bytes;
+	shell(f->dir, "for i in 3 4 5 6; do cp -r run/checkpoint-2 run/checkpoint-$i; done");
+	wait_recheck();
+	assert_true(exists(f, "weights/checkpoint-3/model.safetensors") &&
+		    exists(f, "weights/checkpoint-4/model.safetensors"));
+	assert_true(f->u->records.map.n > directories && f->u->snapshots.bytes > bytes);
+	shell(f->dir, "rm -r run/checkpoint-[3-6]");
+	wait_recheck();
+	assert_true(exists(f, "weights/checkpoint-2/model.safetensors"));
+	assert_int_equal(f->u->records.map.n, directories);
+	assert_int_equal(f->u->snapshots.bytes, bytes);
+	unshard_close(f->u);
+}
+
 /* -- what is young -- */
 
 static bool is_stable(struct fixture *f)
@@ -434,6 +459,7 @@ int main(void)
 		TEST(the_process_is_left_alone),
 		TEST(why_there_is_no_place_for_the_store),
 		TEST(nothing_is_freed_under_the_lock),
+		TEST(what_was_removed_is_forgotten),
 		TEST(what_is_young_is_not_kept),
 		TEST(many_at_once_while_things_change),
 	};
