@@ -243,7 +243,7 @@ def test_show_and_provenance_say_which_names(mount, tmp_path, command):
     assert said in command("show", tmp_path / "src/ckpt").stdout
 
 
-@pytest.mark.parametrize("script", ["generate.py", "prefixes.py"])
+@pytest.mark.parametrize("script", ["generate.py", pytest.param("prefixes.py", marks=pytest.mark.long)])
 def test_the_tables_are_of_the_installed_transformers(script):
     """Also: each published tensor is one contiguous slice, and the slices hold each element once."""
     done = subprocess.run([sys.executable, ROOT / "tests/names" / script, "--check"],
