@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "join.h"
+#include "pulse.h"
 #include "settled.h"
 
 static const int64_t ending_s = 10; /* how long the loop waits for its threads in the end */
@@ -30,7 +31,7 @@ struct loop {
 	int ended; /* eventfd: a thread has found that the session is over */
 	atomic_int error;
 	atomic_uint idle; /* threads that wait for a request */
-	struct fs_settled settled;
+	struct fs_pulse look_at_settled, look_at_idle; /* two: each may have to wait */
 	pthread_mutex_t lock;
 	struct worker *workers; /* and what follows: under the lock */
 	unsigned n_workers;
@@ -161,7 +162,8 @@ static int loop_end(struct loop *loop)
 	ended = fs_sealing_stop(&loop->fs->sealing, &until);
 	ended = end_workers(loop, &until) && ended;
 	ended = fs_waits_stop(waits, &until) && ended;
-	ended = fs_settled_stop(&loop->settled, &until) && ended;
+	ended = fs_pulse_stop(&loop->look_at_settled, &until) && ended;
+	ended = fs_pulse_stop(&loop->look_at_idle, &until) && ended;
 	fs_waits_give_up(waits);
 	if (ended)
 		return 0;
@@ -179,7 +181,8 @@ static int loop_run(struct loop *loop)
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &ends, &before);
-	fs_settled_start(&loop->settled, loop->fs);
+	fs_pulse_start(&loop->look_at_settled, loop->fs, fs_settled_look);
+	fs_pulse_start(&loop->look_at_idle, loop->fs, fs_idle_look);
 	fs_waits_start(&loop->fs->waits);
 	fs_sealing_start(&loop->fs->sealing);
 	code = start_worker(loop);

@@ -3,13 +3,14 @@
 #include "nodes.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FIRST_BUCKETS = 1024, ROOT_ID = 1 };
 
 /* Takes the reference, also when there is no memory. */
-static struct fs_node *node_new(unshard_node *handle, const struct unshard_stat *stat, uint64_t up_ino)
+static struct fs_node *node_new(unshard_node *handle, const struct unshard_stat *stat)
 {
 	struct fs_node *node = calloc(1, sizeof(*node));
 
@@ -18,7 +19,6 @@ static struct fs_node *node_new(unshard_node *handle, const struct unshard_stat 
 		return NULL;
 	}
 	node->stat = *stat;
-	node->up_ino = up_ino;
 	node->node = handle;
 	return node;
 }
@@ -33,13 +33,15 @@ static void node_free(struct fs_node *node)
 int fs_nodes_init(struct fs_nodes *nodes, unshard_node *root, const struct unshard_stat *stat)
 {
 	memset(nodes, 0, sizeof(*nodes));
-	nodes->root = node_new(root, stat, stat->ino);
+	nodes->root = node_new(root, stat);
 	nodes->bucket = calloc(FIRST_BUCKETS, sizeof(struct fs_node *));
 	if (!nodes->root || !nodes->bucket) {
 		node_free(nodes->root);
 		free(nodes->bucket);
 		return -ENOMEM;
 	}
+	nodes->root->up_ino = stat->ino;
+	nodes->root->up_id = ROOT_ID;
 	nodes->n_buckets = FIRST_BUCKETS;
 	pthread_mutex_init(&nodes->lock, NULL);
 	return 0;
@@ -66,17 +68,17 @@ static struct fs_node **slot_of(struct fs_nodes *nodes, uint64_t ino)
 	return &nodes->bucket[(ino ^ ino >> 32) & (nodes->n_buckets - 1)];
 }
 
-/* Failing to grow costs speed only. */
-static void table_grow(struct fs_nodes *nodes)
+/* If there is no memory, the table stays as it is. */
+static void table_resize(struct fs_nodes *nodes, size_t n_buckets)
 {
 	size_t i, n_old = nodes->n_buckets;
-	struct fs_node **old = nodes->bucket, **wide, **slot, *node, *next;
+	struct fs_node **old = nodes->bucket, **fresh, **slot, *node, *next;
 
-	wide = calloc(2 * n_old, sizeof(struct fs_node *));
-	if (!wide)
+	fresh = calloc(n_buckets, sizeof(struct fs_node *));
+	if (!fresh)
 		return;
-	nodes->bucket = wide;
-	nodes->n_buckets = 2 * n_old;
+	nodes->bucket = fresh;
+	nodes->n_buckets = n_buckets;
 	for (i = 0; i < n_old; i++)
 		for (node = old[i]; node; node = next) {
 			next = node->next;
@@ -104,7 +106,7 @@ static void table_add(struct fs_nodes *nodes, struct fs_node *node)
 	struct fs_node **slot;
 
 	if (nodes->n >= nodes->n_buckets)
-		table_grow(nodes);
+		table_resize(nodes, 2 * nodes->n_buckets);
 	slot = slot_of(nodes, node->stat.ino);
 	node->next = *slot;
 	*slot = node;
@@ -114,10 +116,11 @@ static void table_add(struct fs_nodes *nodes, struct fs_node *node)
 struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, unshard_node *handle,
 			     const struct unshard_stat *stat)
 {
-	struct fs_node *fresh = node_new(handle, stat, dir->stat.ino), *node;
+	struct fs_node *fresh = node_new(handle, stat), *node;
 
 	if (!fresh)
 		return NULL;
+	fresh->up_ino = dir->stat.ino;
 	pthread_mutex_lock(&nodes->lock);
 	node = table_find(nodes, handle, stat);
 	if (!node) {
@@ -126,6 +129,7 @@ struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, 
 		table_add(nodes, node);
 	}
 	node->n_lookups++;
+	node->up_id = fs_nodes_id(nodes, dir);
 	pthread_mutex_unlock(&nodes->lock);
 	node_free(fresh);
 	return node;
@@ -163,6 +167,56 @@ void fs_nodes_forget(struct fs_nodes *nodes, struct fs_node *node, uint64_t n)
 	pthread_mutex_unlock(&nodes->lock);
 	if (last)
 		node_free(node);
+}
+
+size_t fs_nodes_count(struct fs_nodes *nodes)
+{
+	size_t n;
+
+	pthread_mutex_lock(&nodes->lock);
+	n = nodes->n;
+	pthread_mutex_unlock(&nodes->lock);
+	return n;
+}
+
+/* Of one bucket; at most `most`. Lock held. */
+static size_t bucket_unused(const struct fs_node *node, struct fs_name *out, size_t most)
+{
+	const char *path;
+	size_t n = 0;
+
+	for (; node && n < most; node = node->next) {
+		if (node->stat.kind == UNSHARD_DIR || atomic_load(&node->n_open))
+			continue;
+		path = unshard_node_path(node->node);
+		out[n].dir_id = node->up_id;
+		snprintf(out[n].text, sizeof(out[n].text), "%s", strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+		n++;
+	}
+	return n;
+}
+
+size_t fs_nodes_unused(struct fs_nodes *nodes, size_t *bucket, struct fs_name *out, size_t most)
+{
+	size_t n = 0;
+
+	pthread_mutex_lock(&nodes->lock);
+	for (; *bucket < nodes->n_buckets && n <= most / 2; ++*bucket)
+		n += bucket_unused(nodes->bucket[*bucket], out + n, most - n);
+	pthread_mutex_unlock(&nodes->lock);
+	return n;
+}
+
+void fs_nodes_shrink(struct fs_nodes *nodes)
+{
+	size_t n_buckets = FIRST_BUCKETS;
+
+	pthread_mutex_lock(&nodes->lock);
+	while (n_buckets < 2 * nodes->n)
+		n_buckets *= 2;
+	if (n_buckets < nodes->n_buckets)
+		table_resize(nodes, n_buckets);
+	pthread_mutex_unlock(&nodes->lock);
 }
 
 struct fs_node *fs_nodes_of_id(const struct fs_nodes *nodes, uint64_t id)

@@ -16,6 +16,7 @@ struct fs_node {
 	_Atomic unsigned n_open;  /* files open on this node */
 	struct unshard_stat stat; /* as first looked up; constant */
 	uint64_t up_ino;          /* of the directory it was looked up in; constant */
+	uint64_t up_id;           /* of the same, when it last was; under the table's lock */
 	unshard_node *node;       /* constant */
 };
 
@@ -38,6 +39,19 @@ struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, 
 void fs_nodes_hold(struct fs_nodes *nodes, struct fs_node *node);
 /* Undo n lookups; the last one frees the node. */
 void fs_nodes_forget(struct fs_nodes *nodes, struct fs_node *node, uint64_t n);
+
+/* A name in a directory, as the kernel keeps it. */
+struct fs_name {
+	uint64_t dir_id;
+	char text[256];
+};
+
+size_t fs_nodes_count(struct fs_nodes *nodes);
+/* Files and links that no one has open: their names into out[most], from *bucket on (0 at first), which moves on. They
+ * may be forgotten, or opened, at any time. Returns how many; 0 = that was all. */
+size_t fs_nodes_unused(struct fs_nodes *nodes, size_t *bucket, struct fs_name *out, size_t most);
+/* Many were forgotten: the table takes less memory. */
+void fs_nodes_shrink(struct fs_nodes *nodes);
 
 /* Node ids are the nodes' addresses; the root's is 1. */
 struct fs_node *fs_nodes_of_id(const struct fs_nodes *nodes, uint64_t id);

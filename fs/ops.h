@@ -7,6 +7,7 @@
 #include "buffers.h"
 #include "connection.h"
 #include "handles.h"
+#include "idle.h"
 #include "nodes.h"
 #include "pages.h"
 #include "sealing.h"
@@ -23,6 +24,7 @@ struct fs {
 	struct fs_buffers buffers;
 	struct fs_pages pages;
 	struct fs_sealing sealing;
+	struct fs_idle idle;
 	void (*log)(void *ctx, int level, const char *line); /* may be NULL */
 	void *log_ctx;
 };

@@ -1,12 +1,9 @@
-/* Looks once a second at the files that were opened young: whether each is still what a lookup finds. The kernel waits
- * for pages that are being read before it drops them, and so does this thread, which answers no request. */
+/* Looks at the files that were opened young: whether each is still what a lookup finds. The kernel waits for pages that
+ * are being read before it drops them, and so does the thread that looks, which answers no request. */
 #include "settled.h"
 
 #include <errno.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
-#include "join.h"
 #include "ops.h"
 
 enum { MOST_AT_ONCE = 256 };
@@ -53,8 +50,9 @@ static bool young_is_over(const struct opened *one)
 	return code == -ESTALE || code == -ENOENT || (code == 0 && (!st.young || st.ino != one->ino));
 }
 
-static void young_look(struct fs *fs, struct opened *v)
+void fs_settled_look(struct fs *fs)
 {
+	struct opened v[MOST_AT_ONCE];
 	size_t i, n = young_collect(fs, v);
 
 	for (i = 0; i < n; i++) {
@@ -64,53 +62,4 @@ static void young_look(struct fs *fs, struct opened *v)
 		}
 		unshard_node_unref(v[i].node);
 	}
-}
-
-/* A second, or less if the mount ends. Returns false then. */
-static bool settled_wait(struct fs_settled *settled)
-{
-	struct timespec until;
-	int code = 0;
-	bool ended;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec++;
-	pthread_mutex_lock(&settled->lock);
-	while (!settled->ended && code != ETIMEDOUT)
-		code = pthread_cond_clockwait(&settled->changed, &settled->lock, CLOCK_MONOTONIC, &until);
-	ended = settled->ended;
-	pthread_mutex_unlock(&settled->lock);
-	return !ended;
-}
-
-static void *settled_run(void *ctx)
-{
-	struct fs_settled *settled = ctx;
-	struct opened *v = calloc(MOST_AT_ONCE, sizeof(*v));
-
-	while (v && settled_wait(settled))
-		young_look(settled->fs, v);
-	free(v);
-	return NULL;
-}
-
-void fs_settled_start(struct fs_settled *settled, struct fs *fs)
-{
-	*settled = (struct fs_settled){ .fs = fs };
-	pthread_mutex_init(&settled->lock, NULL);
-	pthread_cond_init(&settled->changed, NULL);
-	settled->running = pthread_create(&settled->thread, NULL, settled_run, settled) == 0;
-}
-
-bool fs_settled_stop(struct fs_settled *settled, const struct timespec *until)
-{
-	pthread_mutex_lock(&settled->lock);
-	settled->ended = true;
-	pthread_cond_signal(&settled->changed);
-	pthread_mutex_unlock(&settled->lock);
-	if (settled->running && !fs_join(settled->thread, until))
-		return false;
-	pthread_cond_destroy(&settled->changed);
-	pthread_mutex_destroy(&settled->lock);
-	return true;
 }

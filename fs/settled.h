@@ -5,25 +5,9 @@
 #ifndef FS_SETTLED_H
 #define FS_SETTLED_H
 
-#include <pthread.h>
-#include <stdbool.h>
-#include <time.h>
-
 struct fs;
 
-struct fs_settled {
-	struct fs *fs;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	bool running, ended; /* ended: under the lock */
-};
-
-/* Begins the thread, which inherits the signal mask. Without it (no thread can begin) pages of such files stay as long
- * as the files are open. */
-void fs_settled_start(struct fs_settled *settled, struct fs *fs);
-/* Waits for the thread: call it when the connection has ended. False: it waits for storage, and still does at `until`
- * (monotonic). */
-bool fs_settled_stop(struct fs_settled *settled, const struct timespec *until);
+/* To be called once a second (pulse.h). Waits for pages that are being read, and so for storage. */
+void fs_settled_look(struct fs *fs);
 
 #endif

@@ -121,7 +121,7 @@ static bool may_run(const struct fs_waits *waits, const struct fs_wait *wait)
 
 static void wait_add(struct fs_waits *waits, struct fs_wait *wait)
 {
-	wait->began_ns = now_ns();
+	wait->began_ns = waits->asked_ns = now_ns();
 	wait->running = wait->answered = false;
 	join_same(waits, wait);
 	wait->running = may_run(waits, wait);
@@ -181,6 +181,16 @@ void fs_answer(const struct fs_wait *asked, const char *name)
 
 	if (wait)
 		run(wait);
+}
+
+int64_t fs_waits_asked_ns(struct fs_waits *waits, int64_t quiet_ns)
+{
+	int64_t asked_ns;
+
+	pthread_mutex_lock(&waits->lock);
+	asked_ns = waits->n || now_ns() - waits->asked_ns < quiet_ns ? 0 : waits->asked_ns;
+	pthread_mutex_unlock(&waits->lock);
+	return asked_ns;
 }
 
 /* -- the watch -- */

@@ -44,6 +44,7 @@ struct fs_waits {
 	pthread_cond_t changed;
 	struct fs_wait_list all; /* in the order in which they came */
 	size_t n;
+	int64_t asked_ns; /* when the last one came */
 	unsigned most; /* threads that run requests on one file system */
 	bool has_watch, asleep, ended;
 	pthread_t watch;
@@ -64,6 +65,9 @@ bool fs_waits_stop(struct fs_waits *waits, const struct timespec *until);
  * node and its handle are held until it has run. `name`: what it asks for in the directory, "" = all of it; NULL = it
  * asks for the node itself. */
 void fs_answer(const struct fs_wait *asked, const char *name);
+
+/* When the last request came (monotonic), if none is in progress and none came since `quiet_ns` ago; else 0. */
+int64_t fs_waits_asked_ns(struct fs_waits *waits, int64_t quiet_ns);
 
 /* For `work`: the request, to be answered by the caller; NULL = it was answered. */
 fuse_req_t fs_wait_take(struct fs_wait *wait);

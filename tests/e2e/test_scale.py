@@ -160,6 +160,54 @@ def test_many_checkpoints_in_little_memory(mount, tmp_path, faults):
     assert all("/checkpoint-7" in path for path in changed) and opened(m) <= before + 2
 
 
+def resident(m):
+    """At this moment, in bytes."""
+    status = Path(f"/proc/{m.pid()}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) * 1024
+
+
+def notes(source, directories):
+    """Directories with a thousand files each."""
+    for d in range(directories):
+        (source / f"notes-{d}").mkdir(parents=True)
+        for i in range(1000):
+            (source / f"notes-{d}/file-{i}.txt").touch()
+
+
+def walked(top):
+    """How many entries find looks at."""
+    done = subprocess.run(["find", top, "-printf", r"%s\n"], capture_output=True, text=True, timeout=LONGEST_S, check=True)
+    return done.stdout.count("\n")
+
+
+def test_an_idle_mount_gives_memory_back(mount, tmp_path, faults, eventually):
+    """The kernel forgets files that no one has open; what a program holds, or where it is, stays as it was."""
+    notes(tmp_path / "src", 20)
+    (tmp_path / "src/notes-7/file-7.txt").write_text("held")
+    m = mount(tmp_path / "src", "store=none", faults=faults)
+    before = resident(m)
+    with open(m / "weights/notes-7/file-7.txt") as held:
+        program = subprocess.Popen(["sh", "-c", "read line; pwd -P; cat file-7.txt"], cwd=m / "weights/notes-7", text=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert walked(m / "weights") == 20 * 1001 + 1
+        grown = resident(m) - before
+        assert grown > 20_000 * 100
+        faults.pass_time(61)
+        eventually(lambda: resident(m) < before + grown / 2)
+        assert held.read() == "held" and os.fstat(held.fileno()).st_size == 4
+        assert program.communicate("\n")[0] == f"{m}/weights/notes-7\nheld"
+    assert walked(m / "weights") == 20 * 1001 + 1
+
+
+@pytest.mark.long
+def test_a_million_entries_and_a_rest(mount, tmp_path, faults, eventually):
+    notes(tmp_path / "src", 111)
+    m = mount(tmp_path / "src", "store=none", faults=faults)
+    assert walked(m) > 1_000_000 and resident(m) > 200_000_000
+    faults.pass_time(61)
+    eventually(lambda: resident(m) < 60_000_000)
+
+
 def test_ls_of_a_thousand_checkpoints(made, mount, tmp_path):
     case = made("t2", "tied-f1-fp32")
     original = tmp_path / "original"  # a link more changes a file's ctime, and other tests read those of `case` meanwhile

@@ -113,6 +113,55 @@ static void test_forgotten_when_counts_say(void **state)
 	fini(&nodes);
 }
 
+/* All that are named, in as many steps as it takes: each once. */
+static size_t count_unused(struct fs_nodes *nodes, uint64_t dir_id, const char *absent)
+{
+	struct fs_name name[3];
+	size_t bucket = 0, n, i, all = 0;
+
+	while ((n = fs_nodes_unused(nodes, &bucket, name, 3)))
+		for (i = 0; i < n; i++, all++) {
+			assert_int_equal(name[i].dir_id, dir_id);
+			assert_int_equal(strncmp(name[i].text, "file-", 5), 0);
+			assert_string_not_equal(name[i].text, absent);
+		}
+	return all;
+}
+
+/* Not directories, and not what is open. When they are forgotten, the table is as small as it was. */
+static void test_unused(void **state)
+{
+	enum { N = 3000 };
+	struct unshard_stat dir_stat = { .kind = UNSHARD_DIR, .ino = 5 }, st;
+	struct fs_node *dir, *node[N];
+	struct fs_nodes nodes;
+	char path[32];
+	int i;
+
+	(void)state;
+	assert_int_equal(init(&nodes), 0);
+	dir = ref(&nodes, "view", &dir_stat);
+	for (i = 0; i < N; i++) {
+		snprintf(path, sizeof(path), "view/file-%d", i);
+		st = file((uint64_t)i * 7919 + 2);
+		node[i] = fs_nodes_ref(&nodes, dir, handle(path), &st);
+	}
+	assert_int_equal(count_unused(&nodes, fs_nodes_id(&nodes, dir), ""), N);
+	atomic_store(&node[7]->n_open, 1);
+	assert_int_equal(count_unused(&nodes, fs_nodes_id(&nodes, dir), "file-7"), N - 1);
+	assert_true(nodes.n_buckets > FIRST_BUCKETS);
+	for (i = 0; i < N; i++)
+		if (i != 7)
+			fs_nodes_forget(&nodes, node[i], 1);
+	fs_nodes_shrink(&nodes);
+	assert_int_equal(nodes.n_buckets, FIRST_BUCKETS);
+	assert_int_equal(fs_nodes_count(&nodes), 2);
+	assert_int_equal(count_unused(&nodes, 0, ""), 0);
+	st = file(7 * 7919 + 2);
+	assert_ptr_equal(fs_nodes_ref(&nodes, dir, handle("view/file-7"), &st), node[7]);
+	fini(&nodes);
+}
+
 /* More than the first buckets hold; inode numbers chosen to share low bits. */
 static void test_many(void **state)
 {
@@ -152,6 +201,7 @@ int main(void)
 		cmocka_unit_test(test_root),
 		cmocka_unit_test(test_identity),
 		cmocka_unit_test(test_forgotten_when_counts_say),
+		cmocka_unit_test(test_unused),
 		cmocka_unit_test(test_many),
 	};
 
