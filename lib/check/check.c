@@ -48,7 +48,8 @@ static bool named_optimizer(const struct uns_catalog *cat)
 	size_t i;
 
 	for (i = 0; i < cat->n_companions; i++)
-		if (uns_str_starts(cat->companions[i].name, "optimizer"))
+		if (uns_str_starts(cat->companions[i].name, "optimizer") &&
+		    !uns_str_ends(cat->companions[i].name, ".tmp"))
 			return true;
 	for (i = 0; i < cat->n_tensors; i++)
 		if (uns_role_is_optimizer(cat->tensors[i].role))

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/path.h"
+#include "io/seen.h"
 #include "model/wrappers.h"
 #include "files/beside.h"
 #include "files/adapter.h"
@@ -74,14 +75,21 @@ static int find_buckets(struct uns_catalog *cat, struct uns_err *err)
 
 static int read_megatron_common(const struct uns_directory *dir, struct uns_catalog *cat, struct uns_err *err)
 {
+	const char *format = uns_path_join(&cat->arena, dir->path, "metadata.json");
+	struct uns_err why = { 0 };
+	struct uns_stat stat;
 	bool wants_groups;
 	size_t i = 0;
+	int code;
 
 	if (!cat->summary.is_megatron)
 		return 0;
-	if (!uns_listing_find(dir->list, "metadata.json"))
-		UNS_TRY(UNS_ADD_FINDING(cat, err, MEGATRON_NO_FORMAT, .scope = UNS_SCOPE_SHARDED,
-					.file = uns_path_join(&cat->arena, dir->path, "metadata.json")));
+	UNS_TRY_ALLOC(format, err);
+	code = uns_stat_seen(dir->root, dir->capture, format, &stat, &why); /* it may be a link to nothing */
+	if (code == -ENOENT)
+		UNS_TRY(UNS_ADD_FINDING(cat, err, MEGATRON_NO_FORMAT, .scope = UNS_SCOPE_SHARDED, .file = format));
+	else
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
 	while (i < cat->n_tensors && !uns_role_is_optimizer(cat->tensors[i].role))
 		i++;
 	wants_groups = i < cat->n_tensors && !cat->n_groups;

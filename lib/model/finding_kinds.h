@@ -964,6 +964,9 @@ KIND(SAVED_AFTER_SEAL, saved_after_seal, DAMAGED,
 KIND(SEALED_AT_OTHER_TIMES, sealed_at_other_times, NOTE,
      "{n} {n|file|files} of {checkpoint} {n|has|have} another time than when it was sealed, as after a restored backup; sizes and samples of the content are as they were",
      .advice = "unshard check --deep compares all of the content", .check = "seal")
+KIND(SEALED_FILE_NOT_READ, sealed_file_not_read, NOTE,
+     "{file}[ and {more} more {more|file|files}] {more|is|are} not compared with the seal: not readable, or a link that leads out of the source",
+     .advice = "-o follow=DIR lets links lead into DIR", .check = "seal")
 KIND(FILES_AFTER_SEAL, files_after_seal, NOTE,
      "{file}[ and {more} more {more|file|files}] came after the checkpoint was sealed: the seal says nothing about {more|it|them}",
      .check = "seal", .help = "nothing, if you put them there; unshard seal --again includes them")

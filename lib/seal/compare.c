@@ -17,7 +17,8 @@ enum state {
 	OTHER_SIZE,
 	OTHER_CONTENT,
 	UNREADABLE, /* deep only: `why` */
-	NOT_LOOKED_AT, /* it may not be read, or was left out */
+	NOT_READ,      /* it may not be read, or is a link that is not followed */
+	NOT_LOOKED_AT, /* it was left out */
 };
 
 /* What is at a sealed file's name now. */
@@ -46,6 +47,8 @@ struct comparing {
 	uns_seal_found *found;
 	void *ctx;
 	size_t n_other_time, n_content; /* reported or not */
+	const char *first_not_read;
+	size_t n_not_read;
 	enum uns_scope scope; /* of those not reported */
 };
 
@@ -98,7 +101,7 @@ static int look_at_stat(struct comparing *c, struct seen *s, struct uns_stat *st
 	if (code == -ENOENT || code == -ENOTDIR)
 		s->state = MISSING;
 	else if (code == -EACCES || code == -ELOOP || code == -EXDEV || (code == 0 && stat->kind == UNS_KIND_LINK))
-		s->state = NOT_LOOKED_AT;
+		s->state = NOT_READ;
 	else if (code < 0)
 		return uns_fail_as(err, &why);
 	else if (stat->kind != UNS_KIND_FILE)
@@ -117,7 +120,7 @@ static int open_now(struct comparing *c, struct seen *s, int *fd, struct uns_sta
 	int code = uns_root_open_file(c->look->root, s->path, fd, stat, &why);
 
 	if (code == -EACCES)
-		s->state = NOT_LOOKED_AT;
+		s->state = NOT_READ;
 	else if (code < 0)
 		return uns_fail_as(err, &why);
 	else if (stat->id.size != s->size_bytes)
@@ -313,6 +316,8 @@ static int report_file(struct comparing *c, struct seen *s, struct uns_err *err)
 				UNS_FINDING(.id = UNS_FOUND_BYTES_UNREADABLE, .scope = s->file->scope, .file = s->path,
 					    .arg = { { "cause", uns_str(s->why) } }),
 				err);
+	if (s->state == NOT_READ && !c->n_not_read++)
+		c->first_not_read = s->path;
 	return s->state == MISSING || s->state == OTHER_SIZE || s->state == OTHER_CONTENT ? report_content(c, s, err)
 											  : 0;
 }
@@ -350,9 +355,9 @@ static bool saved_again(const struct comparing *c)
 	for (; s < end; s++) {
 		const bool differs = s->state == OTHER_SIZE || s->state == OTHER_CONTENT;
 
-		if (s->state == MISSING || s->state == UNREADABLE || s->state == NOT_LOOKED_AT ||
-		    s->mtime_ns / 1000000000 <= c->seal->made_s || (s->file->n_pieces && !differs) ||
-		    (differs && find_other(c, s)))
+		if (s->state == MISSING || s->state == UNREADABLE || s->state == NOT_READ ||
+		    s->state == NOT_LOOKED_AT || s->mtime_ns / 1000000000 <= c->seal->made_s ||
+		    (s->file->n_pieces && !differs) || (differs && find_other(c, s)))
 			return false;
 		n += differs;
 	}
@@ -371,6 +376,11 @@ static int report(struct comparing *c, struct uns_err *err)
 		UNS_TRY(c->found(c->ctx,
 				 UNS_FINDING(.id = UNS_FOUND_MORE_SEALED_FILES_DIFFER, .scope = c->scope,
 					     .arg = { { "n", uns_num(c->n_content - NAMED_AT_MOST) } }),
+				 err));
+	if (c->n_not_read)
+		UNS_TRY(c->found(c->ctx,
+				 UNS_FINDING(.id = UNS_FOUND_SEALED_FILE_NOT_READ, .file = c->first_not_read,
+					     .arg = { { "more", uns_more(c->n_not_read - 1) } }),
 				 err));
 	if (c->n_other_time)
 		UNS_TRY(c->found(c->ctx,

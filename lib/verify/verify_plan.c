@@ -151,8 +151,8 @@ enum { HEAD_BYTES = sizeof(legacy) };
  * torch.load; a script may keep any pickle, and under .bin and .ckpt anything. */
 static bool is_as_named(const char *path, const uint8_t *head)
 {
-	static const char *const of_torch[] = { "optimizer", "scheduler", "rng_state", "random_states",
-						"pytorch_model" };
+	static const char *const of_torch[] = { "optimizer",     "scheduler",     "rng_state",
+						"random_states", "pytorch_model", "custom_checkpoint" };
 	const char *name = uns_path_name(path);
 	const bool torch = uns_str_ends(name, ".pt") || uns_str_ends(name, ".pth");
 	size_t i;

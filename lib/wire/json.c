@@ -1,6 +1,7 @@
 /* JSON by cJSON, made safe for hostile files: text is checked to be UTF-8 without NULs before cJSON
- * sees it (cJSON's strings end at a NUL, so a name could otherwise pose as a shorter one), and
- * Python's NaN and Infinity are rewritten. cJSON itself bounds nesting (CJSON_NESTING_LIMIT). */
+ * sees it (cJSON's strings end at a NUL, so a name could otherwise pose as a shorter one), numbers to be JSON's (cJSON
+ * reads 01 and "1. " too), and Python's NaN and Infinity are rewritten. cJSON itself bounds nesting
+ * (CJSON_NESTING_LIMIT). */
 #include "wire/json.h"
 
 #include <math.h>
@@ -64,7 +65,43 @@ static bool is_space(char c)
 	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/* Check strings and rewrite what Python adds to JSON; the result is complete in `text`. */
+static bool skip_digits(struct scan *s)
+{
+	const char *first = s->p;
+
+	while (s->p < s->end && *s->p >= '0' && *s->p <= '9')
+		s->p++;
+	return s->p > first;
+}
+
+static bool skip_one_of(struct scan *s, const char *of)
+{
+	const bool found = s->p < s->end && *s->p && strchr(of, *s->p);
+
+	s->p += found;
+	return found;
+}
+
+/* Move s->p from a number's first character behind it: -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)? */
+static int scan_number(struct scan *s, struct uns_err *err)
+{
+	const size_t at = (size_t)(s->p - s->start);
+	bool valid;
+
+	skip_one_of(s, "-");
+	valid = skip_one_of(s, "0") || skip_digits(s);
+	if (valid && skip_one_of(s, "."))
+		valid = skip_digits(s);
+	if (valid && skip_one_of(s, "eE")) {
+		skip_one_of(s, "+-");
+		valid = skip_digits(s);
+	}
+	if (valid && s->p < s->end && *s->p >= '0' && *s->p <= '9') /* behind a leading 0 */
+		valid = false;
+	return valid ? 0 : uns_fail(err, -EBADMSG, "JSON is damaged at byte %zu: that is no number", at);
+}
+
+/* Check strings and numbers, and rewrite what Python adds to JSON; the result is complete in `text`. */
 static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *err)
 {
 	const char *start = (const char *)in.p;
@@ -86,6 +123,10 @@ static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *er
 					(size_t)(s.p - s.start));
 		s.need_bytes += *s.p == ',' || *s.p == '[' || *s.p == '{' ? VALUE_BYTES : 0;
 		len = *s.p == 'N' || *s.p == 'I' || *s.p == '-' ? python_token(s.p, s.end) : 0;
+		if (!len && (*s.p == '-' || (*s.p >= '0' && *s.p <= '9'))) {
+			UNS_TRY(scan_number(&s, err));
+			continue;
+		}
 		if (!len) {
 			s.p++;
 			continue;

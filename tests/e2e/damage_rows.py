@@ -43,6 +43,12 @@ def equal(a, b):
     return type(a) is type(b) and a == b or a != a and b != b
 
 
+def is_empty(metadata, index):
+    """A chunk without elements, which torch writes an item for and never reads."""
+    chunks = getattr(metadata.state_dict_metadata[index.fqn], "chunks", [])
+    return any(0 in c.sizes for c in chunks if c.offsets == index.offset)
+
+
 def items(path):
     """What torch reads from each item of a .distcp file."""
     folder, read = path.parent, {}
@@ -50,7 +56,7 @@ def items(path):
     for rank in by_rank or [None]:
         metadata = FileSystemReader(folder).read_metadata(**({} if rank is None else {"rank": rank}))
         for index, at in metadata.storage_data.items():
-            if at.relative_path == path.name:
+            if at.relative_path == path.name and not is_empty(metadata, index):
                 with open(path, "rb") as f:
                     f.seek(at.offset)
                     data = f.read(at.length)

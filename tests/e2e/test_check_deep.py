@@ -245,6 +245,26 @@ def test_files_of_other_objects(command, golden):
     assert "torch.save did not write this file" in texts(deep(command, source), "unreadable")[0]
 
 
+def test_a_pickle_as_a_custom_checkpoint(command, golden):
+    """Accelerate loads it by torch.load; .metadata is a pickle too."""
+    checkpoint = golden("older/accelerate0.29.3-torch2.2.2_f1_sh_w3/run") / "ckpt"
+    shutil.copy(checkpoint / "pytorch_model_fsdp_0/.metadata", checkpoint / "custom_checkpoint_0.pkl")
+    assert "custom_checkpoint_0.pkl: torch.save did not write this file" in texts(deep(command, checkpoint), "unreadable")[0]
+
+
+def test_an_optimizer_under_a_temporary_name(command, golden, tmp_path):
+    command("export", golden("run") / "checkpoint-2", tmp_path / "full", "--view", "full")
+    (tmp_path / "full/optimizer.pt").rename(tmp_path / "full/optimizer.pt.tmp")
+    assert "optimizer_missing" in [f["id"] for f in findings(command, tmp_path / "full")]
+
+
+def test_a_link_to_nothing_as_metadata_json(command, golden):
+    folder = golden("dcp") / "megatron/iter_0000010"
+    (folder / "metadata.json").unlink()
+    (folder / "metadata.json").symlink_to("nothing")
+    assert "megatron_no_format" in [f["id"] for f in findings(command, folder)]
+
+
 @pytest.mark.parametrize("place", ["copy", "link"])
 def test_a_shard_as_random_states(command, golden, place):
     """torch.load takes a .distcp whose items are of one layout for its first tensor."""

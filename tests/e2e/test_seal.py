@@ -98,6 +98,19 @@ def test_sha256sum_and_another_place(copy, command, tmp_path):
     assert done.returncode == 1
 
 
+def test_a_sealed_file_behind_a_link_that_is_not_followed(copy, command, tmp_path):
+    run, options = copy
+    state = run / "checkpoint-2/of_a_script.txt"
+    state.write_text("custom")
+    command("seal", run, "-o", options)
+    state.rename(tmp_path / "elsewhere")
+    state.symlink_to(tmp_path / "elsewhere")
+    for how in ([], ["--deep"]):
+        assert ("sealed_file_not_read", "note") in [(f["id"], f["severity"])
+                                                    for f in findings(command, run, *how, "-o", options)]
+    assert findings(command, run, "--deep", "-o", f"{options},follow={tmp_path}") == []
+
+
 def test_exit_statuses(copy, command):
     run, options = copy
     (run / "checkpoint-2/trainer_state.json").unlink()

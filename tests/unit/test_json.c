@@ -25,6 +25,7 @@ static const struct {
 	{ "[\"\\\\u0000\"]", "[\"\\\\u0000\"]" }, /* a backslash, then text */
 	{ "[\"\\u00e4\\ud83d\\ude00\"]", "[\"\xc3\xa4\xf0\x9f\x98\x80\"]" },
 	{ "NaN", "null" },
+	{ "[0,-0.5,10,1e3,1.25E-2,-7]", "[0,-0.5,10,1000,0.0125,-7]" },
 };
 
 static void test_good(void **state)
@@ -53,6 +54,12 @@ static const struct {
 	{ "{} x", -EBADMSG, "continues after its end, at byte 3" },
 	{ "[1,]", -EBADMSG, "damaged" },
 	{ "[nan]", -EBADMSG, "damaged" },
+	{ "[01]", -EBADMSG, "at byte 1: that is no number" }, /* cJSON reads it, and the next ones */
+	{ "[-01]", -EBADMSG, "no number" },
+	{ "[1. ]", -EBADMSG, "no number" },
+	{ "{\"a\": 1.}", -EBADMSG, "at byte 6: that is no number" },
+	{ "[1e+]", -EBADMSG, "no number" },
+	{ "[-]", -EBADMSG, "no number" },
 	{ "[NaNx]", -EBADMSG, "damaged" },
 	{ "{\"a\\u0000b\":1}", -ENOTSUP, "NUL" },
 	{ "[\"\xff\"]", -EBADMSG, "not UTF-8" },
