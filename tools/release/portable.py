@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
@@ -34,13 +33,15 @@ endian = 'little'
 
 
 def build_fuse(sources, machine, folder):
-    """-> the prefix"""
-    prefix, cross = folder / "fuse", folder / "cross"
+    """With the paths of an ordinary system inside, /usr/bin/fusermount3 and /etc/fuse.conf. -> where it is installed"""
+    root, built, cross = folder / "fuse", folder / "fuse-build", folder / "cross"
     cross.write_text(CROSS.format(f"{machine}-linux-gnu", machine))
-    subprocess.run(["meson", "setup", folder / "fuse-build", sources, f"--cross-file={cross}", f"--prefix={prefix}", "--libdir=lib",
+    subprocess.run(["meson", "setup", built, sources, f"--cross-file={cross}", "--prefix=/usr", "--libdir=lib",
                     "--buildtype=release", "-Dutils=false", "-Dexamples=false", "-Dtests=false", "--strip"], check=True)
-    subprocess.run(["ninja", "-C", folder / "fuse-build", "install"], check=True)
-    return prefix
+    subprocess.run(["ninja", "-C", built, "install"], check=True, env={**os.environ, "DESTDIR": str(root)})
+    config = root / "usr/lib/pkgconfig/fuse3.pc"
+    config.write_text(config.read_text().replace("prefix=/usr\n", f"prefix={root}/usr\n"))
+    return root / "usr"
 
 
 def lead_to(prefix, machine):
@@ -53,9 +54,9 @@ def lead_to(prefix, machine):
 def tree_of(folder, made):
     """bin, sbin, lib, include and share, with the libraries in lib/unshard, where no other program looks. -> (its
     root, {name of a library: where it came from})"""
-    root = folder / "tree"
+    root = folder / "tree/usr/local"  # which units of systemd name
     backend.run("cmake", "--build", str(folder / "build"), "--parallel", str(os.cpu_count() or 1))
-    backend.run("cmake", "--install", str(folder / "build"), "--prefix", str(root))
+    backend.run("env", f"DESTDIR={folder / 'tree'}", "cmake", "--install", str(folder / "build"), "--prefix", "/usr/local")
     (root / "lib/libunshard.a").unlink()  # of use only with the static libraries of the system that it was built in
     config = root / "lib/pkgconfig/unshard.pc"
     config.write_text(re.sub(r"^\w+\.private:.*\n", "", config.read_text(), flags=re.M))
@@ -111,20 +112,20 @@ def pack(root, path, name):
 
 def main():
     machine, fuse_sources, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        prefix = build_fuse(fuse_sources, machine, folder)
-        lead_to(prefix, machine)
-        made = backend.compile_into(folder)
-        root, copied = tree_of(folder, made)
-        for library in (root / "lib/unshard").iterdir():
-            shutil.copy(library, made)
-        backend.pack_wheel(made, out)
-        libraries = origins(copied, prefix, fuse_sources)
-        add_documents(root, libraries)
-        stem = f"{backend.stem()}-linux-{machine}"
-        pack(root, out / f"{stem}.tar.gz", stem)
-        (out / f"{machine}.json").write_text(json.dumps(libraries))
+    folder = Path("/work") / machine  # the same each time, because what is compiled may have its path
+    folder.mkdir()
+    prefix = build_fuse(fuse_sources, machine, folder)
+    lead_to(prefix, machine)
+    made = backend.compile_into(folder)
+    root, copied = tree_of(folder, made)
+    for library in (root / "lib/unshard").iterdir():
+        shutil.copy(library, made)
+    backend.pack_wheel(made, out)
+    libraries = origins(copied, prefix, fuse_sources)
+    add_documents(root, libraries)
+    stem = f"{backend.stem()}-linux-{machine}"
+    pack(root, out / f"{stem}.tar.gz", stem)
+    (out / f"{machine}.json").write_text(json.dumps(libraries))
 
 
 main()
