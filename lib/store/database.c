@@ -1,9 +1,34 @@
 /* Statements on the SQLite file, and SQLite's errors as sentences. Knows no facts and no memos. */
 #include "store/database.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* -- errors -- */
+
+static bool file_read_failed(sqlite3_file *file)
+{
+	int last = 0;
+
+	return file && file->pMethods &&
+	       file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &last) == SQLITE_OK &&
+	       (last == EIO || last == ENXIO || last == ERANGE);
+}
+
+/* SQLite also calls a file corrupt of which a read failed so (SQLITE_IOERR_CORRUPTFS), the log beside it too. */
+static bool read_failed(sqlite3 *db)
+{
+	static const int pointer[] = { SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER };
+	sqlite3_file *file;
+	size_t i;
+
+	for (i = 0; db && i < sizeof(pointer) / sizeof(*pointer); i++) {
+		file = NULL;
+		if (sqlite3_file_control(db, "main", pointer[i], &file) == SQLITE_OK && file_read_failed(file))
+			return true;
+	}
+	return false;
+}
 
 static int errno_of(struct uns_store *store, int code)
 {
@@ -20,6 +45,7 @@ static int errno_of(struct uns_store *store, int code)
 	case SQLITE_FULL:
 		return -ENOSPC;
 	case SQLITE_CORRUPT:
+		return read_failed(store->db) ? -EIO : -EBADMSG;
 	case SQLITE_NOTADB:
 		return -EBADMSG;
 	case SQLITE_NOMEM:
