@@ -112,7 +112,7 @@ def pack(root, path, name):
 
 def main():
     machine, fuse_sources, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    folder = Path("/work") / machine  # the same each time, because what is compiled may have its path
+    folder = Path("/build") / machine  # the same each time, because what is compiled may have its path
     folder.mkdir()
     prefix = build_fuse(fuse_sources, machine, folder)
     lead_to(prefix, machine)
