@@ -298,6 +298,8 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 	s->scheduler = uns_resume_has_scheduler(s->cat);
 	for (i = 0; i < sizeof(rules) / sizeof(*rules) && code == 0; i++)
 		code = rules[i](c, s);
+	if (code == 0)
+		code = check_other_models(c, s->cat, &s->list);
 	/* What a Trainer leaves out was found above; others do not mark the end of a save. */
 	if (code == 0 && !record_finished(c->u, s->record) && c->counts.problems == problems_before)
 		code = CHECKING_FOUND(c, SAVE_END_UNKNOWN);

@@ -36,6 +36,11 @@ const char *checking_name(const struct checking *c);
 /* Files of the checkpoint whose ends were never written. */
 int check_holes(struct checking *c, struct snapshot *snap);
 
+/* -- other_models.c -- */
+
+/* Notes files of another model in the directory, whose listing this is, and which file is shown. O(pieces). */
+int check_other_models(struct checking *c, const struct uns_catalog *cat, const struct uns_listing *list);
+
 /* -- check_whole.c -- */
 
 /* Reports what the weights lack, and what is unlike its siblings. Reads no tensor data. */

@@ -763,6 +763,10 @@ KIND(EXPERTS_ORDER_UNKNOWN, experts_order_unknown, UNKNOWN,
 KIND(RESUME_LEAVES_NEW, resume_leaves_new, NOTE,
      "a Trainer that resumes from {checkpoint} itself does not load {n} {n|tensor|tensors} of its weights ({tensor} is one), and only warns: it loads by the names in memory, and the file has those that save_pretrained publishes for model type {found}",
      .advice = "resume from the view full, which has the names in memory", .check = "resume")
+KIND(MODEL_BESIDE, model_beside, NOTE,
+     "{file.name} of {checkpoint} holds a model too, and no view shows it: the views show {other_file.name}",
+     .advice = "; if it is left over, move it away, because other programs may load it", .check = "beside",
+     .cause = "two models, or one model in two forms, were saved or copied into one directory")
 KIND(CONFIG_MISSING, config_missing, NOTE,
      "no config.json was found for the weights of {checkpoint}, and from_pretrained needs one",
      .advice = "put the model's config.json and tokenizer into the run directory, or mount with -o model=DIR",

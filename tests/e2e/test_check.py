@@ -11,11 +11,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
-from conftest import LONGEST_S, ROOT, UNSHARD
+from conftest import LONGEST_S, MAKE, ROOT, UNSHARD
 
-sys.path.insert(0, str(ROOT / "tests/docs"))
+sys.path[:0] = [str(ROOT / "tests/docs"), str(MAKE)]
 import generate  # noqa: E402
+import models  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden"
 CONFIGS = GOLDEN / "check"
@@ -445,3 +448,40 @@ def test_what_cannot_be_read_at_all(outsider):
     done = unshard("check", place / "run", "-o", "store=none")
     assert done.returncode == 2 and "Permission denied" in done.stderr
     assert unshard("ls", place / "run", "--store", "none").returncode == 2
+
+
+# -- two models in one directory --
+
+def of_two_models(command, source):
+    found = json.loads(command("check", source, "--json", "-o", "settle=0,store=none", check=False).stdout)["findings"]
+    assert all(Path(f["file"]).parent.name == Path(f["path"]).name for f in found if f["id"] == "model_beside")
+    return [(Path(f["file"]).name, f["severity"], f["text"].split(": the views show ")[1].split(";")[0]) for f in found
+            if f["id"] == "model_beside"]
+
+
+def test_which_of_two_models_is_shown(command, tmp_path):
+    """from_pretrained takes model.safetensors first, then its index, then pytorch_model.bin."""
+    folder = tmp_path / "model"
+    models.even_llama(torch.float32).save_pretrained(folder, max_shard_size="30KB")
+    (folder / "model.safetensors.index.json").rename(tmp_path / "index")
+    tensors = {n: t for f in folder.glob("model-*") for n, t in load_file(f).items()}
+    torch.save(tensors, folder / "pytorch_model.bin")
+    assert of_two_models(command, folder) == []  # parts without an index are no model
+    (tmp_path / "index").rename(folder / "model.safetensors.index.json")
+    [(file, severity, shown)] = of_two_models(command, folder)
+    assert (file, severity) == ("pytorch_model.bin", "note") and shown.startswith("model-00001-of-")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    assert of_two_models(command, folder) == [
+        ("model.safetensors.index.json", "note", "model.safetensors"), ("pytorch_model.bin", "note", "model.safetensors")]
+
+
+def test_a_model_beside_shards(command, copied):
+    run = copied(GOLDEN / "run", "run")
+    save_file({"w": torch.ones(3)}, run / "checkpoint-2/model.safetensors")
+    assert of_two_models(command, run) == [("model.safetensors", "note", "__0_0.distcp")]
+
+
+def test_what_a_trainer_writes_in_two_forms_is_no_other_model(command, made):
+    run = made("u2", "full") / "run"
+    assert (run / "checkpoint-4/model.safetensors").exists() and (run / "checkpoint-4/pytorch_model_fsdp.bin").exists()
+    assert of_two_models(command, run) == []
