@@ -20,9 +20,4 @@ static inline void uns_count(_Atomic uint64_t *counter, uint64_t n)
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-static inline void uns_uncount(_Atomic uint64_t *counter, uint64_t n)
-{
-	atomic_fetch_sub_explicit(counter, n, memory_order_relaxed);
-}
-
 #endif

@@ -10,7 +10,6 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "base/hash.h"
 
 /* Makes room for one more element of an array, unless what it would hold could not be allocated. */
 static int make_room(struct uns_catalog *cat, void *array_p, size_t n, size_t *cap, size_t size, struct uns_err *err)
@@ -533,24 +532,4 @@ enum uns_role uns_role_of_state(const char *state)
 		if (strcmp(state, uns_role_text(named[i])) == 0)
 			return named[i];
 	return UNS_ROLE_OPTIM_OTHER;
-}
-
-uint64_t uns_catalog_generation(const struct uns_catalog *cat)
-{
-	const struct uns_file *f = cat->files;
-	uint64_t h = UNS_HASH_INIT;
-	size_t i;
-
-	for (i = 0; i < cat->n_files; i++, f++) {
-		h = uns_hash_str(h, f->path);
-		h = uns_hash_u64(h, f->missing);
-		if (f->missing)
-			continue;
-		h = uns_hash_u64(h, f->stat.id.dev);
-		h = uns_hash_u64(h, f->stat.id.ino);
-		h = uns_hash_u64(h, f->stat.id.size);
-		h = uns_hash_u64(h, (uint64_t)f->stat.id.mtime_ns);
-		h = uns_hash_u64(h, (uint64_t)f->stat.id.ctime_ns);
-	}
-	return uns_hash_end(h);
 }

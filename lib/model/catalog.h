@@ -377,7 +377,4 @@ const char *uns_tensor_state(const struct uns_tensor *t); /* an optimizer's: "ex
 /* Of an optimizer's state by its name in torch: "exp_avg", "exp_avg_sq", "step"; OPTIM_OTHER for others. */
 enum uns_role uns_role_of_state(const char *state);
 
-/* Identity of everything the catalog was built from: what st_ino and snapshots hang on. */
-uint64_t uns_catalog_generation(const struct uns_catalog *cat);
-
 #endif

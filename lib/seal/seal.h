@@ -60,8 +60,6 @@ int uns_seal_parse(struct uns_span text, struct uns_arena *arena, struct uns_sea
 /* out->failed: memory is out. */
 void uns_seal_emit(const struct uns_seal *seal, struct uns_text *out);
 
-/* The same names with the same contents: times, and when they were made, do not count. */
-bool uns_seal_same_content(const struct uns_seal *a, const struct uns_seal *b);
 /* By its name; NULL = none. O(log n). */
 const struct uns_seal_file *uns_seal_find(const struct uns_seal *seal, const char *name);
 

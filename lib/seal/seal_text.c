@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/checked.h"
 #include "base/path.h"
+#include "base/search.h"
 
 #define BEGIN "# unshard-seal "
 
@@ -388,35 +389,10 @@ int uns_seal_parse(struct uns_span text, struct uns_arena *arena, struct uns_sea
 	return 0;
 }
 
-/* -- comparing -- */
-
-bool uns_seal_same_content(const struct uns_seal *a, const struct uns_seal *b)
+const struct uns_seal_file *uns_seal_find(const struct uns_seal *seal, const char *name)
 {
 	size_t i;
 
-	if (a->n_files != b->n_files)
-		return false;
-	for (i = 0; i < a->n_files; i++)
-		if (strcmp(a->file[i].name, b->file[i].name) != 0 || a->file[i].size_bytes != b->file[i].size_bytes ||
-		    memcmp(a->file[i].sha256, b->file[i].sha256, UNS_SHA256_BYTES) != 0)
-			return false;
-	return true;
-}
-
-const struct uns_seal_file *uns_seal_find(const struct uns_seal *seal, const char *name)
-{
-	size_t lo = 0, hi = seal->n_files, mid;
-	int order;
-
-	while (lo < hi) {
-		mid = lo + (hi - lo) / 2;
-		order = strcmp(seal->file[mid].name, name);
-		if (order == 0)
-			return &seal->file[mid];
-		if (order < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return NULL;
+	UNS_SEARCH(i, seal->n_files, strcmp(seal->file[i].name, name) < 0);
+	return i < seal->n_files && strcmp(seal->file[i].name, name) == 0 ? &seal->file[i] : NULL;
 }

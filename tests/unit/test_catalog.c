@@ -307,33 +307,6 @@ static void assigns_groups(void **state)
 	}
 }
 
-static uint64_t generation_of(struct fixture *p, const char *name)
-{
-	struct uns_catalog *cat;
-	uint64_t generation;
-	uint32_t file;
-
-	assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
-	assert_int_equal(uns_catalog_add_file(cat, p->root, name, &file, NULL), 0);
-	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
-	generation = uns_catalog_generation(cat);
-	uns_catalog_free(cat);
-	return generation;
-}
-
-static void generation_follows_files(void **state)
-{
-	struct fixture *p = *state;
-	uint64_t before, absent = generation_of(p, "f");
-
-	touch(p, "f", 3);
-	before = generation_of(p, "f");
-	assert_int_not_equal(before, absent);
-	assert_int_equal(before, generation_of(p, "f"));
-	touch(p, "f", 4);
-	assert_int_not_equal(before, generation_of(p, "f"));
-}
-
 static void finds_what_was_added(void **state)
 {
 	struct fixture *p = *state;
@@ -371,7 +344,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sorts_pieces, setup, teardown),
 		cmocka_unit_test(should_fail_to_seal),
 		cmocka_unit_test_setup_teardown(assigns_groups, setup, teardown),
-		cmocka_unit_test_setup_teardown(generation_follows_files, setup, teardown),
 		cmocka_unit_test_setup_teardown(finds_what_was_added, setup, teardown),
 	};
 
