@@ -137,6 +137,11 @@ def launch(script, world, out, cases, **environment):
     LAUNCHER.run(MAKE / script, [out, *cases], world, environment)
 
 
+def to_universal(*paths, options=()):
+    """What DeepSpeed's own converter makes of tags: TAG, OUT, ..."""
+    LAUNCHER.run(MAKE / "to_universal.py", [*options, *paths], 0, {})
+
+
 def went_on_again(result):
     """Of resume_run.py: a run that resumed saved one step before its end, and what was resumed from that save
     ended in the same way. -> the result."""

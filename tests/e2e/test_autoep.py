@@ -5,8 +5,6 @@ losses that the run itself went on with."""
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -107,11 +105,7 @@ def test_a_universal_directory_of_deepspeeds_own_is_read(place, tmp_path, mount)
     """Its model file lists one rank's shapes, and there are no experts' files beside it."""
     case = "mixtral-z1-bf16-ep2"
     made = tmp_path / "source" / "universal"
-    done = subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
-                           str(place / "runs/ae2" / case / "run" / TAG), "--output_folder", str(made),
-                           "--num_extract_workers", "1", "--num_merge_workers", "1"],
-                          capture_output=True, text=True, timeout=conftest.LONGEST_S)
-    assert done.returncode == 0, done.stderr[-4000:]
+    conftest.to_universal(place / "runs/ae2" / case / "run" / TAG, made)
     ours = view(place, "universal", "ae2", case) / TAG / "zero"
     for name in [p.name for p in (made / "zero").iterdir() if ".experts." in p.name]:
         for state in STATES:

@@ -7,8 +7,6 @@ has been loaded, bit for bit. All loading is done first, in few launches; each t
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -94,20 +92,10 @@ ACCELERATE = ["acc-z2-bf16", "acc-z3-fp32"]
 FSDP = ["tied-f1-fp32", "untied-f2-fp32", "untied-f1-bf16"]
 
 
-def converted(folder, out):
-    """What DeepSpeed's own converter makes of a tag."""
-    done = subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
-                           str(folder), "--output_folder", str(out), "--inject_missing_state",
-                           "--num_extract_workers", "1", "--num_merge_workers", "1"],
-                          capture_output=True, text=True, timeout=conftest.LONGEST_S)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return out
-
-
 def by_hand(checkpoint, out):
     """A Trainer's checkpoint, converted by DeepSpeed's tool and completed until a Trainer takes it."""
     out.mkdir()
-    converted(checkpoint / "global_step2", out / "global_step2")
+    conftest.to_universal(checkpoint / "global_step2", out / "global_step2", options=["--inject_missing_state"])
     (out / "latest_universal").write_text("global_step2")
     for name in ("trainer_state.json", "scheduler.pt"):
         shutil.copy(checkpoint / name, out)
@@ -272,7 +260,8 @@ def test_another_stage_holds_the_same(engines, loaded, saved, loaded_as):
 
 @pytest.mark.parametrize("case", ["z2-bf16", "z3-bf16"])
 def test_universal_is_what_ds_to_universal_makes(engines, views, tmp_path, case):
-    out = converted(engines / case / "run" / TAG, tmp_path / "out")
+    out = tmp_path / "out"
+    conftest.to_universal(engines / case / "run" / TAG, out, options=["--inject_missing_state"])
     zero = views / "universal" / case / "run" / TAG / TAG / "zero"
     shown = sorted(p.name for p in zero.iterdir() if p.is_dir())
     assert shown == sorted({k.split("|")[0] for k in

@@ -6,8 +6,6 @@ test_lightning.py, its DeepSpeedStrategy with another number of GPUs in test_lig
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -182,12 +180,7 @@ def deepspeed(made, tmp_path_factory):
     native, mnt = made("h2", "z2-bf16") / "run" / CKPT, base / "mnt"
     converted, alone = base / "source/converted" / CKPT, base / "source/alone" / CKPT
     shutil.copytree(native, converted)
-    done = subprocess.run(
-        [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state",
-         "--input_folder", str(native / "global_step2"), "--output_folder",
-         str(converted / "global_step2_universal"), "--num_extract_workers", "1",
-         "--num_merge_workers", "1"], capture_output=True, text=True, timeout=conftest.LONGEST_S)
-    conftest.must_have_worked(done)
+    conftest.to_universal(native / "global_step2", converted / "global_step2_universal", options=["--inject_missing_state"])
     # All that somebody keeps who keeps the converted one.
     shutil.copytree(converted, alone, ignore=lambda folder, names: {
         n for n in names if Path(folder) == converted and

@@ -7,8 +7,6 @@ Everything that goes on from full/ does so in one process without DeepSpeed, onc
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -28,15 +26,6 @@ ENGINES += [("e2", c) for c in ("z1-bf16", "z2-bf16", "z3-bf16", "z3-bf16-subgro
 WITHOUT_NAMES = [("g2", "z0-bf16"), ("g2", "z0-fp32"), ("e2", "z2-bf16-elastic")]
 TIED = {"head.weight": "emb.weight", "lm_head.weight": "model.embed_tokens.weight"}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-CONVERT = """
-import sys
-import torch
-from deepspeed.checkpoint import ds_to_universal
-for source, out in zip(sys.argv[1::2], sys.argv[2::2]):
-    sys.argv[1:] = ["--input_folder", source, "--output_folder", out, "--inject_missing_state",
-                    "--num_extract_workers", "1", "--num_merge_workers", "1"]
-    ds_to_universal.main(ds_to_universal.parse_arguments())
-"""
 
 
 class Place:
@@ -86,9 +75,7 @@ def convert(p):
         run = p.base / "universal" / case / "run"
         run.mkdir(parents=True)
         arguments += [p.sources["e2"] / case / "run" / TAG, run / f"{TAG}_universal"]
-    done = subprocess.run([sys.executable, "-c", CONVERT, *map(str, arguments)], text=True,
-                          capture_output=True, timeout=conftest.LONGEST_S, env={**os.environ, "DS_ACCELERATOR": "cpu"})
-    assert done.returncode == 0, done.stderr[-4000:]
+    conftest.to_universal(*arguments, options=["--inject_missing_state"])
 
 
 def resume(p):
@@ -102,9 +89,7 @@ def resume(p):
              for c in ("z2-bf16", "z3-bf16")]
     (p.base / "resumed").mkdir()
     (p.base / "spec.json").write_text(json.dumps([[*map(str, one)] for one in spec]))
-    done = subprocess.run([sys.executable, conftest.MAKE / "plain_resume.py", p.base / "resumed",
-                           p.base / "spec.json"], capture_output=True, text=True, timeout=conftest.LONGEST_S)
-    assert done.returncode == 0, done.stderr[-8000:]
+    conftest.launch("plain_resume.py", 0, p.base / "resumed", [p.base / "spec.json"])
 
 
 def exact(live, states):
