@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from transformers import AutoConfig
+from transformers import AutoConfig, DefaultFlowCallback, TrainerControl, TrainerState, TrainingArguments
 
 import trees
 
@@ -179,8 +179,41 @@ def test_what_is_absent_is_added_to_what_was_written(made, copied, mount, writer
     assert {k: shown[k] for k in wrote} == wrote
 
 
+def test_logging_steps_of_0_is_a_trainer_s_own_and_stays(made, copied, mount, tmp_path):
+    """transformers writes it for a run that does not log by steps, and resumes such a run from it. One that logs by steps
+    cannot have been the writer: its arguments are refused. It fails in its first step from the native directory too."""
+    quiet = TrainingArguments(tmp_path / "out", use_cpu=True, logging_strategy="no", logging_steps=0)
+    state = TrainerState()
+    state.compute_steps(quiet, max_steps=10)
+    assert state.logging_steps == 0
+    with pytest.raises(ValueError, match="non-zero --logging_steps"):
+        TrainingArguments(tmp_path / "out", use_cpu=True, logging_strategy="steps", logging_steps=0)
+    run = copied(made("t2", "tied-f1-fp32") / "run")
+    file = run / "checkpoint-2/trainer_state.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "logging_steps": 0}))
+    shown = mount(run) / "full/checkpoint-2/trainer_state.json"
+    assert shown.read_text() == file.read_text()
+    loud = TrainingArguments(tmp_path / "out", use_cpu=True, logging_steps=1)
+    for path in (file, shown):
+        state = TrainerState.load_from_json(path)
+        assert not DefaultFlowCallback().on_step_end(quiet, state, TrainerControl()).should_log
+        with pytest.raises(ZeroDivisionError):
+            DefaultFlowCallback().on_step_end(loud, state, TrainerControl())
+
+
+@pytest.mark.parametrize("case", ["acc-z2-bf16", "acc-z3-fp32"])
+def test_a_model_of_diffusers_in_a_state_of_deepspeed(made, mount, tmp_path, case):
+    (tmp_path / "config.json").write_text(json.dumps({"_class_name": "UNet2DModel", "_diffusers_version": "0.42.1"}))
+    run = made("h2", case) / "run"
+    name = next(p.name for p in run.iterdir() if p.is_dir())
+    shown = mount(run, f"model={tmp_path}") / "weights" / name
+    want = trees.weights(mount(run) / "weights" / name)
+    assert "model.safetensors" not in [p.name for p in shown.iterdir()]
+    trees.assert_same(trees.tensors(shown / "diffusion_pytorch_model.safetensors"), want)
+
+
 @pytest.mark.parametrize("size", ["50GB", "20KB"])
-def test_a_model_of_diffusers_has_the_name_that_diffusers_looks_for(bare, mount, command, size):
+def test_a_model_of_diffusers_has_has_the_name_that_diffusers_looks_for(bare, mount, command, size):
     """diffusers itself: tests/e2e/programs/diffusers.py."""
     config = {"_class_name": "UNet2DModel", "_diffusers_version": "0.42.1", "sample_size": 8}
     (bare / "config.json").write_text(json.dumps(config))
