@@ -1,14 +1,16 @@
 """`from_pretrained` of what TRL's `DPOTrainer` saved with FSDP2 in two ranks, one forward pass."""
 
-import pathlib
-import runpy
-
 PACKAGE, EQUAL = "trl", "logits"
 REQUIRES = ["certifi==2026.10.18", "charset-normalizer==3.5.2", "datasets==5.2.0", "dill==0.4.1",
             "multiprocess==0.70.19", "pandas==3.1.1", "pyarrow==26.0.1", "python-dateutil==4.0.0", "pytz==2026.6",
             "requests==2.34.2", "six==1.17.0", "trl==1.16.0", "tzdata==2026.6", "urllib3==2.8.0", "xxhash==4.1.0"]
-SFT = runpy.run_path(str(pathlib.Path(__file__).with_name("trl_sft.py")))
-read = SFT["read"]
+
+
+def sft():
+    import pathlib
+    import runpy
+
+    return runpy.run_path(str(pathlib.Path(__file__).with_name("trl_sft.py")))
 
 
 def dpo(args, model, tokenizer, callbacks):
@@ -24,8 +26,12 @@ def dpo(args, model, tokenizer, callbacks):
 
 
 def rank(n, out, port):
-    SFT["rank"](n, out, port, dpo)
+    sft()["rank"](n, out, port, dpo)
 
 
 def source(out):
-    SFT["source"](out, __file__)
+    sft()["source"](out, __file__)
+
+
+def read(directory, scratch):
+    return sft()["read"](directory, scratch)
