@@ -240,6 +240,18 @@ static int number_of_tensor(const struct uns_torchfile *file, struct uns_arena *
 	return 0;
 }
 
+/* torch.load reads records that hold no value, too, and fails if one of them is damaged. */
+static int check_records(const struct uns_reader *r, const struct uns_torchfile *file, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	const struct uns_zip_record *record = file->zip.v, *end = record + file->zip.n;
+	struct uns_span unused;
+
+	for (; record < end; record++)
+		UNS_TRY(uns_zip_read(r, record, r->size, &scratch, &unused, err));
+	return 0;
+}
+
 int uns_dcp_item_value(struct uns_span bytes, struct uns_arena *arena, const struct uns_value **out,
 		       struct uns_err *err)
 {
@@ -247,6 +259,7 @@ int uns_dcp_item_value(struct uns_span bytes, struct uns_arena *arena, const str
 	struct uns_torchfile file;
 
 	UNS_TRY(uns_torchfile_open(&r, arena, &file, err));
+	UNS_TRY(check_records(&r, &file, err));
 	if (uns_torch_is_tensor(file.root))
 		return number_of_tensor(&file, arena, out, err);
 	*out = file.root;

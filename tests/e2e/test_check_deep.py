@@ -8,6 +8,7 @@ import struct
 
 import pytest
 import torch
+from torch.distributed.checkpoint import FileSystemReader
 from safetensors.torch import save_file
 
 import archives
@@ -243,6 +244,20 @@ def test_files_of_other_objects(command, golden):
     assert "holds tensors by name alone" in texts(deep(command, source), "mixed")[0]
     (source / "checkpoint-2/scheduler.pt").write_bytes(b"")
     assert "torch.save did not write this file" in texts(deep(command, source), "unreadable")[0]
+
+
+def test_a_record_without_a_value_in_a_hyper_parameter(command, golden):
+    """torch.load reads serialization_id of each item, and fails if it is damaged."""
+    folder = golden("run") / "checkpoint-2/optimizer_0"
+    item = next(at for index, at in FileSystemReader(folder).read_metadata().storage_data.items()
+                if index.fqn.endswith(".differentiable"))
+    path = folder / item.relative_path
+    data = bytearray(path.read_bytes())
+    record = data.index(b"serialization_idFB", item.offset)
+    data[data.index(b"PK\7\10", record) - 5] ^= 128
+    path.write_bytes(data)
+    [found] = [f for f in findings(command, folder.parent) if f["severity"] == "problem"]
+    assert found["file"].endswith(item.relative_path) and "serialization_id is damaged" in found["text"]
 
 
 def test_a_pickle_as_a_custom_checkpoint(command, golden):
