@@ -50,6 +50,17 @@ static int prefix_find(struct uns_sentence_module *m, const char *name, const st
 	return 0;
 }
 
+/* Would the last module, which is not counted yet, write into the file of another? */
+static bool shares_directory(const struct uns_sentence_modules *modules)
+{
+	const struct uns_sentence_module *last = &modules->v[modules->n];
+	size_t i = 0;
+
+	while (i < modules->n && (!modules->v[i].has_tensors || strcmp(modules->v[i].path, last->path) != 0))
+		i++;
+	return last->has_tensors && i < modules->n;
+}
+
 static bool all_have_one(const struct uns_sentence_modules *modules, const struct uns_catalog *cat)
 {
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
@@ -83,9 +94,17 @@ int uns_sentence_modules_read(struct uns_span json, const struct uns_catalog *ca
 			return uns_fail(err, -EBADMSG, "modules.json: a module needs a name, a type and a path below");
 		out->v[out->n].path = uns_arena_str(arena, path);
 		out->v[out->n].is_pretrained = uns_str_ends(type, "Transformer");
-		UNS_TRY(prefix_find(&out->v[out->n++], name, cat, arena, err));
+		if (uns_str_ends(type, ".Router") || uns_str_ends(type, ".Asym"))
+			return uns_fail(err, -ENOTSUP,
+					"modules.json: unshard does not know where the modules of a %s are",
+					strrchr(type, '.') + 1);
+		UNS_TRY(prefix_find(&out->v[out->n], name, cat, arena, err));
+		if (shares_directory(out))
+			return uns_fail(err, -EBADMSG, "modules.json: two modules with weights have the path \"%s\"",
+					path);
+		out->n++;
 	}
-	out->is_state = all_have_one(out, cat);
+	out->is_state = out->n && all_have_one(out, cat);
 	return uns_arena_check(arena, err);
 }
 

@@ -20,7 +20,7 @@ struct uns_sentence_modules {
 };
 
 /* Reads modules.json, and finds which tensors of the catalog belong to which module. -EBADMSG: the file is not what
- * sentence-transformers writes. Everything is in the arena. */
+ * sentence-transformers writes. -ENOTSUP: it has modules within modules. Everything is in the arena. */
 int uns_sentence_modules_read(struct uns_span json, const struct uns_catalog *cat, struct uns_arena *arena,
 			      struct uns_sentence_modules *out, struct uns_err *err);
 

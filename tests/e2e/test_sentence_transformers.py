@@ -118,7 +118,10 @@ def test_a_modules_json_of_another_model_is_not_taken(mount, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[", '{"a": 1}', '[{"idx": 0, "name": "0", "path": "../x", "type": "t.Transformer"}]',
-                                  '[{"idx": 0, "path": "", "type": "t.Transformer"}]', '[3]'])
+                                  '[{"idx": 0, "path": "", "type": "t.Transformer"}]', '[3]',
+                                  '[{"idx": 0, "name": "0", "path": "", "type": "t.Router"}]',
+                                  '[{"idx": 0, "name": "0", "path": "", "type": "t.Transformer"}, '
+                                  '{"idx": 1, "name": "2", "path": "", "type": "t.Dense"}]'])
 def test_a_modules_json_that_is_none_is_told(mount, tmp_path, text):
     run = tmp_path / "run"
     parts = native(tmp_path / "base")
