@@ -7,6 +7,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/checked.h"
 #include "engine/backing.h"
 #include "engine/gather.h"
@@ -24,6 +25,9 @@ static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
 /* The kernel reads no more for one call than its own read-ahead for that device: this much if it was not changed
  * it. Larger calls are better: storage at the other end of a network gets them as they are. */
 #define CALL_BYTES (128 * KiB)
+/* Pieces so near to each other in a shard are asked for at one go: between them are headers, and one request less is
+ * worth more than the bytes. */
+#define GAP_BYTES (16 * KiB)
 
 static void window_give_back(struct uns_stream *s, struct uns_engine *engine)
 {
@@ -132,23 +136,30 @@ static uint64_t call_bytes(struct uns_backing *b, const struct uns_file *file)
 	return bytes;
 }
 
-/* The reader for which storage is asked. */
+struct stretch {
+	uint32_t file;
+	uint64_t at, end;
+	size_t turn; /* when the reader wants its first byte */
+};
+
+/* What storage is asked for at once, and the reader that will want it. */
 struct wish {
 	struct uns_backing *b;
 	const struct uns_stream *reader;
+	struct stretch *v;
+	size_t n, cap;
 };
 
 /* On no block device, as the file systems of networks and of FUSE, to ask may mean to wait: then a thread asks. */
-static void ask_file(const struct wish *wish, uint32_t file, uint64_t at, uint64_t end)
+static void ask_file(const struct wish *wish, const struct stretch *s)
 {
 	struct uns_backing *b = wish->b;
-	const struct uns_file *f = &b->cat->files[file];
+	const struct uns_file *f = &b->cat->files[s->file];
 	struct uns_ahead_ask ask = { .file = f, .call_bytes = call_bytes(b, f), .reader = wish->reader };
-	struct uns_fd_slot *slot = &b->slot[file];
-	uint64_t step;
+	struct uns_fd_slot *slot = &b->slot[s->file];
+	uint64_t at = s->at, end = uns_u64_min(s->end, f->stat.id.size), step;
 	uint8_t byte;
 
-	end = uns_u64_min(end, f->stat.id.size);
 	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
 		return;
 	ask.fd = slot->fd;
@@ -167,21 +178,75 @@ static void ask_file(const struct wish *wish, uint32_t file, uint64_t at, uint64
 	uns_fds_unpin(&b->engine->fds, slot);
 }
 
-/* Bytes [first, end) of a piece's elements. */
-static void ask_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
+static void wish_add(struct wish *wish, uint32_t file, uint64_t at, uint64_t end)
 {
-	const struct wish *wish = ctx;
+	if (!UNS_HEAP_ROOM(wish->v, wish->n, wish->cap))
+		return;
+	wish->v[wish->n] = (struct stretch){ file, at, end, wish->n };
+	wish->n++;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct stretch *x = a, *y = b;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return (x->at > y->at) - (x->at < y->at);
+}
+
+static int by_turn(const void *a, const void *b)
+{
+	const struct stretch *x = a, *y = b;
+
+	return (x->turn > y->turn) - (x->turn < y->turn);
+}
+
+/* Shards hold their pieces in another order than a view does: short ones that are near to each other there become one
+ * stretch. */
+static void join_near(struct wish *wish)
+{
+	struct stretch *v = wish->v, *last = v;
+	size_t i;
+
+	qsort(v, wish->n, sizeof(*v), by_place);
+	for (i = 1; i < wish->n; i++) {
+		if (v[i].file == last->file && v[i].at <= last->end + GAP_BYTES && v[i].end <= last->at + STEP_BYTES) {
+			last->end = uns_u64_max(last->end, v[i].end);
+			last->turn = last->turn < v[i].turn ? last->turn : v[i].turn;
+		} else {
+			*++last = v[i];
+		}
+	}
+	wish->n = (size_t)(last - v) + 1;
+	qsort(v, wish->n, sizeof(*v), by_turn);
+}
+
+static void ask_all(struct wish *wish)
+{
+	size_t i;
+
+	if (wish->n)
+		join_near(wish);
+	for (i = 0; i < wish->n; i++)
+		ask_file(wish, &wish->v[i]);
+}
+
+/* Bytes [first, end) of a piece's elements. */
+static void add_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
+{
+	struct wish *wish = ctx;
 	struct uns_location where;
 	uint64_t base = piece->offset_bytes;
 
 	if (piece->codec != UNS_CODEC_NONE || uns_piece_is_strided(piece)) { /* read as a whole, when first touched */
 		if (first == 0)
-			ask_file(wish, piece->file, base, base + piece->length_bytes);
+			wish_add(wish, piece->file, base, base + piece->length_bytes);
 		return;
 	}
 	if (uns_location_known(wish->b, piece, &where))
 		base = where.data_bytes; /* else its header is read too, and is small */
-	ask_file(wish, piece->file, base + first, base + end);
+	wish_add(wish, piece->file, base + first, base + end);
 }
 
 void uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const struct uns_layout *layout, uint64_t at,
@@ -198,6 +263,8 @@ void uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const 
 
 		end = uns_u64_min(s->at_bytes + s->len_bytes, to);
 		if (s->from == UNS_FROM_PIECES)
-			uns_segment_extents(b, layout, i, from - s->at_bytes, end - s->at_bytes, ask_piece, &wish);
+			uns_segment_extents(b, layout, i, from - s->at_bytes, end - s->at_bytes, add_piece, &wish);
 	}
+	ask_all(&wish);
+	free(wish.v);
 }

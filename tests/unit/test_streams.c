@@ -35,7 +35,7 @@ static struct {
 	ino_t ino;
 	unsigned char asked[PAGES]; /* how often */
 } shard[SHARDS];
-static uint64_t asked_bytes, read_unasked_bytes;
+static uint64_t asked_bytes, asked_calls, read_unasked_bytes;
 
 static size_t shard_of(int fd)
 {
@@ -61,6 +61,7 @@ int __wrap_posix_fadvise64(int fd, off_t at, off_t len, int advice)
 	for (page = at / PAGE; page * PAGE < at + len; page++)
 		shard[i].asked[page]++;
 	asked_bytes += (uint64_t)len;
+	asked_calls++;
 	return 0;
 }
 
@@ -134,7 +135,7 @@ static int setup(void **state)
 
 	(void)state;
 	memset(shard, 0, sizeof(shard));
-	asked_bytes = read_unasked_bytes = 0;
+	asked_bytes = asked_calls = read_unasked_bytes = 0;
 	arena = (struct uns_arena)UNS_ARENA_INIT;
 	strcpy(dir, "/tmp/unshard-streams-XXXXXX");
 	assert_non_null(mkdtemp(dir));
@@ -253,6 +254,65 @@ static void asks_nothing_for_a_header_or_for_reads_here_and_there(void **state)
 	uns_streams_fini(&streams, engine);
 }
 
+/* Small tensors of one shard, which has each 4 MiB of them from the last to the first. */
+enum { SMALL = 2048, SMALL_BYTES = 16 << 10, TURNED = 4 * MiB / SMALL_BYTES };
+
+static void add_small(size_t i)
+{
+	const uint64_t elems = SMALL_BYTES / 2, place = i / TURNED * TURNED + TURNED - 1 - i % TURNED;
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
+				   .offset_bytes = place * SMALL_BYTES,
+				   .length_bytes = SMALL_BYTES,
+				   .box = &(struct uns_box){ 1, { 0 }, { elems } } };
+	const char *name = uns_arena_printf(&arena, "w%zu", i);
+	struct uns_tensor t = { .name = name,
+				.key = name,
+				.root = "",
+				.dtype = UNS_BF16,
+				.group = -1,
+				.position = -1,
+				.alias_of = UNS_NONE,
+				.shape = { .n = 1, .dim = { elems } } };
+	uint32_t id;
+
+	assert_int_equal(uns_catalog_add_tensor(cat, &t, &id, NULL), 0);
+	assert_int_equal(uns_catalog_add_file(cat, root, "shard-0", &piece.file, NULL), 0);
+	assert_int_equal(uns_catalog_add_piece(cat, &piece, NULL), 0);
+}
+
+static struct uns_layout small_ones(void)
+{
+	struct uns_layout_builder b = { .arena = &arena };
+	struct uns_layout layout;
+	size_t i;
+
+	uns_backing_free(backing);
+	uns_catalog_free(cat);
+	assert_int_equal(uns_catalog_new("checkpoint-1", &cat, NULL), 0);
+	for (i = 0; i < SMALL; i++)
+		add_small(i);
+	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
+	assert_int_equal(uns_backing_new(engine, cat, &backing, NULL), 0);
+	for (i = 0; i < SMALL; i++)
+		uns_layout_tensor(&b, &cat->tensors[i], 0, SMALL_BYTES / 2, UNS_BF16);
+	assert_int_equal(uns_layout_build(&b, cat, &layout, NULL), 0);
+	return layout;
+}
+
+static void asks_at_one_go_for_what_is_near_in_a_shard(void **state)
+{
+	struct uns_layout layout = small_ones();
+	struct uns_streams streams;
+
+	(void)state;
+	uns_streams_init(&streams);
+	read_in_order(&streams, &layout, 0, SMALL / (MiB / SMALL_BYTES));
+	print_message("%llu calls for %llu bytes\n", (unsigned long long)asked_calls, (unsigned long long)asked_bytes);
+	assert_true(asked_bytes > (uint64_t)SMALL * SMALL_BYTES / 2);
+	assert_true(asked_calls < asked_bytes / SMALL_BYTES / 4);
+	uns_streams_fini(&streams, engine);
+}
+
 static void keeps_to_the_budget_and_gives_it_back(void **state)
 {
 	enum { FILES = 12 };
@@ -304,6 +364,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(asks_nothing_for_a_header_or_for_reads_here_and_there, setup, teardown),
 		cmocka_unit_test_setup_teardown(keeps_to_the_budget_and_gives_it_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(stops_when_the_reader_stops, setup, teardown),
+		cmocka_unit_test_setup_teardown(asks_at_one_go_for_what_is_near_in_a_shard, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
