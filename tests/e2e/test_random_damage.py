@@ -26,7 +26,7 @@ import unshard  # noqa: E402
 from unshard.session import Kind  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden"
-SEEDS, LONG_SEEDS, BATCHES = 2000, 100000, 8
+SEEDS, LONG_SEEDS, BATCHES = 1000, 100000, 4
 QUICK = {"truncate", "remove", "remove_directory"}  # a seal finds these without --deep, whatever their times
 FOUND_QUICKLY = QUICK | {"swap", "reorder", "copy_over"}
 
