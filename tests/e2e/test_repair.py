@@ -738,3 +738,18 @@ def test_what_can_be_used_instead_is_named(command, trained, tmp_path):
     said = refused(command, trained / "checkpoint-4", tmp_path / "out")
     assert "newest sound" not in said
     assert "no sound copy can be made" in refused(command, trained, tmp_path / "out")
+
+
+def test_it_can_write_nowhere_else(copied, faults, tmp_path):
+    """Landlock, as for export: asked for before the first write."""
+    run = copied(GOLDEN / "run", "run")
+    (run / "checkpoint-2/trainer_state.json").unlink()
+    out = tmp_path / "out"
+    with faults.armed("write", nth=1, action="hold", path=f"{out}.partial"):
+        writes = subprocess.Popen([UNSHARD, "check", run, "--repair", out, "-o", "settle=0,store=none"], env=faults.env,
+                                  stdout=subprocess.DEVNULL)
+        while not faults.struck:
+            assert writes.poll() is None
+        assert "NoNewPrivs:\t1" in Path(f"/proc/{writes.pid}/status").read_text()
+    assert writes.wait(LONGEST_S) == 0
+    assert (out / "checkpoint-2/trainer_state.json").exists()
