@@ -53,12 +53,18 @@ static const char *name_of(const char *path)
 	return path + n + (path[n] == '/');
 }
 
+static const char *last_component(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
 /* Do two sentences differ in nothing but the names of their checkpoints, which they may quote? */
 static bool is_same_but_name(const char *a, const char *a_path, const char *b, const char *b_path)
 {
-	const char *a_name = strrchr(a_path, '/'), *b_name = strrchr(b_path, '/');
-	const size_t a_len = strlen(a_name = a_name ? a_name + 1 : a_path),
-		     b_len = strlen(b_name = b_name ? b_name + 1 : b_path);
+	const char *a_name = last_component(a_path), *b_name = last_component(b_path);
+	const size_t a_len = strlen(a_name), b_len = strlen(b_name);
 
 	while (*a && *b) {
 		if (a_len && b_len && !strncmp(a, a_name, a_len) && !strncmp(b, b_name, b_len)) {
@@ -69,6 +75,13 @@ static bool is_same_but_name(const char *a, const char *a_path, const char *b, c
 		}
 	}
 	return *a == *b;
+}
+
+static void repeated_fini(struct repeated *r)
+{
+	free(r->run);
+	free(r->path);
+	free(r->text);
 }
 
 static void repeat(struct repeated *r, const char *path)
@@ -97,9 +110,12 @@ static bool note_is_known(struct grouped *g, const struct unshard_finding *f)
 	r = &more[g->n_repeated];
 	*r = (struct repeated){ .run = strndup(f->path, n), .path = strdup(f->path), .text = strdup(f->text) };
 	snprintf(r->id, sizeof(r->id), "%s", f->id);
-	if (!r->run || !r->path || !r->text)
+	if (r->run && r->path && r->text) {
+		g->n_repeated++;
+	} else {
+		repeated_fini(r);
 		command_no_memory();
-	g->n_repeated++;
+	}
 	return false;
 }
 
@@ -145,7 +161,7 @@ void grouped_end_checkpoint(struct grouped *g)
 
 void grouped_end(struct grouped *g)
 {
-	const struct repeated *r;
+	struct repeated *r;
 	char line[800];
 
 	grouped_end_checkpoint(g);
@@ -156,9 +172,7 @@ void grouped_end(struct grouped *g)
 			terminal_wrap(stdout, line, terminal_width(stdout), 0, 2);
 			putchar('\n');
 		}
-		free(r->run);
-		free(r->path);
-		free(r->text);
+		repeated_fini(r);
 	}
 	free(g->repeated);
 	*g = (struct grouped){ .n_kinds = 0 };
