@@ -74,22 +74,54 @@ static const struct source *unindexed(const struct uns_directory *dir)
 	return NULL;
 }
 
-/* 1 = there are shards in that directory, 0 = there are none. */
-static int sharded_below(const struct uns_directory *dir, struct uns_arena *arena, struct uns_listing *out,
-			 struct uns_err *err)
+/* 1 = there is such a directory below, and it is listed; 0 = there is none, or it cannot be read. */
+static int list_below(const struct uns_directory *dir, const char *name, struct uns_arena *arena,
+		      struct uns_listing *out, struct uns_err *err)
 {
-	const struct uns_entry *e = uns_listing_find(dir->list, SHARD_DIR);
+	const struct uns_entry *e = uns_listing_find(dir->list, name);
 	struct uns_err why = { 0 };
 	const char *path;
 	int code;
 
 	if (!e || e->kind != UNS_KIND_DIR)
 		return 0;
-	UNS_TRY_ALLOC(path = uns_path_join(arena, dir->path, SHARD_DIR), err);
+	UNS_TRY_ALLOC(path = uns_path_join(arena, dir->path, name), err);
 	code = uns_list_seen(dir->root, dir->capture, path, arena, out, &why);
-	if (code < 0)
-		return uns_fail_if_passing(err, code, &why);
-	return uns_listing_has_glob(out, SHARD_GLOB);
+	return code < 0 ? uns_fail_if_passing(err, code, &why) : 1;
+}
+
+/* 1 = there are shards in that directory, 0 = there are none. */
+static int sharded_below(const struct uns_directory *dir, struct uns_arena *arena, struct uns_listing *out,
+			 struct uns_err *err)
+{
+	const int code = list_below(dir, SHARD_DIR, arena, out, err);
+
+	return code > 0 ? uns_listing_has_glob(out, SHARD_GLOB) : code;
+}
+
+static bool has_checkpoints(const struct uns_listing *list)
+{
+	static const char *const before_step[] = { "checkpoint-", "checkpoint_", "step_",
+						   "step-",       "epoch_",      "global_step_" };
+	const struct uns_entry *e = list->v, *end = e + list->n;
+	unsigned long long step;
+	size_t i;
+
+	for (; e < end; e++)
+		for (i = 0; e->kind == UNS_KIND_DIR && i < sizeof(before_step) / sizeof(*before_step); i++)
+			if (uns_str_number(e->name, before_step[i], "", &step))
+				return true;
+	return false;
+}
+
+/* The directory of a run, in which a trainer left its final model beside the checkpoints. They are what is shown:
+ * from_pretrained reads the model as it is. */
+static bool is_run(const struct uns_directory *dir, struct uns_arena *arena)
+{
+	struct uns_listing below; /* Accelerate's automatic names */
+
+	return has_checkpoints(dir->list) ||
+	       (list_below(dir, "checkpoints", arena, &below, NULL) > 0 && has_checkpoints(&below));
 }
 
 static int probe(const struct uns_directory *dir)
@@ -98,6 +130,8 @@ static int probe(const struct uns_directory *dir)
 	const struct source *source = source_of(dir);
 	struct uns_listing below;
 
+	if (source && is_run(dir, &arena))
+		return 0;
 	if (source)
 		return source->probe;
 	if (uns_listing_has_glob(dir->list, SHARD_GLOB) || sharded_below(dir, &arena, &below, NULL) > 0)

@@ -8,7 +8,9 @@ import subprocess
 import pytest
 
 import trees
-from conftest import LONGEST_S, UNSHARD
+from conftest import LONGEST_S, ROOT, UNSHARD
+
+GOLDEN = ROOT / "tests/golden"
 
 
 @pytest.fixture
@@ -71,6 +73,28 @@ def test_ls_json(command, run):
     assert (row["format"], row["step"], row["world_size"], row["state"]) == ("hf_fsdp", 2, 2, "ok")
     sources = run / "checkpoint-2"
     assert row["size_bytes"] == sum(p.stat().st_size for p in sources.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("below", ["checkpoint-2", "epoch_1", "step_2", "checkpoints/checkpoint_0", "global_step_3"])
+def test_a_final_model_beside_checkpoints_hides_none(command, mount, tmp_path, below):
+    """As trainer.save_model() leaves it in output_dir."""
+    run = tmp_path / "runs/llama"
+    shutil.copytree(GOLDEN / "run/checkpoint-2", run / below)
+    shutil.copyfile(GOLDEN / "run.model.safetensors", run / "model.safetensors")
+    shutil.copyfile(GOLDEN / "run/config.json", run / "config.json")
+    listed = json.loads(command("ls", run.parent, "--json", "-o", "store=none").stdout)
+    assert [row["path"] for row in listed] == [f"llama/{below}"]
+    m = mount(run.parent, "store=none")
+    want = (GOLDEN / "run.model.safetensors").read_bytes()
+    assert (m / "weights/llama/model.safetensors").read_bytes() == want
+    assert (m / "weights/llama" / below / "model.safetensors").read_bytes() == want
+
+
+def test_a_model_alone_is_a_checkpoint(command, tmp_path):
+    (tmp_path / "runs/llama/checkpoints").mkdir(parents=True)
+    (tmp_path / "runs/llama/checkpoint-new").mkdir()
+    shutil.copyfile(GOLDEN / "run.model.safetensors", tmp_path / "runs/llama/model.safetensors")
+    assert [row["path"] for row in json.loads(command("ls", tmp_path / "runs", "--json", "-o", "store=none").stdout)] == ["llama"]
 
 
 def test_show(command, run):
