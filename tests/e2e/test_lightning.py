@@ -389,7 +389,8 @@ def test_what_weights_only_lacks_is_said(runs, mount, command, resumed):
     # As it says: there is nothing that this strategy would take.
     assert resumed.error(2, "full-fsdp-mp") == "KeyError: 'optimizer_states'"
     done = command("check", runs / "fsdp-weights", "-o", "settle=0")
-    assert "note        step=2.ckpt was saved with save_weights_only" in done.stdout
+    assert "note        step=1.ckpt was saved with save_weights_only" in done.stdout
+    assert "[saved_weights_only] holds for 2 more of run: step=2.ckpt, step=3.ckpt" in done.stdout
 
 
 def test_a_single_file_is_passed_through(resumed, mount):

@@ -39,6 +39,12 @@ def described(command, checkpoint):
     return json.loads(command("show", checkpoint, "--json", *OPTIONS, check=False).stdout)
 
 
+def copy_of(name, tmp_path):
+    """Of a checkpoint with the run around it, which no other test has mounted: the lines to write name a mount."""
+    run = (GOLDEN / name).parent
+    return shutil.copytree(run, tmp_path / run.name) / (GOLDEN / name).name
+
+
 def placed(piece):
     """rank, file, where: as a piece of --json says it."""
     where = piece.get("box") or piece["range"]
@@ -55,8 +61,8 @@ def hostile(tmp_path):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_page_has_what_json_has(command, name):
-    path = GOLDEN / name
+def test_the_page_has_what_json_has(command, name, tmp_path):
+    path = copy_of(name, tmp_path)
     want = described(command, path)
     data = data_of(page_of(command, path))
     assert data["info"] == want["info"] and data["path"] == str(path)
@@ -78,9 +84,10 @@ def test_the_page_has_the_training(command):
     assert state == json.loads((GOLDEN / "run/checkpoint-2/trainer_state.json").read_text())
 
 
-def test_the_page_has_the_lines_of_a_mount(command, mount):
-    m = mount(GOLDEN / "run")
-    usage = data_of(page_of(command, GOLDEN / "run/checkpoint-2"))["info"]["views"]["weights"]["usage"]
+def test_the_page_has_the_lines_of_a_mount(command, mount, tmp_path):
+    checkpoint = copy_of("run/checkpoint-2", tmp_path)
+    m = mount(checkpoint.parent)
+    usage = data_of(page_of(command, checkpoint))["info"]["views"]["weights"]["usage"]
     assert f'"{m.path}/weights/checkpoint-2"' in usage
 
 
@@ -171,7 +178,7 @@ def opened(browser, command, checkpoint, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_browser_shows_the_numbers(browser, command, name, tmp_path):
-    want = opened(browser, command, GOLDEN / name, tmp_path)
+    want = opened(browser, command, copy_of(name, tmp_path), tmp_path)
     assert browser.console() == []
     facts = dict(browser.run("return [...document.querySelectorAll('header .facts div')].map((d) => "
                              "[d.querySelector('span').textContent, d.querySelector('b').textContent])"))
