@@ -779,6 +779,9 @@ KIND(STILL_SAVING, still_saving, NOT_YET,
 KIND(LINK_NOT_FOLLOWED, link_not_followed, OUTSIDE,
      "{file} is a link that leads out of SOURCE, to {found}, and was not read: {checkpoint} was not judged",
      .advice = "if you trust that directory, add -o follow={expected}", .check = "not_read")
+KIND(LINK_LEFT_OUT, link_left_out, NOTE,
+     "[{file} and {more} more {more|file|files} are links that lead|{file} is a link that leads] out of SOURCE, to {found}: no view shows its content",
+     .advice = "if you trust that directory, add -o follow={expected}", .check = "link")
 KIND(PART_OF_CHECKPOINT, part_of_checkpoint, OUTSIDE,
      "{checkpoint} is a part of the checkpoint {found} and holds no weights of its own",
      .advice = "name {found} instead", .check = "not_read")
@@ -969,10 +972,10 @@ KIND(SEALED_AT_OTHER_TIMES, sealed_at_other_times, NOTE,
      "{n} {n|file|files} of {checkpoint} {n|has|have} another time than when it was sealed, as after a restored backup; sizes and samples of the content are as they were",
      .advice = "unshard check --deep compares all of the content", .check = "seal")
 KIND(SEALED_FILE_NOT_READ, sealed_file_not_read, NOTE,
-     "{file}[ and {more} more {more|file|files}] {more|is|are} not compared with the seal: not readable, or a link that leads out of the source",
+     "[{file} and {more} more {more|file|files} are|{file} is] not compared with the seal: not readable, or a link that leads out of the source",
      .advice = "-o follow=DIR lets links lead into DIR", .check = "seal")
 KIND(FILES_AFTER_SEAL, files_after_seal, NOTE,
-     "{file}[ and {more} more {more|file|files}] came after the checkpoint was sealed: the seal says nothing about {more|it|them}",
+     "{file}[ and {more} more {more|file|files}] came after the checkpoint was sealed, and the seal does not have [{more|them|them}|it]",
      .check = "seal", .help = "nothing, if you put them there; unshard seal --again includes them")
 KIND(SEAL_UNUSABLE, seal_unusable, DAMAGED, "the seal cannot be used, and nothing is compared with it: {cause}",
      .advice = "; if the checkpoint is known to be sound, seal it again: unshard seal --again", .check = "seal",

@@ -208,6 +208,33 @@ const struct uns_finding *reason_of_link(const char *path, const struct uns_unfo
 		   : NULL;
 }
 
+/* A file beside the shards that is such a link is in no view, and nothing else of the checkpoint depends on it. */
+static int add_links_left_out(const struct uns_catalog *cat, struct reasons *r)
+{
+	const struct uns_file *f = cat->files, *end = f + cat->n_files, *first = NULL;
+	struct uns_unfollowed link;
+	const char *dir;
+	uint64_t n = 0;
+	int code;
+
+	for (; f < end; f++) {
+		if (f->missing || f->stat.kind != UNS_KIND_LINK)
+			continue;
+		first = n++ ? first : f;
+	}
+	code = first ? uns_unfollowed_find(first->root, first->path, &r->arena, &link, NULL) : 0;
+	if (code <= 0)
+		return code;
+	dir = option_value(link.dir, &r->arena);
+	return dir ? add(r,
+			 uns_finding_copy(&r->arena,
+					  UNS_FINDING(.id = UNS_FOUND_LINK_LEFT_OUT, .file = link.link,
+						      .found = uns_str(link.target), .expected = uns_str(dir),
+						      .arg = { { "more", uns_more(n - 1) } })),
+			 NULL, false)
+		   : -ENOMEM;
+}
+
 /* In place of all that was found, which might be otherwise if it had been read. */
 static int only_outside(struct reasons *r, const struct uns_finding *f)
 {
@@ -286,6 +313,8 @@ int reasons_find(struct unshard *u, struct dir_record *record, struct reasons *o
 		code = add_all(u, record, snap, out);
 		if (code == 0 && out->n_serious && !out->moment.code)
 			code = look_outside(u, record, snap->cat, out, &why);
+		if (code == 0 && !out->outside)
+			code = add_links_left_out(snap->cat, out);
 		snapshot_put(u, snap);
 	} else if (code != -ENOMEM) {
 		if (!uns_code_is_finding(code))

@@ -22,6 +22,7 @@ enum {
 	LOCATOR_BYTES = 20,
 	ZIP64_EXTRA = 1,
 	FLAGS_UNKNOWN = 1 | 1 << 5 | 1 << 6 | 1 << 13, /* encrypted in some way, or patched: torch refuses them too */
+	IS_DIRECTORY = 0x10, /* in DOS attributes: torch's reader (miniz) then reads nothing, and reports no error */
 	FIRST_TAIL_BYTES = 2048, /* holds the directory (700 bytes) and the end records of a DCP item */
 	LAST_TAIL_BYTES = 65535 + END_BYTES + LOCATOR_BYTES + END64_BYTES,
 	MAX_DIRECTORY_BYTES = 1 << 28,
@@ -203,6 +204,9 @@ static int parse_entry(struct uns_span *dir, uint64_t dir_off, struct uns_arena 
 		return uns_fail(err, -ENOTSUP, "zip: record %s is encrypted", rec->name);
 	if (uns_le(p + 34, 2) != 0)
 		return uns_fail(err, -ENOTSUP, "zip: record %s is recorded to be on another disk", rec->name);
+	if ((uns_le(p + 38, 4) & IS_DIRECTORY) && plain_bytes)
+		return uns_fail(err, -EBADMSG, "zip: record %s is marked as a directory and has %llu bytes", rec->name,
+				(unsigned long long)plain_bytes);
 	if (rec->method == 0 && plain_bytes != rec->size_bytes)
 		return uns_fail(err, -EBADMSG, "zip: stored record %s has sizes %llu and %llu", rec->name,
 				(unsigned long long)rec->size_bytes, (unsigned long long)plain_bytes);
