@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "arguments.h"
+#include "clock.h"
 #include "base_model.h"
 #include "grouped.h"
 #include "json.h"
@@ -259,19 +260,11 @@ static int finish(struct check *c, int status)
 
 enum { WAIT_STEP_MS = 500 };
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Looks at names, sizes and metadata until no checkpoint below `path` is being saved, or the time is over. */
 static int wait_for_saves(struct check *c, unshard *u, const char *path, struct unshard_error *err)
 {
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = check_step };
-	const int64_t end = now_ms() + c->wait_seconds * INT64_C(1000);
+	const int64_t end = clock_ms() + c->wait_seconds * INT64_C(1000);
 	const struct timespec pause = { .tv_nsec = WAIT_STEP_MS * 1000000 };
 	struct unshard_check_counts counts;
 	bool said = false;
@@ -280,7 +273,7 @@ static int wait_for_saves(struct check *c, unshard *u, const char *path, struct 
 	for (;;) {
 		counts = (struct unshard_check_counts){ UNSHARD_CHECK_COUNTS_INIT };
 		code = unshard_check(u, path, 0, &calls, &counts, err);
-		if (code || !counts.saving || (c->wait_seconds && now_ms() >= end))
+		if (code || !counts.saving || (c->wait_seconds && clock_ms() >= end))
 			return code;
 		progress_end(&c->progress);
 		if (!said)

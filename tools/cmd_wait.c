@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "arguments.h"
+#include "clock.h"
 #include "text.h"
 
 enum { STEP_MS = 500 };
@@ -19,14 +20,6 @@ struct wait {
 	int64_t after;    /* -1 = any checkpoint */
 	uint64_t seconds; /* at most; 0 = as long as it takes */
 };
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* -1 = not known. */
 static int64_t step_of(unshard *u, const char *checkpoint)
@@ -68,7 +61,7 @@ static char *newer(const struct wait *w, unshard *u)
 static int wait_in(const struct wait *w, unshard *u)
 {
 	const struct timespec pause = { .tv_nsec = STEP_MS * 1000000L };
-	const int64_t end = now_ms() + (int64_t)w->seconds * 1000;
+	const int64_t end = clock_ms() + (int64_t)w->seconds * 1000;
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	struct unshard_error err = { 0 };
 	char *found, *path, *info = NULL;
@@ -80,7 +73,7 @@ static int wait_in(const struct wait *w, unshard *u)
 		return command_fail("%s is a checkpoint: name the directory of the run", w->a.argument);
 	}
 	while (!(found = newer(w, u))) {
-		if (w->seconds && now_ms() >= end)
+		if (w->seconds && clock_ms() >= end)
 			return EXIT_NOT_JUDGED;
 		nanosleep(&pause, NULL);
 	}

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "arguments.h"
+#include "clock.h"
 #include "text.h"
 
 enum { EVERY_MS = 200 };
@@ -27,19 +27,11 @@ static void on_signal(int number)
 	interrupted = 1;
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static int progress(void *ctx, const struct unshard_progress *p)
 {
 	struct warming *w = ctx;
 	char done[32], total[32];
-	int64_t now = now_ms();
+	int64_t now = clock_ms();
 
 	w->done_bytes = p->done_bytes;
 	if (w->terminal && now >= w->next_ms) {
@@ -54,7 +46,7 @@ static int progress(void *ctx, const struct unshard_progress *p)
 
 static int warm(struct arguments *a, unshard *u, const char *checkpoint)
 {
-	struct warming w = { .terminal = isatty(STDERR_FILENO), .next_ms = now_ms() + EVERY_MS };
+	struct warming w = { .terminal = isatty(STDERR_FILENO), .next_ms = clock_ms() + EVERY_MS };
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &w, .progress = progress };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };

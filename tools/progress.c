@@ -2,24 +2,16 @@
 #include "progress.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "text.h"
 
 enum { FIRST_MS = 1000, EVERY_MS = 100 };
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 void progress_start(struct progress *p)
 {
-	const int64_t now = now_ms();
+	const int64_t now = clock_ms();
 
 	*p = (struct progress){ .wanted = isatty(STDERR_FILENO), .last_ms = now, .next_ms = now + FIRST_MS };
 }
@@ -61,7 +53,7 @@ void progress_step(struct progress *p, const struct unshard_progress *now)
 		p->phase = now->phase;
 		p->since_ms = p->last_ms;
 	}
-	p->last_ms = now_ms();
+	p->last_ms = clock_ms();
 	if (!is_time(p, p->last_ms))
 		return;
 	if (now->phase == UNSHARD_SCANNING) {
