@@ -245,7 +245,7 @@ const struct command cmd_show = {
 			FLAG_JSON("one object: info, tensors"),
 			{ 'H', "html", false, "FILE",
 			  "write a page for a browser: lines to write, problems, which rank holds what, "
-			  "modules, the training's curves; - = stdout",
+			  "modules, the training's curves; of a run: its checkpoints; - = stdout",
 			  NAMES_FILE },
 			FLAG_O,
 			FLAG_STORE,

@@ -52,28 +52,25 @@ static char *training_of(unshard *u, const char *name, const char *info)
 
 /* -- one checkpoint -- */
 
-static int checkpoint_draw(unshard *u, const char *name, const struct shown_at *at, const char *html)
+/* info: its description (UNSHARD_INFO). */
+static int checkpoint_draw(unshard *u, const char *name, const char *info, const struct shown_at *at, const char *html)
 {
-	struct page p = { .at = at };
+	struct page p = { .at = at, .info = info };
 	struct unshard_error err = { 0 };
-	char *info = NULL, *map = NULL, *training = NULL;
+	char *map = NULL, *training = NULL;
 	size_t n_serious = 0;
 	int status;
-	int code = unshard_describe(u, name, UNSHARD_INFO, "MOUNTPOINT", &info, &err);
+	int code = unshard_problems(u, name, NULL, &n_serious, &err);
 
-	if (code >= 0)
-		code = unshard_problems(u, name, NULL, &n_serious, &err);
 	if (code >= 0)
 		code = unshard_describe(u, name, UNSHARD_MAP, NULL, &map, &err);
 	if (code >= 0)
 		training = training_of(u, name, info);
-	p.info = info;
 	p.map = map;
 	p.training = training;
 	status = code < 0 ? command_fail("%s", err.text) : page_write(&p, html);
 	if (status == EXIT_DONE && n_serious)
 		status = EXIT_PROBLEM;
-	unshard_free(info);
 	unshard_free(map);
 	free(training);
 	return status;
@@ -152,9 +149,12 @@ static int checkpoint_try(struct arguments *a, const struct shown_at *at)
 	char *above = strndup(at->real, name - 1 == at->real ? 1 : (size_t)(name - 1 - at->real)), *info = NULL;
 	unshard *u = NULL;
 	int status = above ? arguments_open(a, above, &u) : command_fail("out of memory");
+	int code = status < 0 ? unshard_describe(u, name, UNSHARD_INFO, "MOUNTPOINT", &info, &err) : 0;
 
-	if (status < 0 && unshard_describe(u, name, UNSHARD_INFO, NULL, &info, &err) != -ENOENT)
-		status = checkpoint_draw(u, name, at, a->html);
+	if (status < 0 && code < 0 && code != -ENOENT)
+		status = command_fail("%s", err.text);
+	if (status < 0 && code >= 0)
+		status = checkpoint_draw(u, name, info, at, a->html);
 	unshard_free(info);
 	unshard_close(u);
 	free(above);
