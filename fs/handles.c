@@ -40,6 +40,15 @@ struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *no
 	return handle;
 }
 
+/* The kernel passes the address from the thread that opened to another one. The C language knows nothing of that
+ * way; the lock, which the first thread has held, orders the two. */
+struct fs_handle *fs_handles_given(struct fs_handles *handles, uint64_t fh)
+{
+	pthread_mutex_lock(&handles->lock);
+	pthread_mutex_unlock(&handles->lock);
+	return (struct fs_handle *)(uintptr_t)fh;
+}
+
 void fs_handles_hold(struct fs_handles *handles, struct fs_handle *handle)
 {
 	pthread_mutex_lock(&handles->lock);

@@ -29,6 +29,8 @@ void fs_handles_fini(struct fs_handles *handles);
 
 /* Owns `file` (NULL for a directory) from success on. NULL = out of memory. */
 struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node, unshard_file *file, bool young);
+/* The handle that the kernel names by its address, `fh`: a thread that is not the one that opened it sees it whole. */
+struct fs_handle *fs_handles_given(struct fs_handles *handles, uint64_t fh);
 void fs_handles_hold(struct fs_handles *handles, struct fs_handle *handle);
 /* Once for fs_handles_open, and once for each hold; the last one closes it. */
 void fs_handles_close(struct fs_handles *handles, struct fs_handle *handle);

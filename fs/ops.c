@@ -33,9 +33,9 @@ struct fs_node *fs_node_of(fuse_req_t req, fuse_ino_t id)
 	return fs_nodes_of_id(&fs_of(req)->nodes, id);
 }
 
-static struct fs_handle *handle_of(const struct fuse_file_info *fi)
+static struct fs_handle *handle_of(fuse_req_t req, const struct fuse_file_info *fi)
 {
-	return (struct fs_handle *)(uintptr_t)fi->fh;
+	return fs_handles_given(&fs_of(req)->handles, fi->fh);
 }
 
 /* ENOSYS would make the kernel never ask again. */
@@ -465,7 +465,7 @@ static void do_readdir(struct fs_wait *wait)
 
 static void read_directory(fuse_req_t req, size_t size, off_t off, const struct fuse_file_info *fi, bool plus)
 {
-	struct fs_handle *handle = handle_of(fi);
+	struct fs_handle *handle = handle_of(req, fi);
 
 	fs_answer(&(struct fs_wait){ .req = req,
 				     .work = do_readdir,
@@ -576,7 +576,7 @@ static void do_read(struct fs_wait *wait)
 
 static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	struct fs_handle *handle = handle_of(fi);
+	struct fs_handle *handle = handle_of(req, fi);
 
 	(void)id;
 	fs_answer(&(struct fs_wait){ .req = req,
@@ -593,7 +593,7 @@ static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off, struc
 static void do_release(struct fs_wait *wait)
 {
 	struct fs *fs = wait->fs;
-	struct fs_handle *handle = handle_of(&wait->fi);
+	struct fs_handle *handle = fs_handles_given(&fs->handles, wait->fi.fh);
 	bool is_file = handle->file;
 	fuse_req_t req;
 
@@ -608,7 +608,8 @@ static void do_release(struct fs_wait *wait)
 static void op_release(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
 	(void)id;
-	fs_answer(&(struct fs_wait){ .req = req, .work = do_release, .node = handle_of(fi)->node, .fi = *fi }, NULL);
+	fs_answer(&(struct fs_wait){ .req = req, .work = do_release, .node = handle_of(req, fi)->node, .fi = *fi },
+		  NULL);
 }
 
 /* -- the connection -- */
