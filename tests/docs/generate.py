@@ -9,7 +9,9 @@ A table stands between <!-- generated: NAME --> and <!-- end --> in its page:
     formats    lib/formats/*.c
     example    tests/c/list_tensors.c
     resume     lib/files/resume_reads.c, what a trainer reads when it resumes
+    readers    tests/e2e/programs/results.json, programs that read the mount
     measured   which views `unshard show` says the checkpoints in tests/golden have (needs --unshard)
+    verbs      what `unshard VERB --help` prints, without the options after -o, which are one table (needs --unshard)
 
 --check changes nothing and ends with 1 if a page is out of date."""
 import argparse
@@ -214,6 +216,25 @@ def readers(root):
               for name, r in sorted(results.items()))]
 
 
+def help_of(unshard, *verb):
+    return subprocess.run([unshard, *verb, "--help"], check=True, capture_output=True, text=True, timeout=600).stdout
+
+
+def verbs(unshard):
+    """The text of each verb up to its options after -o. Those are the same for all verbs: one table."""
+    lines, options = [], {}
+    names = list(dict.fromkeys(re.findall(r"^  unshard ([a-z]+) ", help_of(unshard), re.M)))
+    for verb in names:
+        own, _, after_o = help_of(unshard, verb).partition("\nOptions after -o")
+        lines += ["", f"## {verb}", "", "```text", *own.strip("\n").split("\n"), "```"]
+        for name, text in re.findall(r"^  (\w+(?:=\S+)?) +(\S.*(?:\n {20,}\S.*)*)", after_o, re.M):
+            options.setdefault((name, " ".join(text.split())), []).append(verb)
+    lines += ["", "## Options after -o", "", "| option | what it does | verbs |", "|---|---|---|"]
+    lines += [f"| {quoted(name)} | {text.replace('|', chr(92) + '|')} | {', '.join(takers)} |"
+              for (name, text), takers in options.items()]
+    return lines[1:]
+
+
 def example(root):
     return ["```c", *read(root, "tests", "c", "list_tensors.c").rstrip("\n").split("\n"), "```"]
 
@@ -239,14 +260,15 @@ def main():
              "docs/resume.md": {"resume": resume(args.root)},
              "docs/compatibility.md": {"readers": readers(args.root)}}
     if args.unshard:
-        pages["docs/formats.md"]["measured"] = measured(args.root, args.unshard)
+        pages["docs/compatibility.md"]["measured"] = measured(args.root, args.unshard)
+        pages["docs/cli.md"] = {"verbs": verbs(args.unshard)}
     stale = 0
     for path, tables in pages.items():
         page = now = read(args.root, path)
         for name, lines in tables.items():
             for group in sorted(set(re.findall(r" \| (`\w+`)(?:, [a-z ]+)? \|$", "\n".join(lines), re.M))) if name == "findings" else []:
-                if group not in read(args.root, "docs/check.md"):
-                    sys.exit(f"docs/check.md does not say what is reported as {group}")
+                if group not in read(args.root, "docs/findings.md").split("<!-- generated")[0]:
+                    sys.exit(f"docs/findings.md does not say what is reported as {group}")
             now = filled(now, name, lines)
             if now is None:
                 sys.exit(f"{path} has no place for the table {name}")

@@ -1,4 +1,4 @@
-"""What docs/semantics.md says that `unshard check --deep` does not find without a seal, as conditions on a change."""
+"""What docs/evidence.md says that `unshard check --deep` does not find without a seal, as conditions on a change."""
 
 import contextlib
 import io
@@ -121,7 +121,7 @@ class Touched:
 
 
 MOVED = ("swap", "reorder", "copy_over", "link")
-# The first words of each row in docs/semantics.md, and when it holds.
+# The first words of each row in docs/evidence.md, and when it holds.
 ROWS = {
     "a file that nothing needs": lambda t: not t.before.exists() or "/zero/" in t.name and not t.is_named,
     "a link": lambda t: t.was("link") and (t.before.is_dir() and t.now.is_dir() or

@@ -1,5 +1,12 @@
 """`weights` of Megatron-Core's checkpoints against a second converter. Megatron-Bridge's own code exports what
-megatron-core loaded (make/megatron_bridge.py); the mount must show the same bytes."""
+megatron-core loaded (make/megatron_bridge.py); the mount must show the same bytes.
+
+mbridge, the first converter, has no rules for gemma2, gemma3_text, glm4, gpt_oss and qwen3_vl; their tensors are named as
+Megatron-Bridge, mbridge's gemma3 and miles name them. Where megatron-core has no module for a norm of such a family, or
+for vision, the makers add one. mbridge on PyPI has only qwen2_5_vl's vision model: that of qwen3_vl is made with the
+modules and names of its repository. Bridge has no bridge for glm4, mixtral and qwen2_moe, and does not map the biases of
+llama, the dense layers of qwen3_moe, a head of gemma2 that is not tied, and mbridge's names of gemma's norms. It exports the
+rows that pad the vocabulary too, which transformers refuses to load."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Random changes to checkpoints: each is found by `check --deep`, or is one that docs/semantics.md lists as not found,
+"""Random changes to checkpoints: each is found by `check --deep`, or is one that docs/evidence.md lists as not found,
 or changes no byte of any view. With a seal each is found, and nothing wrong is shown. A failure names its seed;
 `--seed N` tries that one alone."""
 
@@ -277,7 +277,7 @@ def test_random_damage(batch, request, base, sources):
 
 
 def test_the_documents_list_what_is_not_found():
-    text = (ROOT / "docs/semantics.md").read_text()
+    text = (ROOT / "docs/evidence.md").read_text()
     section = text.split("## What check does not find without a seal")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
     for row in ROWS:

@@ -5,7 +5,8 @@ In every document: code fences are closed, rows of a table have as many cells as
 and to headings resolve. In those that users read also: no sentence has more than 35 words, no paragraph
 more than 6 lines, and no word stands for something that docs/glossary.md has another word for, also in
 ARCHITECTURE.md. The manual page keeps to the same sentences and words. Code, and what is quoted as code, is
-exempt. README.md stays short, and docs/README.md lists every page. What CHANGELOG.md says of a version that is
+exempt. README.md stays short. Every page is two clicks away from it, and has at most 1,500 words beside what
+tests/docs/generate.py writes. What CHANGELOG.md says of a version that is
 not released is what it has, not what it had while it was made.
 
 The same words in what the program says: the sentences among the string literals of lib, tools and fs."""
@@ -18,7 +19,8 @@ ROOT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file
 LONGEST = 35  # words
 MOST_LINES = 6  # of a paragraph
 MOST_README_LINES = 145
-DOCS = sorted("docs/" + name for name in os.listdir(os.path.join(ROOT, "docs")) if name.endswith(".md"))
+MOST_WORDS = 1500  # of a page, without what is generated
+DOCS = sorted(os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "docs", "**", "*.md"), recursive=True))
 FOR_USERS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"] + DOCS
 MANUAL = "tools/unshard.1"
 DOCUMENTS = FOR_USERS + ["ARCHITECTURE.md", "tests/bench/RESULTS.md"]
@@ -86,6 +88,12 @@ def anchors(name):
     fenced = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.S | re.M)
     found = {slug(h) for h in re.findall(r"^#+ +(.*)$", fenced, re.M)}
     return found | set(re.findall(r'<a id="([^"]+)"', text))
+
+
+def linked(name):
+    """The files that a page links to."""
+    targets = re.findall(r"\]\((?![a-z]+:)([^)\s#]+)", without_code(read(name))[0])
+    return {os.path.normpath(os.path.join(os.path.dirname(name), target)) for target in targets}
 
 
 def link_problems(name, text):
@@ -212,10 +220,18 @@ def index_problems():
     lines = read("README.md").count("\n")
     if lines > MOST_README_LINES:
         yield f"README.md has {lines} lines (at most {MOST_README_LINES}): move something to docs/"
-    index = read("docs/README.md")
+    near = linked("README.md")
+    near |= {page for name in near if name.endswith(".md") for page in linked(name)}
+    index = linked("docs/README.md")
     for page in DOCS:
-        if f"]({os.path.basename(page)})" not in index and page != "docs/README.md":
+        if page not in index and page != "docs/README.md":
             yield f"docs/README.md does not list {page}"
+        if page not in near:
+            yield f"{page} is more than two clicks from README.md"
+        own = re.sub(r"<!-- generated: .*?<!-- end -->", "", read(page), flags=re.S)
+        words = len(re.findall(r"\S*\w\S*", own))
+        if words > MOST_WORDS:
+            yield f"{page} has {words} words (at most {MOST_WORDS}): split it"
 
 
 def main():
