@@ -34,6 +34,8 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 			a->tensors = optarg ? optarg : "*";
 		if (code == 'H')
 			a->html = optarg;
+		if (code == 'G')
+			a->svg = optarg;
 		a->every |= code == 'a';
 		status = arguments_flag(a, self, code);
 		if (status >= 0)

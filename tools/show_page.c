@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "json.h"
+#include "map_svg.h"
 #include "page.h"
 #include "text.h"
 
@@ -52,10 +53,47 @@ static char *training_of(unshard *u, const char *name, const char *info)
 
 /* -- one checkpoint -- */
 
-/* info: its description (UNSHARD_INFO). */
-static int checkpoint_draw(unshard *u, const char *name, const char *info, const struct shown_at *at, const char *html)
+/* The lines to write have the path of the mount that shows the checkpoint, as those that `show` prints. NULL = out of
+ * memory. */
+static char *info_with_lines(const char *json, const struct shown_at *at)
 {
-	struct page p = { .at = at, .info = info };
+	cJSON *info = cJSON_Parse(json), *view, *usage;
+	char *line, *text;
+
+	cJSON_ArrayForEach (view, cJSON_GetObjectItemCaseSensitive(info, "views")) {
+		usage = cJSON_GetObjectItemCaseSensitive(view, "usage");
+		if (!cJSON_GetStringValue(usage))
+			continue;
+		line = show_line(at, cJSON_GetStringValue(usage));
+		if (!line || !cJSON_ReplaceItemInObjectCaseSensitive(view, "usage", json_string(line)))
+			command_no_memory();
+		free(line);
+	}
+	text = info ? cJSON_PrintUnformatted(info) : NULL;
+	cJSON_Delete(info);
+	return text;
+}
+
+static int checkpoint_page(const struct shown_at *at, const char *info, const char *map, const char *training,
+			   const char *html)
+{
+	const char *const sources[] = { at->real, NULL };
+	char *with_lines = info_with_lines(info, at);
+	const struct page_part parts[] = { { .key = "path", .text = at->typed },
+					   { .key = "training", .text = training },
+					   { .key = "info", .json = with_lines },
+					   { .key = "map", .json = map },
+					   { 0 } };
+	int status = with_lines ? page_write(&(struct page){ parts, sources }, html) : command_fail("out of memory");
+
+	cJSON_free(with_lines);
+	return status;
+}
+
+/* info: its description (UNSHARD_INFO). */
+static int checkpoint_draw(unshard *u, const char *name, const char *info, const struct shown_at *at,
+			   const struct arguments *a)
+{
 	struct unshard_error err = { 0 };
 	char *map = NULL, *training = NULL;
 	size_t n_serious = 0;
@@ -64,11 +102,13 @@ static int checkpoint_draw(unshard *u, const char *name, const char *info, const
 
 	if (code >= 0)
 		code = unshard_describe(u, name, UNSHARD_MAP, NULL, &map, &err);
-	if (code >= 0)
+	if (code >= 0 && a->html)
 		training = training_of(u, name, info);
-	p.map = map;
-	p.training = training;
-	status = code < 0 ? command_fail("%s", err.text) : page_write(&p, html);
+	status = code < 0 ? command_fail("%s", err.text) : EXIT_DONE;
+	if (status == EXIT_DONE && a->html)
+		status = checkpoint_page(at, info, map, training, a->html);
+	if (status == EXIT_DONE && a->svg)
+		status = map_svg_write(at, info, map, a->svg);
 	if (status == EXIT_DONE && n_serious)
 		status = EXIT_PROBLEM;
 	unshard_free(map);
@@ -107,11 +147,21 @@ static int checkpoint_add(void *ctx, const struct unshard_checkpoint *c)
 	return 0;
 }
 
+static int run_page(const struct shown_at *at, const char *rows, const char *training, const char *html)
+{
+	const char *const sources[] = { at->real, NULL };
+	const struct page_part parts[] = { { .key = "path", .text = at->typed },
+					   { .key = "training", .text = training },
+					   { .key = "run", .json = rows },
+					   { 0 } };
+
+	return page_write(&(struct page){ parts, sources }, html);
+}
+
 static int run_draw(struct arguments *a, const struct shown_at *at)
 {
 	struct run r = { .rows = json_array() };
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &r, .checkpoint = checkpoint_add };
-	struct page p = { .at = at };
 	struct unshard_error err = { 0 };
 	unshard *u = NULL;
 	char *rows, *info = NULL, *training = NULL;
@@ -119,15 +169,15 @@ static int run_draw(struct arguments *a, const struct shown_at *at)
 
 	if (status < 0 && unshard_scan(u, &calls, &err) < 0)
 		status = command_fail("%s", err.text);
+	if (status < 0 && a->svg)
+		status = command_fail("%s is not a checkpoint: --svg draws one", at->typed);
 	if (status < 0 && !cJSON_GetArraySize(r.rows))
 		status = command_fail("%s is not a checkpoint, and none is below it", at->typed);
 	if (status < 0 && r.newest && unshard_describe(u, r.newest, UNSHARD_INFO, NULL, &info, &err) >= 0)
 		training = training_of(u, r.newest, info);
 	rows = status < 0 ? cJSON_PrintUnformatted(r.rows) : NULL;
-	p.run = rows;
-	p.training = training;
 	if (status < 0)
-		status = rows ? page_write(&p, a->html) : command_fail("out of memory");
+		status = rows ? run_page(at, rows, training, a->html) : command_fail("out of memory");
 	if (status == EXIT_DONE && r.n_bad)
 		status = EXIT_PROBLEM;
 	cJSON_free(rows);
@@ -154,7 +204,7 @@ static int checkpoint_try(struct arguments *a, const struct shown_at *at)
 	if (status < 0 && code < 0 && code != -ENOENT)
 		status = command_fail("%s", err.text);
 	if (status < 0 && code >= 0)
-		status = checkpoint_draw(u, name, info, at, a->html);
+		status = checkpoint_draw(u, name, info, at, a);
 	unshard_free(info);
 	unshard_close(u);
 	free(above);

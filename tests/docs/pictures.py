@@ -37,6 +37,9 @@ def main(command):
         sparse_dcp.write(top / "llama-70b", sparse_dcp.llama_70b(), 16, states=("exp_avg", "exp_avg_sq"))
         damaged = shutil.copytree(ROOT / "tests/golden/run", top / "run") / "checkpoint-2"
         (damaged / "pytorch_model_fsdp_0/__1_0.distcp").unlink()
+        sound = shutil.copytree(ROOT / "tests/golden/run", top / "llama")
+        subprocess.run([command, "show", "llama/checkpoint-2", "--svg", ROOT / "docs/pictures/map.svg",
+                        "-o", "settle=0,store=none"], check=True, cwd=sound.parent)
         browser = Browser()
         try:
             browser.ask("POST", "/window/rect", {"width": WIDTH, "height": 900})

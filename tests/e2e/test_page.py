@@ -1,4 +1,4 @@
-"""`unshard show --html`: the page says what `show --json` says, and no more can run in it than its own script."""
+"""`unshard show --html` and --svg: they say what `show --json` says, and no more can run in a page than its own script."""
 
 import json
 import math
@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import xml.etree.ElementTree
 
 import pytest
 import safetensors.torch
@@ -156,6 +157,84 @@ def test_a_page_of_70b_on_32_ranks_is_small(command, tmp_path):
     data = data_of(page)
     assert len(page) < 2_000_000 and len(data["map"]["tensors"]) == 3 * 723
     assert len(data["map"]["layouts"]) < 20
+
+
+# -- one picture --
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def svg_of(command, checkpoint):
+    return xml.etree.ElementTree.fromstring(command("show", checkpoint, "--svg", "-", *OPTIONS, check=False).stdout)
+
+
+def bars_of(svg):
+    """[(first rank, last rank, {(kind, part): bytes}, right end)]"""
+    bars = {}
+    for path in svg.iter(f"{SVG}path"):
+        title = path.find(f"{SVG}title")
+        if title is None:
+            continue
+        who, kind, part, n = re.fullmatch(r"(.*?): (.*), (weights|optimizer), (\d+) bytes", title.text).groups()
+        row = bars.setdefault(who, [{}, 0])
+        row[0][kind, part] = int(n)
+        row[1] = max([row[1], *map(float, re.findall(r"H([\d.]+)v", path.get("d")))])
+    for who, (held, end) in bars.items():
+        ranks = [int(n) for n in re.findall(r"\d+", who)] or [None]
+        yield ranks[0], ranks[-1], held, end
+
+
+def held_by_rank(tensors):
+    held = {}
+    for tensor in tensors:
+        size = getattr(torch, tensor["dtype"]).itemsize
+        part = "weights" if tensor["role"] in ("weight", "buffer") else "optimizer"
+        for piece in tensor["pieces"]:
+            n = math.prod(piece["box"]["len"]) if "box" in piece else piece["range"]["count"]
+            key = piece["rank"], part
+            held[key] = held.get(key, 0) + n * size
+    return held
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_picture_has_each_ranks_bytes(command, name):
+    want = held_by_rank(described(command, GOLDEN / name)["tensors"])
+    found, ends = {}, {}
+    for first, last, held, end in bars_of(svg_of(command, GOLDEN / name)):
+        for rank in range(first, last + 1) if first is not None else [None]:
+            for (_, part), n in held.items():
+                found[rank, part] = found.get((rank, part), 0) + n
+            ends[rank] = end
+    assert found == want
+    sums = {rank: sum(n for (r, _), n in want.items() if r == rank) for rank in ends}
+    scale = max(ends.values()) - 118
+    for rank, end in ends.items():
+        assert abs(end - 118 - scale * sums[rank] / max(sums.values())) <= 0.2
+
+
+def test_a_picture_shows_what_is_missing(command, tmp_path):
+    checkpoint = shutil.copytree(GOLDEN / "run", tmp_path / "run") / "checkpoint-2"
+    before = {(f, k): n for f, _, held, _ in bars_of(svg_of(command, checkpoint)) for k, n in held.items()}
+    assert not any(kind.startswith("missing") for _, (kind, _) in before)
+    (checkpoint / "optimizer_0/__1_0.distcp").unlink()
+    svg = svg_of(command, checkpoint)
+    after = {(f, k): n for f, _, held, _ in bars_of(svg) for k, n in held.items()}
+    assert after[1, ("missing, or named by a problem", "optimizer")] == \
+        sum(n for (f, (_, part)), n in before.items() if f == 1 and part == "optimizer")
+    assert "missing: checkpoint-2/optimizer_0/__1_0.distcp" in [t.text for t in svg.iter(f"{SVG}text")]
+
+
+def test_a_picture_is_small_and_safe(command, hostile, tmp_path):
+    sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 512, states=("exp_avg", "exp_avg_sq"))
+    done = command("show", tmp_path / "src/ckpt", "--svg", "-", *OPTIONS, check=False)
+    assert len(done.stdout) < 100_000
+    bars = [(first, last) for first, last, *_ in bars_of(xml.etree.ElementTree.fromstring(done.stdout))]
+    assert len(bars) < 5 and [r for first, last in bars for r in range(first, last + 1)] == list(range(512))
+    odd = hostile.rename(tmp_path / "<script>&'\x01\"")
+    svg = svg_of(command, odd)
+    assert svg.find(f"{SVG}title").text.endswith("/<script>&'?\"") and not list(svg.iter(f"{SVG}script"))
+    done = command("show", GOLDEN, "--svg", "-", *OPTIONS, check=False)
+    assert done.returncode == 2 and "is not a checkpoint: --svg draws one" in done.stderr
 
 
 # -- in a browser --

@@ -129,20 +129,13 @@ function held(t) {
 	return sum;
 }
 
-const KINDS = [
-	["embeddings", "#4477aa", /embed|wte|wpe|embedding/],
-	["experts", "#aa3377", /expert|router|\bmoe\b|\.gate\.(weight|bias)/],
-	["attention", "#228833", /attn|attention|\bq_proj|\bk_proj|\bv_proj|\bo_proj|qkv|linear_proj/],
-	["MLP", "#ccaa22", /mlp|ffn|feed_forward|fc[12]|gate_proj|up_proj|down_proj|dense/],
-	["norms", "#66ccee", /norm|\bln_|layernorm|\bln\b/],
-	["head", "#ee6677", /lm_head|output_layer|score|classifier|head/],
-	["other", "#8892a0", /./],
-];
+const KINDS = data.kinds; /* [[name, colour, [mark]]], as in the pictures that the command draws */
 
 const RED = "#d00000";
 
 function kindOf(name) {
-	return KINDS.find((k) => k[2].test(name.toLowerCase())) || KINDS[KINDS.length - 1];
+	const lower = name.toLowerCase();
+	return KINDS.find((k) => k[2].some((mark) => lower.includes(mark))) || KINDS[KINDS.length - 1];
 }
 
 const ranks = [...new Set(map.layouts.flatMap((l) => l.map((p) => p[0])))].sort((a, b) => a - b);
