@@ -36,6 +36,8 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 			a->html = optarg;
 		if (code == 'G')
 			a->svg = optarg;
+		if (code == 'W')
+			a->worlds = optarg;
 		a->every |= code == 'a';
 		status = arguments_flag(a, self, code);
 		if (status >= 0)

@@ -219,6 +219,8 @@ static int show_run(const struct command *self, int argc, char **argv)
 
 	if (status < 0 && !path)
 		status = command_fail("%s: %s", a.argument, strerror(errno));
+	if (status < 0 && a.worlds && !a.html)
+		status = command_fail("--world is for a page: add --html FILE");
 	if (status < 0)
 		status = a.html || a.svg ? show_page(&a, path) : show_path(&a, path);
 	free(path);
@@ -229,8 +231,8 @@ static int show_run(const struct command *self, int argc, char **argv)
 const struct command cmd_show = {
 	.name = "show",
 	.operands = "CHECKPOINT",
-	.arguments =
-		"CHECKPOINT [--tensors[=GLOB]] [--all] [--json] [--html FILE] [--svg FILE] [-o OPTION,...] [--store FILE|none]",
+	.arguments = "CHECKPOINT [--tensors[=GLOB]] [--all] [--json] [--html FILE [--world N,...]] [--svg FILE] "
+		     "[-o OPTION,...] [--store FILE|none]",
 	.summary = "describe a checkpoint: its content, its views, and why a view is not available",
 	.help = "The line to write for the training that saved the checkpoint, what it holds, its views with the "
 		"line to write for each and what to know before it is loaded, its modules, its problems. If a mount "
@@ -248,6 +250,9 @@ const struct command cmd_show = {
 			  "write a page for a browser: lines to write, problems, which rank holds what, "
 			  "modules, the training's curves; of a run: its checkpoints; - = stdout",
 			  NAMES_FILE },
+			{ 'W', "world", false, "N,...",
+			  "in the page, also what N ranks would hold: what the files of view world-N hold",
+			  NAMES_NOTHING },
 			{ 'G', "svg", false, "FILE", "draw which rank holds what, for a document; - = stdout",
 			  NAMES_FILE },
 			FLAG_O,

@@ -51,6 +51,53 @@ static char *training_of(unshard *u, const char *name, const char *info)
 	return text;
 }
 
+/* -- other numbers of ranks -- */
+
+/* {"world": N, "map": ...}, or "why" there is none. */
+static cJSON *world_of(struct arguments *a, const char *above, const char *name, unsigned long n)
+{
+	cJSON *world = json_object();
+	const char *const before = a->options.library.view;
+	struct unshard_error err = { 0 };
+	unshard *u = NULL;
+	char view[32], *map = NULL;
+
+	snprintf(view, sizeof(view), "world-%lu", n);
+	json_add_number(world, "world", (double)n);
+	a->options.library.view = view;
+	if (arguments_open(a, above, &u) < 0 && unshard_describe(u, name, UNSHARD_VIEW_MAP, NULL, &map, &err) < 0)
+		json_add(world, "why", err.text);
+	a->options.library.view = before;
+	if (map)
+		json_add_value(world, "map", cJSON_CreateRaw(map));
+	unshard_free(map);
+	unshard_close(u);
+	return world;
+}
+
+/* As JSON text for cJSON_free; NULL = status is set. */
+static char *worlds_of(struct arguments *a, const char *above, const char *name, int *status)
+{
+	cJSON *worlds = json_array();
+	const char *s = a->worlds ? a->worlds : "";
+	char *end, *text = NULL;
+	unsigned long n;
+
+	for (; *s && *status == EXIT_DONE; s = *end ? end + 1 : end) {
+		n = strtoul(s, &end, 10);
+		if (end == s || *s == '-' || *s == '+' || (*end && (*end != ',' || !end[1])) || n < 1 || n > 65536)
+			*status = command_fail("--world %s: not a number of ranks from 1 to 65536, or several with "
+					       "commas between them",
+					       a->worlds);
+		else
+			json_append(worlds, world_of(a, above, name, n));
+	}
+	if (*status == EXIT_DONE && !(text = cJSON_PrintUnformatted(worlds)))
+		*status = command_fail("out of memory");
+	cJSON_Delete(worlds);
+	return text;
+}
+
 /* -- one checkpoint -- */
 
 /* The lines to write have the path of the mount that shows the checkpoint, as those that `show` prints. NULL = out of
@@ -74,28 +121,31 @@ static char *info_with_lines(const char *json, const struct shown_at *at)
 	return text;
 }
 
-static int checkpoint_page(const struct shown_at *at, const char *info, const char *map, const char *training,
-			   const char *html)
+struct drawn {
+	const char *info, *map, *training, *worlds; /* JSON; training is the text of a trainer_state.json, or NULL */
+};
+
+static int checkpoint_page(const struct shown_at *at, const struct drawn *d, const char *html)
 {
 	const char *const sources[] = { at->real, NULL };
-	char *with_lines = info_with_lines(info, at);
-	const struct page_part parts[] = { { .key = "path", .text = at->typed },
-					   { .key = "training", .text = training },
-					   { .key = "info", .json = with_lines },
-					   { .key = "map", .json = map },
-					   { 0 } };
+	char *with_lines = info_with_lines(d->info, at);
+	const struct page_part parts[] = {
+		{ .key = "path", .text = at->typed },   { .key = "training", .text = d->training },
+		{ .key = "info", .json = with_lines },  { .key = "map", .json = d->map },
+		{ .key = "worlds", .json = d->worlds }, { 0 }
+	};
 	int status = with_lines ? page_write(&(struct page){ parts, sources }, html) : command_fail("out of memory");
 
 	cJSON_free(with_lines);
 	return status;
 }
 
-/* info: its description (UNSHARD_INFO). */
+/* info: its description (UNSHARD_INFO); above: what is open. */
 static int checkpoint_draw(unshard *u, const char *name, const char *info, const struct shown_at *at,
-			   const struct arguments *a)
+			   struct arguments *a, const char *above)
 {
 	struct unshard_error err = { 0 };
-	char *map = NULL, *training = NULL;
+	char *map = NULL, *training = NULL, *worlds = NULL;
 	size_t n_serious = 0;
 	int status;
 	int code = unshard_problems(u, name, NULL, &n_serious, &err);
@@ -106,11 +156,14 @@ static int checkpoint_draw(unshard *u, const char *name, const char *info, const
 		training = training_of(u, name, info);
 	status = code < 0 ? command_fail("%s", err.text) : EXIT_DONE;
 	if (status == EXIT_DONE && a->html)
-		status = checkpoint_page(at, info, map, training, a->html);
+		worlds = worlds_of(a, above, name, &status);
+	if (status == EXIT_DONE && a->html)
+		status = checkpoint_page(at, &(struct drawn){ info, map, training, worlds }, a->html);
 	if (status == EXIT_DONE && a->svg)
 		status = map_svg_write(at, info, map, a->svg);
 	if (status == EXIT_DONE && n_serious)
 		status = EXIT_PROBLEM;
+	cJSON_free(worlds);
 	unshard_free(map);
 	free(training);
 	return status;
@@ -204,7 +257,7 @@ static int checkpoint_try(struct arguments *a, const struct shown_at *at)
 	if (status < 0 && code < 0 && code != -ENOENT)
 		status = command_fail("%s", err.text);
 	if (status < 0 && code >= 0)
-		status = checkpoint_draw(u, name, info, at, a);
+		status = checkpoint_draw(u, name, info, at, a, above);
 	unshard_free(info);
 	unshard_close(u);
 	free(above);

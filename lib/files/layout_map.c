@@ -2,7 +2,7 @@
 #include "files/layout_map.h"
 
 #include "base/cleanup.h"
-#include "base/map.h"
+#include "files/shared_texts.h"
 
 static void numbers_print(struct uns_text *t, const uint64_t *v, size_t n)
 {
@@ -25,23 +25,9 @@ static void piece_print(struct uns_text *t, const struct uns_piece *p)
 	uns_text_str(t, "]");
 }
 
-/* All layouts so far: `known` has their texts as keys, in the order of their indexes. */
-struct layouts {
-	struct uns_arena texts;
-	struct uns_map known;
-	bool failed;
-};
-
-static void layouts_fini(struct layouts *l)
-{
-	uns_map_fini(&l->known);
-	uns_arena_fini(&l->texts);
-}
-
-static uint32_t layout_index(struct layouts *l, const struct uns_piece *piece, size_t n)
+static uint32_t layout_index(struct shared_texts *layouts, const struct uns_piece *piece, size_t n)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
-	uint32_t index;
 	size_t i;
 
 	for (i = 0; i < n; i++) {
@@ -49,12 +35,7 @@ static uint32_t layout_index(struct layouts *l, const struct uns_piece *piece, s
 		piece_print(&text, &piece[i]);
 	}
 	uns_text_str(&text, "]");
-	index = text.failed ? UNS_MAP_NO_INDEX : uns_map_index(&l->known, text.p);
-	if (index == UNS_MAP_NO_INDEX) {
-		index = (uint32_t)l->known.n;
-		l->failed |= text.failed || !uns_map_put_index(&l->known, uns_arena_str(&l->texts, text.p), index);
-	}
-	return index;
+	return shared_texts_index(layouts, &text);
 }
 
 static void files_print(struct uns_text *t, const struct uns_catalog *cat)
@@ -80,7 +61,7 @@ static void string_or_null(struct uns_text *t, const char *key, const char *s)
 }
 
 static void tensor_print(struct uns_text *t, const struct uns_catalog *cat, const struct uns_tensor *x,
-			 struct layouts *layouts)
+			 struct shared_texts *layouts)
 {
 	const bool is_alias = x->alias_of != UNS_NONE && x->alias_of < cat->n_tensors;
 	uint32_t i;
@@ -104,10 +85,8 @@ static void tensor_print(struct uns_text *t, const struct uns_catalog *cat, cons
 
 void uns_layout_map_print(struct uns_text *out, const struct uns_catalog *cat)
 {
-	UNS_CLEANUP(layouts_fini) struct layouts layouts = { .known = UNS_MAP_INIT };
-	const char *text;
-	void *value;
-	size_t i, at = 0;
+	UNS_CLEANUP(shared_texts_fini) struct shared_texts layouts = SHARED_TEXTS_INIT;
+	size_t i;
 
 	uns_text_str(out, "{\"files\":[");
 	files_print(out, cat);
@@ -117,10 +96,6 @@ void uns_layout_map_print(struct uns_text *out, const struct uns_catalog *cat)
 		tensor_print(out, cat, &cat->tensors[i], &layouts);
 	}
 	uns_text_str(out, "],\n\"layouts\":[");
-	for (i = 0; uns_map_next(&layouts.known, &at, &text, &value); i++) {
-		uns_text_str(out, i ? ",\n" : "\n");
-		uns_text_str(out, text);
-	}
+	shared_texts_print(out, &layouts);
 	uns_text_str(out, "]}\n");
-	out->failed |= layouts.failed;
 }

@@ -11,6 +11,7 @@
 #include "base/path.h"
 #include "files/describe.h"
 #include "files/layout_map.h"
+#include "files/tree_map.h"
 #include "files/attributes.h"
 #include "paths/forms.h"
 #include "session/reasons.h"
@@ -440,8 +441,10 @@ int info_json(struct unshard *u, struct dir_record *record, enum unshard_what wh
 	return code == 0 && out->failed ? uns_oom(err) : code;
 }
 
-static int provenance(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
-		      struct uns_text *out, struct uns_err *err)
+typedef void print_tree(struct uns_text *out, const struct uns_catalog *cat, const struct uns_vtree *tree);
+
+static int tree_text(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+		     print_tree *print, struct uns_text *out, struct uns_err *err)
 {
 	const struct shown *shown;
 	struct snapshot *snap;
@@ -450,7 +453,7 @@ static int provenance(struct unshard *u, struct dir_record *record, const struct
 	UNS_TRY(snapshot_get(u, record, &snap, err));
 	code = show_tree(u, record, snap, view, parameter, &shown, err);
 	if (code == 0)
-		uns_describe_provenance(out, snap->cat, &shown->tree);
+		print(out, snap->cat, &shown->tree);
 	snapshot_put(u, snap);
 	return code == 0 && out->failed ? uns_oom(err) : code;
 }
@@ -492,7 +495,13 @@ int info_text(struct unshard *u, struct dir_record *record, const struct uns_vie
 	if (strcmp(name, "problems.txt") == 0)
 		return view_problems(u, record, view, parameter, out, err);
 	if (strcmp(name, "provenance.json") == 0)
-		return provenance(u, record, view, parameter, out, err);
+		return tree_text(u, record, view, parameter, uns_describe_provenance, out, err);
 	return info_json(u, record, strcmp(name, "tensors.json") == 0 ? UNSHARD_TENSORS : UNSHARD_INFO,
 			 u->opt.mounted_at, out, err);
+}
+
+int info_view_map(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+		  struct uns_text *out, struct uns_err *err)
+{
+	return tree_text(u, record, view, parameter, uns_tree_map_print, out, err);
 }

@@ -17,5 +17,8 @@ int info_json(struct unshard *u, struct dir_record *record, enum unshard_what wh
 	      struct uns_text *out, struct uns_err *err);
 int info_text(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
 	      const char *name, struct uns_text *out, struct uns_err *err);
+/* Which of the view's files hold how much of which tensor (files/tree_map.h). */
+int info_view_map(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
+		  struct uns_text *out, struct uns_err *err);
 
 #endif

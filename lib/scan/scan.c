@@ -145,7 +145,8 @@ int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
 	uint64_t parameter;
 	int code = 0;
 
-	if (what != UNSHARD_INFO && what != UNSHARD_TENSORS && what != UNSHARD_PROVENANCE && what != UNSHARD_MAP)
+	if (what != UNSHARD_INFO && what != UNSHARD_TENSORS && what != UNSHARD_PROVENANCE && what != UNSHARD_MAP &&
+	    what != UNSHARD_VIEW_MAP)
 		code = uns_fail(&err, -EINVAL, "description %d does not exist", (int)what);
 	if (code == 0)
 		code = checkpoint_get(u, checkpoint, &record, &err);
@@ -156,6 +157,8 @@ int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
 		parameter = u->opt.only_parameter;
 	if (what == UNSHARD_PROVENANCE)
 		code = info_text(u, record, view, parameter, "provenance.json", &text, &err);
+	else if (what == UNSHARD_VIEW_MAP)
+		code = info_view_map(u, record, view, parameter, &text, &err);
 	else
 		code = info_json(u, record, what, mount_hint, &text, &err);
 	record_put(u, record);

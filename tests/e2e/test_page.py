@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import xml.etree.ElementTree
+import zipfile
 
 import pytest
 import safetensors.torch
@@ -157,6 +158,53 @@ def test_a_page_of_70b_on_32_ranks_is_small(command, tmp_path):
     data = data_of(page)
     assert len(page) < 2_000_000 and len(data["map"]["tensors"]) == 3 * 723
     assert len(data["map"]["layouts"]) < 20
+
+
+# -- other numbers of ranks --
+
+WORLDS = ["zero/z2_w3/global_step2", "zero/z3_w2/global_step2", "rank_files/torch2.1.2", "ranks/fsdp2"]
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_another_number_of_ranks_is_that_of_the_views_files(command, name, tmp_path):
+    """What the page says of each file of world-3 is what the file itself has, record by record."""
+    page = data_of(page_of(command, GOLDEN / name, "--world", "3,70"))
+    assert [w["world"] for w in page["worlds"]] == [3, 70]
+    command("export", GOLDEN / name, tmp_path / "out", "--view", "world-3", *OPTIONS)
+    view = page["worlds"][0]["map"]
+    assert sorted(f["path"] for f in view["files"]) == \
+        sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file())
+    held = {}
+    for file in view["files"]:
+        path = tmp_path / "out" / file["path"]
+        assert path.stat().st_size == file["bytes"]
+        if file["list"] is None:
+            continue
+        pairs = view["lists"][file["list"]]
+        for tensor, n in zip(pairs[::2], pairs[1::2]):
+            assert tensor >= -1
+            held[tensor] = held.get(tensor, 0) + n
+        with zipfile.ZipFile(path) as records:
+            sizes = [r.file_size for r in records.infolist() if "/data/" in r.filename]
+        if "_world_size_" in file["path"]:  # besides, the numbers of the mesh's ranks
+            assert sorted(sizes) == sorted([*pairs[1::2], 3 * 4])
+        else:
+            assert sum(sizes) == sum(pairs[1::2])
+    ends = [re.findall(r"rank_(\d+)", f["path"])[0] for f in page["worlds"][1]["map"]["files"] if f["list"] is not None]
+    assert len(set(ends)) == 70 if "rank_files" in name or "fsdp2" in name else len(set(ends)) > 60
+    for i, tensor in enumerate(page["map"]["tensors"]):  # a sharded tensor is whole, once
+        if tensor["layout"] is not None and tensor["role"] in ("master", "exp_avg", "exp_avg_sq"):
+            assert held[i] == math.prod(tensor["shape"]) * tensor["size"], tensor["name"]
+
+
+def test_a_view_that_cannot_show_another_number_says_why(command, tmp_path):
+    worlds = data_of(page_of(command, GOLDEN / "run/checkpoint-2", "--world", "4"))["worlds"]
+    assert worlds == [{"world": 4, "why": "checkpoint-2 is not a DeepSpeed ZeRO checkpoint"}]
+    for wrong in ("0", "65537", "2,", "-1", "2 3", "x"):
+        done = command("show", GOLDEN / "run/checkpoint-2", "--html", tmp_path / "x", "--world", wrong, *OPTIONS, check=False)
+        assert done.returncode == 2 and "--world" in done.stderr and not list(tmp_path.iterdir()), wrong
+    done = command("show", GOLDEN / "run/checkpoint-2", "--world", "2", *OPTIONS, check=False)
+    assert done.returncode == 2 and "--html" in done.stderr
 
 
 # -- one picture --
@@ -321,6 +369,26 @@ def test_a_browser_shows_a_run(browser, command, tmp_path):
     rows = browser.run("return [...document.querySelectorAll('#checkpoints tbody tr')].map((r) => r.cells[0].textContent)")
     listed = json.loads(command("ls", GOLDEN, "--json", *OPTIONS, check=False).stdout)
     assert rows == [row["path"] for row in listed] and rows
+    assert browser.console() == []
+
+
+@pytest.mark.long
+def test_a_browser_shows_other_numbers_of_ranks(browser, command, tmp_path):
+    command("show", GOLDEN / "zero/z2_w3/global_step2", "--html", tmp_path / "page.html", "--world", "2,5", *OPTIONS)
+    browser.console()
+    browser.open(tmp_path / "page.html")
+    tables = browser.run("return [...document.querySelectorAll('#worlds figure')].map((f) => [f.querySelector('b').textContent,"
+                         " [...f.querySelectorAll('tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))])")
+    assert [title for title, _ in tables] == ["as saved", "world-2", "world-5"]
+    worlds = data_of((tmp_path / "page.html").read_text())["worlds"]
+    for (_, rows), world in zip(tables[1:], worlds):
+        want = {}
+        for file in world["map"]["files"]:
+            if file["list"] is not None:
+                rank = re.search(r"zero_pp_rank_(\d+)", file["path"])
+                who = f"rank {rank[1]}" if rank else file["path"]
+                want[who] = want.get(who, 0) + sum(world["map"]["lists"][file["list"]][1::2])
+        assert {who: int(n.replace(",", "")) for who, n in rows} == want
     assert browser.console() == []
 
 

@@ -131,7 +131,7 @@ function held(t) {
 
 const KINDS = data.kinds; /* [[name, colour, [mark]]], as in the pictures that the command draws */
 
-const RED = "#d00000";
+const RED = "#d00000", PADDING = "#c3c8cf";
 
 function kindOf(name) {
 	const lower = name.toLowerCase();
@@ -242,13 +242,20 @@ function segmentAt(bar, at) {
 	return bar[low] && bar[low].from <= at && at < bar[low].to ? bar[low] : null;
 }
 
-function paint(context, width, chosen, at) {
-	const scale = (width - LABEL - 8) / chosen.longest;
+function segmentColour(s) {
+	if (!s.tensor)
+		return PADDING;
+	return s.missing || namedByProblems.has(s.tensor.name) ? RED : kindOf(s.tensor.name)[1];
+}
+
+/* rows: [{label, bar}]; at: {rank: its row, segment} is outlined */
+function paint(context, width, rows, longest, at) {
+	const scale = (width - LABEL - 8) / longest;
 	const style = getComputedStyle(document.documentElement);
 	context.clearRect(0, 0, width, context.canvas.height);
 	context.font = "12px system-ui, sans-serif";
 	context.textBaseline = "middle";
-	ranks.forEach((rank, i) => {
+	rows.forEach(({ label, bar }, i) => {
 		const y = GAP + i * (ROW + GAP);
 		let colour = null, from = 0, to = 0;
 		const flush = () => {
@@ -258,9 +265,9 @@ function paint(context, width, chosen, at) {
 			}
 		};
 		context.fillStyle = style.getPropertyValue("--quiet");
-		context.fillText(rankName(rank), 8, y + ROW / 2);
-		for (const s of chosen.bars.get(rank)) {
-			const c = s.missing || namedByProblems.has(s.tensor.name) ? RED : kindOf(s.tensor.name)[1];
+		context.fillText(label, 8, y + ROW / 2, LABEL - 12);
+		for (const s of bar) {
+			const c = segmentColour(s);
 			if (c !== colour || (s.from - from) * scale > width) {
 				flush();
 				colour = c;
@@ -271,7 +278,7 @@ function paint(context, width, chosen, at) {
 		flush();
 		context.fillStyle = style.getPropertyValue("--paper");
 		let last = 0;
-		for (const s of chosen.bars.get(rank)) /* a gap between tensors that are wide enough for one */
+		for (const s of bar) /* a gap between tensors that are wide enough for one */
 			if ((s.to - last) * scale > 4) {
 				context.fillRect(LABEL + s.to * scale - 0.5, y, 0.5, ROW);
 				last = s.to;
@@ -285,6 +292,23 @@ function paint(context, width, chosen, at) {
 	});
 }
 
+/* Draws rows into a canvas as wide as its holder, now and whenever that changes. */
+function painted(canvas, holder, rows, longest, at) {
+	const width = holder.clientWidth || 900, height = GAP + rows.length * (ROW + GAP);
+	const ratio = Math.min(devicePixelRatio || 1, 16000 / height);
+	canvas.width = width * ratio;
+	canvas.height = height * ratio;
+	canvas.style.height = `${height}px`;
+	const context = canvas.getContext("2d");
+	context.scale(ratio, ratio);
+	paint(context, width, rows, longest, at);
+}
+
+function onChange(repaint) {
+	addEventListener("resize", repaint);
+	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+}
+
 function drawMap(showTensor) {
 	if (!ranks.length)
 		return null;
@@ -296,14 +320,7 @@ function drawMap(showTensor) {
 	let chosen = null, at = null;
 
 	function repaint() {
-		const width = holder.clientWidth || 900, height = GAP + ranks.length * (ROW + GAP);
-		const ratio = Math.min(devicePixelRatio || 1, 16000 / height);
-		canvas.width = width * ratio;
-		canvas.height = height * ratio;
-		canvas.style.height = `${height}px`;
-		const context = canvas.getContext("2d");
-		context.scale(ratio, ratio);
-		paint(context, width, chosen, at);
+		painted(canvas, holder, ranks.map((r) => ({ label: rankName(r), bar: chosen.bars.get(r) })), chosen.longest, at);
 	}
 	function words(rank, s) {
 		const whole = elements(s.tensor.shape) * s.tensor.size;
@@ -363,8 +380,7 @@ function drawMap(showTensor) {
 		}
 	});
 	canvas.addEventListener("keydown", step);
-	addEventListener("resize", repaint);
-	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+	onChange(repaint);
 	const buttons = Object.entries(selections).filter(([, [, which]]) => map.tensors.some(which)).map(([name, [label]]) =>
 		make("button", { type: "button", "data-name": name, onclick: () => choose(name) }, label));
 	const kinds = KINDS.filter((k) => map.tensors.some((t) => kindOf(t.name) === k));
@@ -389,6 +405,64 @@ function drawMap(showTensor) {
 		missing.length ? make("p", { class: "verdict bad" }, `missing: ${missing.map((f) => f.path).join(", ")}`) : null,
 		make("div", { class: "tools" }, buttons), legend, holder, said, tip, table);
 	whole.start = () => choose(map.tensors.some(isModel) ? "weights" : "all");
+	return whole;
+}
+
+/* -- other numbers of ranks: what the files of world-N hold -- */
+
+const MOST_ROWS = 256;
+
+/* [{label, bar, bytes}]: files of one rank are one row; a file that all ranks read is a row of its own. */
+function rowsOfWorld(found) {
+	const rows = new Map();
+	for (const file of found.files.filter((f) => f.list !== null)) {
+		const rank = /(?:zero_pp_rank_|world_size_\d+_rank_)(\d+)/.exec(file.path);
+		const label = rank ? `rank ${rank[1]}` : file.path;
+		const row = rows.get(label) || { label, bar: [], bytes: 0, padding: 0, order: rank ? Number(rank[1]) : -1 };
+		const list = found.lists[file.list];
+		for (let i = 0; i < list.length; i += 2) {
+			const n = list[i + 1];
+			row.bar.push({ tensor: list[i] >= 0 ? map.tensors[list[i]] : null, from: row.bytes, to: row.bytes + n });
+			row.bytes += n;
+			row.padding += list[i] === -1 ? n : 0;
+		}
+		rows.set(label, row);
+	}
+	return [...rows.values()].sort((a, b) => a.order - b.order);
+}
+
+function drawWorlds() {
+	if (!(data.worlds || []).length || !ranks.length)
+		return null;
+	const saved = barsOf(() => true);
+	const panels = [{ title: "as saved", rows: ranks.map((r) => ({ label: rankName(r), bar: saved.bars.get(r), bytes: saved.ends.get(r),
+		padding: 0, order: r })) },
+	...data.worlds.map((w) => ({ title: `world-${w.world}`, why: w.why, rows: w.map ? rowsOfWorld(w.map) : [] }))];
+	const longest = Math.max(1, ...panels.flatMap((p) => p.rows.map((r) => r.bytes)));
+	const whole = section("worlds", "Other numbers of ranks",
+		make("p", { class: "quiet" }, "What each rank's files hold, all on one scale: as they were saved, and as the view "
+			+ "world-N shows them. Grey: padding."),
+		make("div", { class: "worlds" }, panels.map((p) => {
+			const of = p.rows.filter((r) => r.order >= 0), sizes = of.map((r) => r.bytes);
+			const padding = p.rows.reduce((n, r) => n + r.padding, 0);
+			p.canvas = make("canvas", { role: "img", "aria-label": `${p.title}: bytes of each rank; the table below has them` });
+			p.holder = make("div", { class: "map" }, p.canvas);
+			return make("figure", {}, make("figcaption", {}, make("b", {}, p.title), make("span", { class: "quiet" }, p.why ? ""
+				: ` ${plural(of.length, "rank", "ranks")}, ${bytes(Math.min(...sizes))} to ${bytes(Math.max(...sizes))} each${
+					padding ? `, padding ${bytes(padding)}` : ""}`)),
+			p.why ? make("p", { class: "verdict bad" }, p.why) : [p.holder,
+				p.rows.length > MOST_ROWS ? make("p", { class: "quiet" }, `and ${count(p.rows.length - MOST_ROWS)} more`) : null,
+				make("details", {}, make("summary", {}, "the same as a table"), make("table", {},
+					make("thead", {}, make("tr", {}, make("th", {}, "rank"), make("th", { class: "n" }, "bytes"))),
+					make("tbody", {}, p.rows.map((r) => make("tr", {}, make("td", {}, r.label),
+						make("td", { class: "n" }, count(r.bytes)))))))]);
+		})));
+	whole.start = () => {
+		for (const p of panels.filter((q) => !q.why))
+			painted(p.canvas, p.holder, p.rows.slice(0, MOST_ROWS).map((r) =>
+				(r.order < 0 ? { ...r, label: r.label.startsWith("no ") ? r.label : "for all ranks" } : r)), longest);
+	};
+	onChange(whole.start);
 	return whole;
 }
 
@@ -732,9 +806,9 @@ function drawFingerprint() {
 (function main() {
 	const tensor = drawTensor();
 	const showTensor = (t) => tensor.show(t, true);
-	const rankMap = drawMap(showTensor);
+	const rankMap = drawMap(showTensor), worlds = drawWorlds();
 	const parts = (data.run ? [drawCheckpoints(), drawTraining()]
-		: [drawViews(), drawProblems(), rankMap, drawTree(showTensor), map.tensors.length ? tensor : null,
+		: [drawViews(), drawProblems(), rankMap, worlds, drawTree(showTensor), map.tensors.length ? tensor : null,
 		   drawTraining(), drawFingerprint()]).filter(Boolean);
 	const links = make("nav", { "aria-label": "parts of this page" },
 		parts.map((p) => make("a", { href: `#${p.id}` }, p.querySelector("h2").textContent)));
@@ -743,6 +817,6 @@ function drawFingerprint() {
 	document.title = `${data.path} · unshard`;
 	document.getElementById("main").append(header, ...parts,
 		make("p", { class: "quiet" }, `Made by unshard ${data.version}. This file needs no network.`));
-	if (rankMap)
-		rankMap.start();
+	for (const part of [rankMap, worlds].filter(Boolean))
+		part.start();
 })();
