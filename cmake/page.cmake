@@ -1,9 +1,14 @@
-# cmake -DFROM=DIR -DTO=FILE -P page.cmake: puts page.css and page.js into page.html and writes the page as two C arrays,
+# cmake -DFROM=DIR -DTO=FILE -P page.cmake: puts page.css and the scripts into page.html and writes the page as two C arrays,
 # what is before the data and what is behind it.
 cmake_minimum_required(VERSION 3.20)
 
-foreach(part IN ITEMS html css js)
+foreach(part IN ITEMS html css)
   file(READ ${FROM}/page.${part} ${part} HEX)
+endforeach()
+# page.js is the last: it draws with what the others define.
+foreach(script IN ITEMS diff page)
+  file(READ ${FROM}/${script}.js text HEX)
+  string(APPEND js "${text}")
 endforeach()
 # In hexadecimal, no byte means anything to CMake. These are @STYLE@, @SCRIPT@ and @DATA@.
 string(REPLACE "405354594c4540" "${css}" html "${html}")

@@ -10,6 +10,7 @@
 
 #include "arguments.h"
 #include "json.h"
+#include "page.h"
 #include "progress.h"
 #include "table.h"
 #include "text.h"
@@ -37,7 +38,7 @@ struct side {
 struct diff {
 	struct side a, b;
 	struct unshard_diff_options o;
-	const char *tolerance;
+	const char *tolerance, *html;
 	bool json, all;
 	const char *shared; /* which side has the other's config.json; NULL = none */
 	struct progress progress;
@@ -408,7 +409,7 @@ static void print_text(struct diff *d, bool different)
 	print_summary(d, different);
 }
 
-static void print_json(struct diff *d, bool different)
+static cJSON *as_json(struct diff *d, bool different)
 {
 	static const char *const names[N_SECTIONS] = { "tensors", "layers", "experts", "values" };
 	cJSON *o = json_object(), *counts = json_object();
@@ -429,8 +430,29 @@ static void print_json(struct diff *d, bool different)
 		json_add_value(o, names[i], d->array[i]);
 		d->array[i] = NULL;
 	}
+	return o;
+}
+
+static int print_json(struct diff *d, bool different)
+{
+	cJSON *o = as_json(d, different);
+
 	json_print(o);
 	cJSON_Delete(o);
+	return EXIT_DONE;
+}
+
+static int write_page(struct diff *d, bool different)
+{
+	const char *const sources[] = { d->a.path, d->b.path, NULL };
+	cJSON *o = as_json(d, different);
+	char *text = o ? cJSON_PrintUnformatted(o) : NULL;
+	const struct page_part parts[] = { { .key = "path", .text = "diff" }, { .key = "diff", .json = text }, { 0 } };
+	int status = text ? page_write(&(struct page){ parts, sources }, d->html) : command_fail("out of memory");
+
+	cJSON_free(text);
+	cJSON_Delete(o);
+	return status;
 }
 
 static int compare(struct diff *d)
@@ -440,7 +462,7 @@ static int compare(struct diff *d)
 					     .group_diff = visit_group, .value_diff = visit_value };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
-	int code;
+	int code, status = EXIT_DONE;
 
 	progress_start(&d->progress);
 	sigaction(SIGINT, &action, NULL);
@@ -457,11 +479,13 @@ static int compare(struct diff *d)
 		return command_fail("%s", err.text[0] ? err.text : "out of memory");
 	if (command_lacks_memory())
 		return EXIT_COULD_NOT;
-	if (d->json)
-		print_json(d, code == 1);
+	if (d->html)
+		status = write_page(d, code == 1);
+	else if (d->json)
+		status = print_json(d, code == 1);
 	else
 		print_text(d, code == 1);
-	return code ? EXIT_PROBLEM : EXIT_DONE;
+	return status == EXIT_DONE && code ? EXIT_PROBLEM : status;
 }
 
 /* -- two checkpoints -- */
@@ -634,6 +658,8 @@ static int parse(struct diff *d, const struct command *self, int argc, char **ar
 		d->o.flags |= opt == 'O' ? UNSHARD_DIFF_OPTIMIZER : opt == 'C' ? UNSHARD_DIFF_TENSORS : 0;
 		if (opt == 'v')
 			d->o.view = optarg;
+		if (opt == 'H')
+			d->html = optarg;
 		if (opt == 't')
 			d->tolerance = optarg;
 		for (i = 0; i < 2; i++)
@@ -643,6 +669,10 @@ static int parse(struct diff *d, const struct command *self, int argc, char **ar
 	}
 	if (argc - optind != 2)
 		return command_usage(self);
+	if (d->html && d->json)
+		return command_fail("--html and --json: one of them at a time");
+	d->json |= d->html != NULL; /* the page is drawn from the same object, with equal tensors too */
+	d->all |= d->html != NULL;
 	d->a.a.argument = argv[optind];
 	d->b.a.argument = argv[optind + 1];
 	return parse_tolerance(d);
@@ -698,8 +728,8 @@ static int diff_run(const struct command *self, int argc, char **argv)
 const struct command cmd_diff = {
 	.name = "diff",
 	.operands = "A B",
-	.arguments = "A B [--view VIEW] [--optimizer] [--no-config] [--tolerance ABS[,REL]] [--all] [--json] [-o "
-		     "OPTION,...] [--store FILE|none]",
+	.arguments = "A B [--view VIEW] [--optimizer] [--no-config] [--tolerance ABS[,REL]] [--all] "
+		     "[--json | --html FILE] [-o OPTION,...] [--store FILE|none]",
 	.summary = "say how two checkpoints differ: tensors, elements, hyper-parameters",
 	.help = "A and B are checkpoints of any two formats. Their weights are compared as the view shows "
 		"them, under the names that models are published with: a sharded checkpoint with the model "
@@ -721,6 +751,10 @@ const struct command cmd_diff = {
 			  NAMES_NOTHING },
 			{ 'a', "all", false, NULL, "list equal tensors too, and every row", NAMES_NOTHING },
 			FLAG_JSON("one object instead"),
+			{ 'H', "html", false, "FILE",
+			  "write a page for a browser instead: layers against modules, experts, the largest rows; "
+			  "- = stdout",
+			  NAMES_FILE },
 			FLAG_O,
 			FLAG_STORE,
 			FLAG_HELP,

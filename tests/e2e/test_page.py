@@ -207,6 +207,51 @@ def test_a_view_that_cannot_show_another_number_says_why(command, tmp_path):
     assert done.returncode == 2 and "--html" in done.stderr
 
 
+# -- two checkpoints --
+
+def two_models(tmp_path):
+    """With experts, layers past nine, what only one has, another shape, a NaN, and hostile names."""
+    generator = torch.Generator().manual_seed(5)
+    for name in ("a", "b"):
+        tensors = {"model.norm.weight": torch.ones(4), **{n: torch.zeros(2, 2) for n in HOSTILE}}
+        for layer in (0, 2, 10):
+            for module in ("self_attn.q_proj.weight", "mlp.experts.0.w1.weight", "mlp.experts.1.w1.weight"):
+                tensors[f"model.layers.{layer}.{module}"] = torch.randn(6, 4, generator=generator)
+        tensors["only." + name] = torch.ones(1)
+        tensors["shape"] = torch.zeros(2, 3 if name == "a" else 4)
+        if name == "b":
+            tensors["model.layers.2.self_attn.q_proj.weight"][0, 0] = math.nan
+        (tmp_path / name).mkdir()
+        safetensors.torch.save_file(tensors, tmp_path / name / "model.safetensors")
+        (tmp_path / name / "config.json").write_text(json.dumps({"name": name}))
+    return tmp_path / "a", tmp_path / "b"
+
+
+def relative(figures):
+    if figures["not_finite_changed"]:
+        return math.inf
+    return figures["norm_difference"] / figures["norm_a"] if figures["changed"] else -1
+
+
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_the_page_of_two_has_what_diff_has(command, optimizer, tmp_path):
+    if optimizer:
+        a = shutil.copytree(GOLDEN / "run", tmp_path / "run") / "checkpoint-2"
+        b = shutil.copytree(a, tmp_path / "run/checkpoint-3")
+        options = ("--optimizer", *OPTIONS)
+    else:
+        a, b = two_models(tmp_path)
+        options = OPTIONS
+    page = command("diff", a, b, "--html", "-", *options, check=False)
+    done = command("diff", a, b, "--json", "--all", *options, check=False)
+    assert page.returncode == done.returncode == 1
+    assert data_of(page.stdout)["diff"] == json.loads(done.stdout)
+    refused = command("diff", a, b, "--html", b / "page.html", *options, check=False)
+    assert refused.returncode == 2 and "itself: name a file elsewhere" in refused.stderr and not (b / "page.html").exists()
+    both = command("diff", a, b, "--html", tmp_path / "x.html", "--json", *options, check=False)
+    assert both.returncode == 2 and not (tmp_path / "x.html").exists()
+
+
 # -- one picture --
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -389,6 +434,43 @@ def test_a_browser_shows_other_numbers_of_ranks(browser, command, tmp_path):
                 who = f"rank {rank[1]}" if rank else file["path"]
                 want[who] = want.get(who, 0) + sum(world["map"]["lists"][file["list"]][1::2])
         assert {who: int(n.replace(",", "")) for who, n in rows} == want
+    assert browser.console() == []
+
+
+@pytest.mark.long
+def test_a_browser_shows_two_models(browser, command, tmp_path):
+    a, b = two_models(tmp_path)
+    command("diff", a, b, "--html", tmp_path / "page.html", *OPTIONS, check=False)
+    browser.console()
+    browser.open(tmp_path / "page.html")
+    diff = data_of((tmp_path / "page.html").read_text())["diff"]
+    tables = browser.run("return [...document.querySelectorAll('.heatmap')].map((t) => [...t.rows].map((r) => "
+                         "[...r.cells].map((c) => c.textContent)))")
+    by_name = {t["name"]: t for t in diff["tensors"]}
+
+    def shown(text):
+        return {"=": -1, "∞": math.inf}.get(text) or float(text)
+
+    layers, alone, experts = tables
+    assert [row[0] for row in layers[1:]] == ["model.layers.0", "model.layers.2", "model.layers.10"]
+    q = layers[0].index("self_attn.q_proj.weight")
+    for row in layers[1:]:
+        want = relative(by_name[f"{row[0]}.self_attn.q_proj.weight"])
+        assert shown(row[q]) == pytest.approx(want, rel=0.06)
+        parts = [by_name[f"{row[0]}.mlp.experts.{e}.w1.weight"] for e in (0, 1)]
+        want = math.hypot(*[p["norm_difference"] for p in parts]) / math.hypot(*[p["norm_a"] for p in parts])
+        assert shown(row[layers[0].index("mlp.experts.*.w1.weight")]) == pytest.approx(want, rel=0.06)
+    assert {row[0]: row[1] for row in alone[1:]} == {"model.norm.weight": "=", "shape": "shape", "only.a": "only in A",
+                                                     "only.b": "only in B", **dict.fromkeys(HOSTILE, "=")}
+    assert experts[0] == ["layer", "0", "1"] and [r[0] for r in experts[1:]] == [f"model.layers.{n}.mlp.experts" for n in (0, 2, 10)]
+    for row in experts[1:]:
+        for e in (0, 1):
+            want = relative(next(x for x in diff["experts"] if x["name"] == f"{row[0]}.{e}"))
+            assert shown(row[1 + e]) == pytest.approx(want, rel=0.06)
+    largest = browser.run("return [...document.querySelectorAll('#largest tbody tr')].map((r) => r.cells[0].textContent)")
+    assert set(largest) == {t["name"] for t in diff["tensors"] if t["kind"] != "equal"}
+    assert set(largest[:4]) == {"model.layers.2.self_attn.q_proj.weight", "only.a", "only.b", "shape"}
+    assert browser.run("return window.hurt === undefined && document.querySelectorAll('img').length === 0")
     assert browser.console() == []
 
 

@@ -807,14 +807,14 @@ function drawFingerprint() {
 	const tensor = drawTensor();
 	const showTensor = (t) => tensor.show(t, true);
 	const rankMap = drawMap(showTensor), worlds = drawWorlds();
-	const parts = (data.run ? [drawCheckpoints(), drawTraining()]
+	const parts = (data.diff ? diffParts(data.diff) : data.run ? [drawCheckpoints(), drawTraining()]
 		: [drawViews(), drawProblems(), rankMap, worlds, drawTree(showTensor), map.tensors.length ? tensor : null,
 		   drawTraining(), drawFingerprint()]).filter(Boolean);
 	const links = make("nav", { "aria-label": "parts of this page" },
 		parts.map((p) => make("a", { href: `#${p.id}` }, p.querySelector("h2").textContent)));
-	const header = data.run ? drawRunHeader() : drawHeader();
+	const header = data.diff ? drawDiffHeader(data.diff) : data.run ? drawRunHeader() : drawHeader();
 	header.append(links);
-	document.title = `${data.path} · unshard`;
+	document.title = `${data.diff ? `${data.diff.a} → ${data.diff.b}` : data.path} · unshard`;
 	document.getElementById("main").append(header, ...parts,
 		make("p", { class: "quiet" }, `Made by unshard ${data.version}. This file needs no network.`));
 	for (const part of [rankMap, worlds].filter(Boolean))
