@@ -219,11 +219,12 @@ static int config_notes(struct checking *c, const struct subject *s, size_t *n_r
 
 		if (!rejected && id != UNS_FOUND_CONFIG_HAS_OTHER_NAMES && id != UNS_FOUND_CONFIG_HAS_OTHER_PREFIX &&
 		    id != UNS_FOUND_PREFIX_LEFT_OUT && id != UNS_FOUND_SENTENCE_MODULES_MISSING &&
-		    id != UNS_FOUND_SENTENCE_MODULES_UNUSABLE)
+		    id != UNS_FOUND_SENTENCE_MODULES_UNUSABLE && id != UNS_FOUND_PIPELINE_UNDECIDED)
 			continue;
 		*n_rejected += rejected;
 		code = checking_found_as(c, &s->snap->beside.notes.v[i],
-					 s->snap->beside.config.p ? UNS_NOTE : UNS_PROBLEM);
+					 s->snap->beside.config.p || id == UNS_FOUND_PIPELINE_UNDECIDED ? UNS_NOTE
+													: UNS_PROBLEM);
 	}
 	return code;
 }
@@ -238,7 +239,7 @@ static int check_config(struct checking *c, const struct subject *s)
 		return code;
 	if (s->snap->beside.config.p && uns_config_check(&s->snap->beside.config_info, s->cat, &why) < 0)
 		return CHECKING_FOUND(c, CONFIG_UNLIKE_WEIGHTS, .arg = { { "cause", uns_str(why.text) } });
-	if (s->snap->beside.config.p || n_rejected || !s->cat->summary.wants_config)
+	if (s->snap->beside.config.p || s->snap->beside.pipeline.n || n_rejected || !s->cat->summary.wants_config)
 		return 0;
 	return CHECKING_FOUND(c, CONFIG_MISSING);
 }
@@ -293,7 +294,8 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 	if (code || linked)
 		return code;
 	s->cat = s->snap->cat;
-	s->trainer = s->cat->summary.of_trainer || uns_checkpoint_name_of(checking_name(c)) == UNS_NAME_TRAINER;
+	s->trainer = s->cat->summary.of_trainer || (uns_checkpoint_name_of(checking_name(c)) == UNS_NAME_TRAINER &&
+						    !(s->cat->summary.resumed_by & UNS_BY_ACCELERATE));
 	s->optimizer = named_optimizer(s->cat);
 	s->scheduler = uns_resume_has_scheduler(s->cat);
 	for (i = 0; i < sizeof(rules) / sizeof(*rules) && code == 0; i++)

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "facts/adapter_facts.h"
+#include "facts/pipelines.h"
 #include "facts/siblings.h"
 #include "names/base_names.h"
 #include "names/prefixes.h"
@@ -42,6 +43,7 @@ struct search {
 #define PROCESSOR "*processor*.json"
 #define ADAPTER   "adapter_config.json"
 #define MODULES   "modules.json"
+#define PIPELINE  "model_index.json"
 #define SENTENCE  MODULES, "config_sentence_transformers.json", "sentence_*_config.json", "wordembedding_config.json"
 
 static const char *const tokenizer_globs[] = { TOKENIZER, NULL };
@@ -54,10 +56,11 @@ static const char *const adapter_globs[] = { ADAPTER, NULL };
 static const char *const sentence_globs[] = { SENTENCE, NULL };
 /* What the directory of one module of sentence-transformers holds: besides weights, and with them. */
 #define MODULE "*config.json", TOKENIZER, PROCESSOR
+static const char *const all_globs[] = { "*", NULL };
 static const char *const module_globs[] = { MODULE, NULL };
 static const char *const saved_module_globs[] = { MODULE, "model*.safetensors*", "pytorch_model*.bin*", NULL };
 /* All names that are looked for in a directory's listing: others may come and go. */
-static const char *const looked_for[] = { CONFIG, TOKENIZER, PROCESSOR, ADAPTER, SENTENCE, NULL };
+static const char *const looked_for[] = { CONFIG, TOKENIZER, PROCESSOR, ADAPTER, SENTENCE, PIPELINE, NULL };
 
 static bool matches(const char *const *globs, const char *name)
 {
@@ -100,24 +103,24 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 	return 0;
 }
 
-/* *dir = the directory that the fact "model" of the store names; NULL = there is no such fact. */
-static int model_fact(struct search *s, const char **dir, struct uns_err *err)
+/* *value = the text of a fact of the store; NULL = there is no such fact. */
+static int text_fact(struct search *s, const char *key, const char **value, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	struct uns_arena *arena = &s->out->arena;
 	struct uns_store_fact *v;
 	size_t n, i = 0;
 
-	*dir = NULL;
+	*value = NULL;
 	UNS_TRY(store_facts_known(s->in->store, s->in->path, s->in->has_facts, arena, &v, &n, err));
-	while (i < n && strcmp(v[i].key, "model") != 0)
+	while (i < n && strcmp(v[i].key, key) != 0)
 		i++;
 	if (i == n || uns_json_parse(uns_span_of(v[i].json, strlen(v[i].json)), &json, NULL) < 0)
 		return 0;
 	if (!cJSON_IsString(json))
 		return 0;
-	*dir = uns_arena_str(arena, json->valuestring);
-	return *dir ? 0 : uns_oom(err);
+	*value = uns_arena_str(arena, json->valuestring);
+	return *value ? 0 : uns_oom(err);
 }
 
 /* The directory that the user named for this checkpoint or its run by `unshard meta set`. */
@@ -128,7 +131,7 @@ static int add_model_fact(struct search *s, struct uns_err *err)
 	const char *dir;
 	int code;
 
-	UNS_TRY(model_fact(s, &dir, err));
+	UNS_TRY(text_fact(s, "model", &dir, err));
 	if (!dir)
 		return 0;
 	UNS_TRY(uns_place_seen(s->cat->capture, dir, err));
@@ -431,6 +434,114 @@ static int choose_modules(struct search *s, struct uns_err *err)
 		      : 0;
 }
 
+/* -- a pipeline of diffusers -- */
+
+/* The files of a component: all of them, or, if it is in the checkpoint, those that are no weights. */
+static int borrow_component(struct search *s, const struct candidate *c, const struct uns_component *component,
+			    struct uns_err *err)
+{
+	struct candidate below = *c;
+	struct uns_err why = { 0 };
+	const char *name;
+	size_t i;
+	int code;
+
+	UNS_TRY_ALLOC(below.path = uns_path_join(&s->out->arena, c->path, component->name), err);
+	code = uns_list_fitting(c->root, s->cat->capture, below.path, all_globs, &s->out->arena, &below.list, &why);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	for (i = 0; code == 0 && i < below.list.n; i++) {
+		name = below.list.v[i].name;
+		if (component->model != UNS_NO_MODEL && !uns_pipeline_keeps(name))
+			continue;
+		if (s->out->pipeline.is_component) {
+			UNS_TRY(borrow(s, &below, name, err));
+			continue;
+		}
+		UNS_TRY_ALLOC(name = uns_path_join(&s->out->arena, component->name, name), err);
+		UNS_TRY(borrow(s, c, name, err));
+	}
+	return 0;
+}
+
+static int borrow_pipeline(struct search *s, const struct candidate *c, struct uns_err *err)
+{
+	const size_t before = s->out->n;
+	size_t i;
+
+	UNS_TRY(borrow(s, c, PIPELINE, err));
+	for (i = 0; i < s->out->pipeline.n; i++)
+		UNS_TRY(borrow_component(s, c, &s->out->pipeline.v[i], err));
+	for (i = before; i < s->out->n; i++)
+		s->out->v[i].of_model = true;
+	return note_borrowed(s, c, PIPELINE, err);
+}
+
+/* DeepSpeed's tags of a state with several models, each of which is a checkpoint: a pipeline with one of them would
+ * have the others untrained. The model is shown as its component's directory. */
+static int borrow_alone(struct search *s, const struct candidate *c, struct uns_err *err)
+{
+	struct uns_component *own = UNS_NEW(&s->out->arena, struct uns_component);
+
+	UNS_TRY_ALLOC(own, err);
+	*own = *uns_pipeline_of_model(&s->out->pipeline, 0);
+	own->stem = uns_path_name(own->stem);
+	s->out->pipeline = (struct uns_pipeline){ .v = own, .n = 1, .is_component = true };
+	UNS_TRY(borrow_component(s, c, own, err));
+	return note_borrowed(s, c, own->name, err);
+}
+
+static bool is_one_of_several(const struct search *s)
+{
+	return uns_family_is_deepspeed(s->cat->summary.family) &&
+	       uns_str_starts(uns_root_name(s->in->root, s->in->path), "pytorch_model");
+}
+
+/* Returns 1 if one of the directories is a pipeline that the checkpoint's models are components of. */
+static int choose_pipeline(struct search *s, struct uns_err *err)
+{
+	struct pipeline_input in = { .cat = s->cat, .arena = &s->out->arena };
+	struct uns_err why = { 0 };
+	size_t i;
+	int code;
+
+	if (s->in->strip || s->in->keep_names || s->cat->summary.adapter != UNS_ADAPTER_NONE ||
+	    s->cat->summary.is_published)
+		return 0;
+	for (i = 0; i < s->n; i++) {
+		if (!uns_listing_find(&s->candidate[i].list, PIPELINE))
+			continue;
+		UNS_TRY(text_fact(s, "components", &in.given, err));
+		in.root = s->candidate[i].root;
+		in.path = s->candidate[i].path;
+		code = pipeline_find(&in, &s->out->pipeline, &why);
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
+		if (code == 0) {
+			UNS_TRY((is_one_of_several(s) ? borrow_alone : borrow_pipeline)(s, &s->candidate[i], err));
+			return 1;
+		}
+		s->out->pipeline = (struct uns_pipeline){ 0 };
+		UNS_TRY(note(s,
+			     UNS_FINDING(.id = UNS_FOUND_PIPELINE_UNDECIDED, .checkpoint = s->cat->path,
+					 .file = uns_path_join(in.arena, in.path, PIPELINE),
+					 .arg = { { "where", uns_str(s->candidate[i].what) },
+						  { "cause", uns_str(why.text) } }),
+			     err));
+		why = (struct uns_err){ 0 };
+	}
+	return 0;
+}
+
+/* Models that a script saved into directories of the checkpoint, as they are. */
+static int borrow_saved_models(struct search *s, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < s->cat->n_companions; i++)
+		if (s->cat->companions[i].of_model)
+			UNS_TRY(borrow(s, &s->candidate[0], s->cat->companions[i].name, err));
+	return 0;
+}
+
 /* The config's numbers may fit weights that from_pretrained does not find, because they have other names. */
 static int compare_names(struct search *s, struct uns_err *err)
 {
@@ -494,8 +605,13 @@ static int choose_base(struct search *s, struct uns_err *err)
 	for (i = 1; i < s->n && !out->base.n; i++) {
 		const struct candidate *c = &s->candidate[i];
 
-		code = base_names_read(c->root, s->cat->capture, c->path, out->config_info.model_type, &out->arena,
-				       &out->base, &why);
+		const struct base_files files = { .root = c->root,
+						  .capture = s->cat->capture,
+						  .dir = c->path,
+						  .stem = "model",
+						  .model_type = out->config_info.model_type };
+
+		code = base_names_read(&files, &out->arena, &out->base, &why);
 		UNS_TRY(uns_fail_if_passing(err, code, &why));
 		if (code < 0) {
 			out->base = (struct uns_base_names){ 0 };
@@ -511,7 +627,13 @@ int companions_choose(const struct companions_input *in, struct uns_catalog *cat
 {
 	struct search s = { .in = in, .cat = cat, .out = out };
 
+	int found;
+
 	UNS_TRY(find_candidates(&s, err));
+	UNS_TRY(borrow_saved_models(&s, err));
+	UNS_TRY(found = choose_pipeline(&s, err));
+	if (found)
+		return 0;
 	UNS_TRY(choose_modules(&s, err));
 	UNS_TRY(choose_config(&s, err));
 	UNS_TRY(choose_base(&s, err));

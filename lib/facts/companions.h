@@ -4,6 +4,7 @@
 
 #include "files/adapter_config.h"
 #include "names/config.h"
+#include "names/pipeline.h"
 #include "names/published_names.h"
 #include "names/sentence_modules.h"
 #include "store/store_link.h"
@@ -23,7 +24,7 @@ struct companions_input {
 	const struct uns_root *root;
 	const char *path; /* the checkpoint's, below root */
 	const struct model_dirs *models;
-	struct store_link *store; /* for the fact "model" */
+	struct store_link *store; /* for the facts "model" and "components" */
 	bool has_facts;           /* the store had facts when the checkpoint was examined */
 	const char *strip;        /* -o strip=, or NULL */
 	bool keep_names;          /* -o names=memory */
@@ -39,6 +40,7 @@ struct companions {
 	/* Tensor names of a model of the same family, from the first directory that has one. */
 	struct uns_base_names base;
 	struct uns_sentence_modules modules; /* of the modules.json that is used */
+	struct uns_pipeline pipeline; /* of the model_index.json that is used */
 	/* In front of every weight's name, and of no name of config.json's model; NULL = nothing is. A note reports it.
 	 */
 	const char *prefix;

@@ -39,6 +39,7 @@ static const struct known {
 	{ "lora_alpha", ABOVE_0, false, NULL },
 	{ "use_rslora", BOOLEAN, false, NULL },
 	/* unshard's own */
+	{ "components", TEXT, false, NULL },
 	{ "model", DIRECTORY, false, NULL },
 	{ "world_size", COUNT, false, NULL },
 };

@@ -38,6 +38,43 @@ int uns_beside_add(struct uns_catalog *cat, const struct uns_root *root, const c
 	return 0;
 }
 
+static bool is_saved_model(const struct uns_listing *list)
+{
+	static const char *const globs[] = { "diffusion_pytorch_model*", "model*.safetensors", "pytorch_model*.bin",
+					     NULL };
+	size_t i = 0;
+
+	while (globs[i] && !uns_listing_has_glob(list, globs[i]))
+		i++;
+	return globs[i] && uns_listing_has_file(list, "config.json");
+}
+
+int uns_beside_add_models(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	const struct uns_entry *e = dir->list->v, *end = e + dir->list->n;
+	struct uns_err why = { 0 };
+	struct uns_listing list;
+	const char *path;
+	size_t i;
+	int code;
+
+	for (; e < end; e++) {
+		if (e->kind != UNS_KIND_DIR)
+			continue;
+		UNS_TRY_ALLOC(path = uns_path_join(&scratch, dir->path, e->name), err);
+		code = uns_list_seen(dir->root, dir->capture, path, &scratch, &list, &why);
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
+		if (code < 0 || !is_saved_model(&list))
+			continue;
+		i = cat->n_companions;
+		UNS_TRY(uns_beside_add(cat, dir->root, path, e->name, &list, err));
+		for (; i < cat->n_companions; i++)
+			cat->companions[i].of_model = true;
+	}
+	return 0;
+}
+
 int uns_beside_add_shard(struct uns_catalog *cat, const struct uns_root *root, const char *path, const char *prefix,
 			 const char *name, uint32_t *file, struct uns_err *err)
 {

@@ -9,6 +9,10 @@
 int uns_beside_add(struct uns_catalog *cat, const struct uns_root *root, const char *path, const char *prefix,
 		   const struct uns_listing *list, struct uns_err *err);
 
+/* The same of each directory below that a script saved a model into (diffusers: "unet_ema", by a hook of Accelerate):
+ * it has a config.json and a file of weights that from_pretrained looks for. */
+int uns_beside_add_models(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err);
+
 /* File `name` of directory `path` becomes a companion of the sharded form, named prefix/name, whether it is there or
  * not. *file: the file in the catalog. */
 int uns_beside_add_shard(struct uns_catalog *cat, const struct uns_root *root, const char *path, const char *prefix,

@@ -29,8 +29,13 @@ static unsigned other_model_of(const struct uns_catalog *cat, const struct uns_t
 	return (unsigned)k;
 }
 
+bool uns_full_is_of_model(const struct uns_catalog *cat, const struct uns_tensor *t, unsigned k)
+{
+	return k ? other_model_of(cat, t) == k : uns_role_is_model(t->role);
+}
+
 /* The highest k; 0 = there is one model. */
-static unsigned last_model(const struct uns_catalog *cat)
+unsigned uns_full_last_model(const struct uns_catalog *cat)
 {
 	unsigned last = 0, k;
 	size_t i;
@@ -61,7 +66,7 @@ static const char *optimizer_root_of(const struct uns_catalog *cat, unsigned k)
 
 int uns_full_check(const struct uns_catalog *cat, struct uns_err *why)
 {
-	unsigned last = last_model(cat), k;
+	unsigned last = uns_full_last_model(cat), k;
 	size_t i;
 
 	UNS_TRY(uns_cover_weights(cat, why));
@@ -118,7 +123,7 @@ bool uns_full_is_plain(const struct uns_catalog *cat)
 int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why)
 {
 	const struct uns_companion *own = uns_resume_own_optimizer(cat);
-	unsigned last = last_model(cat), k;
+	unsigned last = uns_full_last_model(cat), k;
 
 	for (k = 0; k <= last; k++)
 		UNS_TRY(uns_optimizer_check_names(cat, optimizer_root_of(cat, k), why));
@@ -292,7 +297,7 @@ int uns_full_add_others(const struct uns_full_input *in, enum uns_param_ids ids,
 			struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_catalog *cat = in->resume.catalog;
-	unsigned last = last_model(cat), k;
+	unsigned last = uns_full_last_model(cat), k;
 	const char *root;
 
 	for (k = 1; k <= last; k++) {
@@ -319,11 +324,12 @@ int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, st
 
 /* -- the further models of the view weights -- */
 
-static int other_model_add(const struct uns_catalog *cat, unsigned k, enum uns_dtype dtype,
-			   uint64_t max_shard_size_bytes, struct uns_vtree *out, struct uns_err *err)
+static int other_model_add(const struct uns_catalog *cat, unsigned k, const struct uns_component *component,
+			   enum uns_dtype dtype, uint64_t max_shard_size_bytes, struct uns_vtree *out,
+			   struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(cat->n_tensors + 1, sizeof(*v));
-	const char *stem = uns_arena_printf(&out->arena, MODEL_ROOT "%u/model", k);
+	const char *stem = component ? component->stem : uns_arena_printf(&out->arena, MODEL_ROOT "%u/model", k);
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
 	struct uns_err why = { 0 };
 	enum uns_dtype type;
@@ -347,12 +353,13 @@ static int other_model_add(const struct uns_catalog *cat, unsigned k, enum uns_d
 		 : 0;
 }
 
-int uns_full_add_other_models(const struct uns_catalog *cat, enum uns_dtype dtype, uint64_t max_shard_size_bytes,
-			      struct uns_vtree *out, struct uns_err *err)
+int uns_full_add_other_models(const struct uns_catalog *cat, const struct uns_pipeline *pipeline, enum uns_dtype dtype,
+			      uint64_t max_shard_size_bytes, struct uns_vtree *out, struct uns_err *err)
 {
-	unsigned last = last_model(cat), k;
+	unsigned last = uns_full_last_model(cat), k;
 
 	for (k = 1; k <= last; k++)
-		UNS_TRY(other_model_add(cat, k, dtype, max_shard_size_bytes, out, err));
+		UNS_TRY(other_model_add(cat, k, uns_pipeline_of_model(pipeline, (int)k), dtype, max_shard_size_bytes,
+					out, err));
 	return 0;
 }

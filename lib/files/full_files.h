@@ -3,6 +3,7 @@
 #define UNS_FILES_FULL_FILES_H
 
 #include "names/memory_names.h"
+#include "names/pipeline.h"
 #include "files/optimizer_state.h"
 #include "files/resume_files.h"
 
@@ -16,6 +17,11 @@ struct uns_full_input {
 	size_t n_notes;
 	uint64_t max_shard_size_bytes;
 };
+
+/* Does the tensor belong to model k of an Accelerate state, 0 = the first? The highest k of a catalog is
+ * uns_full_last_model. */
+bool uns_full_is_of_model(const struct uns_catalog *cat, const struct uns_tensor *t, unsigned k);
+unsigned uns_full_last_model(const struct uns_catalog *cat);
 
 /* Returns 0 if the weights, and the optimizer if the checkpoint has one, are complete. -ENOTSUP without weights. */
 int uns_full_check(const struct uns_catalog *cat, struct uns_err *why);
@@ -45,11 +51,11 @@ int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids i
 int uns_full_add_others(const struct uns_full_input *in, enum uns_param_ids ids, const char *stem,
 			struct uns_vtree *out, struct uns_err *err);
 
-/* The same of an inference directory: model_<k>/model.safetensors (+ index) of each further model, floating dtypes
- * converted to `dtype` (UNS_DTYPE_NONE: none). A damaged model gets a note instead. Call it before the first model's
- * files are added: the tree lists the tensors of the last set. */
-int uns_full_add_other_models(const struct uns_catalog *cat, enum uns_dtype dtype, uint64_t max_shard_size_bytes,
-			      struct uns_vtree *out, struct uns_err *err);
+/* The same of an inference directory: model_<k>/model.safetensors (+ index) of each further model, or the files of the
+ * pipeline's component that it is, floating dtypes converted to `dtype` (UNS_DTYPE_NONE: none). A damaged model gets a
+ * note instead. Call it before the first model's files are added: the tree lists the tensors of the last set. */
+int uns_full_add_other_models(const struct uns_catalog *cat, const struct uns_pipeline *pipeline, enum uns_dtype dtype,
+			      uint64_t max_shard_size_bytes, struct uns_vtree *out, struct uns_err *err);
 
 /* Everything else (files/resume_files.h) and the notes. */
 int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err);

@@ -122,6 +122,8 @@ static int companion_add(const struct uns_resume_input *in, const struct uns_com
 	const int64_t rank = rng_rank(c->name);
 	const bool own_optimizer = c == uns_resume_own_optimizer(in->catalog);
 
+	if (c->of_model)
+		return uns_vtree_add_file(out, in->catalog, c->name, c->file, err);
 	if (c->shard || (strcmp(c->name, "trainer_state.json") == 0 && !in->trainer_state_valid))
 		return 0;
 	if (rank >= 0)
@@ -210,7 +212,7 @@ int uns_resume_files_add(const struct uns_resume_input *in, struct uns_vtree *ou
 	for (i = 0; i < cat->n_companions; i++)
 		UNS_TRY(companion_add(in, &cat->companions[i], out, err));
 	for (i = 0; i < in->n_borrowed; i++)
-		if (!uns_catalog_companion(cat, in->borrowed[i].name))
+		if (!in->borrowed[i].of_model && !uns_catalog_companion(cat, in->borrowed[i].name))
 			UNS_TRY(uns_vtree_add_file(out, cat, in->borrowed[i].name, in->borrowed[i].file, err));
 	return uns_resume_trainer_state_add(in, out, err);
 }

@@ -312,9 +312,11 @@ static int find_summary(struct source *s, struct uns_err *err)
 	/* Of FULL_STATE_DICT rank 0 writes model and optimizer, and every rank its random states. */
 	summary->has_rng_of_ranks = has_part_dir(list, MODEL) || has_part_dir(list, OPTIMIZER) ||
 				    has_rank_files(list, MODEL) || has_rank_files(list, OPTIMIZER);
+	/* Scripts of diffusers, which save by Accelerate, give the Trainer's names. */
+	summary->step = uns_beside_named_step(dir->root, dir->path, "checkpoint-");
 	summary->of_trainer = uns_listing_has_file(list, "trainer_state.json") ||
 			      uns_listing_has_file(list, "rng_state.pth") || rng ||
-			      uns_beside_named_step(dir->root, dir->path, "checkpoint-") != UNS_UNKNOWN;
+			      (summary->step != UNS_UNKNOWN && !states);
 	if (summary->of_trainer) {
 		summary->framework = "Hugging Face Trainer, FSDP";
 		summary->finished = uns_listing_has_file(list, "trainer_state.json");
@@ -392,6 +394,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(check_model(&s, err));
 	UNS_TRY(check_slices(&s, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
+	UNS_TRY(uns_beside_add_models(cat, dir, err));
 	UNS_TRY(find_summary(&s, err));
 	/* Of an Accelerate save the random states come last; those of the first rank are always there. */
 	end.path = uns_path_join(&cat->arena, dir->path,

@@ -162,6 +162,7 @@ struct uns_companion {
 	uint32_t file;
 	bool shard; /* part of the sharded form (.metadata, .distcp, per-rank files): not for views that
 		     * assemble */
+	bool of_model; /* of a model that is in a directory of its own: a script saved it, or a pipeline has it */
 };
 
 enum { UNS_UNKNOWN = -1 };

@@ -504,8 +504,13 @@ static int companion(struct pack *p, size_t i, struct uns_err *err)
 	c.name = text(p, c.name);
 	c.file = (uint32_t)below(p, c.file, p->cat->n_files);
 	c.shard = yes(p, c.shard);
+	c.of_model = yes(p, c.of_model);
 	UNS_TRY(result(p, err));
-	return p->out ? 0 : uns_catalog_add_companion(p->cat, c.name, c.file, c.shard, err);
+	if (p->out)
+		return 0;
+	UNS_TRY(uns_catalog_add_companion(p->cat, c.name, c.file, c.shard, err));
+	p->cat->companions[p->cat->n_companions - 1].of_model = c.of_model;
+	return 0;
 }
 
 static void datum(struct pack *p, struct uns_datum *d)

@@ -465,7 +465,7 @@ KIND(TENSOR_UNLIKE_IN_FILES, tensor_unlike_in_files, DAMAGED,
 KIND(TENSOR_OFFSET_OVERFLOWS, tensor_offset_overflows, DAMAGED, "tensor {tensor}: offset overflows in {file}",
      .help = COPY_ALL)
 KIND(SECOND_MODEL, second_model, NOTE,
-     "{file} is a further model of this checkpoint: weights shows it in model_{model}/, full as "
+     "{file} is a further model of this checkpoint: weights shows it in model_{model}/ or in a pipeline's component, full as "
      "pytorch_model_{model}.bin, full-fsdp as pytorch_model_fsdp_{model}.bin, dcp as it is",
      .help = NOTHING_TO_DO)
 KIND(MODEL_SLICED, model_sliced, INCOMPLETE,
@@ -639,6 +639,11 @@ KIND(SENTENCE_MODULES_MISSING, sentence_modules_missing, NOTE,
      .check = "config")
 KIND(SENTENCE_MODULES_UNUSABLE, sentence_modules_unusable, NOTE, "modules.json of {where} cannot be used: {cause}",
      .check = "config", .help = "put the model's own modules.json there, or name its directory with -o model=DIR")
+KIND(PIPELINE_UNDECIDED, pipeline_undecided, NOTE,
+     "the weights are not shown as the pipeline of diffusers whose model_index.json is in {where}: {cause}",
+     .advice =
+	     ". Say which component each model is with `unshard meta set CHECKPOINT components=unet,text_encoder`, the first model's first, \"-\" for none",
+     .check = "config")
 KIND(NO_CONFIG, no_config, NOTE, "no config.json was found for these weights, and from_pretrained needs one",
      .advice =
 	     ". Put the model's config.json (and tokenizer) into the run directory, or mount with -o model=DIR where DIR holds them")

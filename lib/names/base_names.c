@@ -9,13 +9,9 @@
 #include "wire/json.h"
 #include "wire/safetensors.h"
 
-static const char INDEX[] = "model.safetensors.index.json";
-static const char WHOLE[] = "model.safetensors";
-
 struct reading {
-	const struct uns_root *root;
-	struct uns_capture *capture;
-	const char *dir;
+	const struct base_files *files;
+	const char *index, *whole; /* names of files in its directory */
 	const char *const *transposed; /* of the family */
 	struct uns_arena *arena; /* of what is read */
 	struct uns_base_names *out;
@@ -44,30 +40,30 @@ static int add_name(struct reading *r, const char *name, struct uns_err *err)
 
 	UNS_TRY_ALLOC(r->out->name[i] = uns_arena_str(r->arena, name), err);
 	r->out->n++;
-	if (!uns_published_may_be_transposed(r->transposed, name))
+	if (!r->files->all_shapes && !uns_published_may_be_transposed(r->transposed, name))
 		return 0;
 	return uns_map_put_index(&r->to_read, r->out->name[i], (uint32_t)i) ? 0 : uns_oom(err);
 }
 
 static int is_there(struct reading *r, const char *name, struct uns_err *err)
 {
-	const char *path = uns_path_join(&r->scratch, r->dir, name);
+	const char *path = uns_path_join(&r->scratch, r->files->dir, name);
 
-	return path ? uns_is_there(r->root, r->capture, path, err) : uns_oom(err);
+	return path ? uns_is_there(r->files->root, r->files->capture, path, err) : uns_oom(err);
 }
 
 /* -- headers -- */
 
 static int open_header(struct reading *r, const char *name, struct uns_st_header *out, struct uns_err *err)
 {
-	const char *path = uns_path_join(&r->scratch, r->dir, name);
+	const char *path = uns_path_join(&r->scratch, r->files->dir, name);
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_open_file open_file = { .name = path };
 	struct uns_reader reader;
 	struct uns_stat st;
 
 	UNS_TRY_ALLOC(path, err);
-	UNS_TRY(uns_open_seen(r->root, r->capture, path, &fd, &st, err));
+	UNS_TRY(uns_open_seen(r->files->root, r->files->capture, path, &fd, &st, err));
 	open_file.fd = fd;
 	reader = uns_reader_of_file(&open_file, st.id.size);
 	return uns_st_open(&reader, &r->scratch, out, err) < 0 ? uns_fail_in_file(err, path) : 0;
@@ -96,7 +92,7 @@ static int read_whole(struct reading *r, struct uns_err *err)
 	struct uns_st_header header;
 	size_t i;
 
-	UNS_TRY(open_header(r, WHOLE, &header, err));
+	UNS_TRY(open_header(r, r->whole, &header, err));
 	UNS_TRY(new_names(r, header.n, err));
 	for (i = 0; i < header.n; i++)
 		UNS_TRY(add_name(r, header.v[i].name, err));
@@ -135,12 +131,12 @@ static int read_index(struct reading *r, struct uns_err *err)
 {
 	enum { LIMIT_BYTES = 64 << 20 };
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
-	const char *path = uns_path_join(&r->scratch, r->dir, INDEX);
+	const char *path = uns_path_join(&r->scratch, r->files->dir, r->index);
 	const cJSON *map, *entry;
 	struct uns_span text;
 
 	UNS_TRY_ALLOC(path, err);
-	UNS_TRY(uns_read_seen(r->root, r->capture, path, LIMIT_BYTES, &r->scratch, &text, err));
+	UNS_TRY(uns_read_seen(r->files->root, r->files->capture, path, LIMIT_BYTES, &r->scratch, &text, err));
 	if (uns_json_parse(text, &json, err) < 0)
 		return uns_fail_in_file(err, path);
 	map = cJSON_GetObjectItemCaseSensitive(json, "weight_map");
@@ -151,21 +147,20 @@ static int read_index(struct reading *r, struct uns_err *err)
 	return read_shapes(r, map, err);
 }
 
-int base_names_read(const struct uns_root *root, struct uns_capture *capture, const char *dir, const char *model_type,
-		    struct uns_arena *arena, struct uns_base_names *out, struct uns_err *err)
+int base_names_read(const struct base_files *files, struct uns_arena *arena, struct uns_base_names *out,
+		    struct uns_err *err)
 {
 	UNS_CLEANUP(reading_fini)
-	struct reading r = { .root = root,
-			     .capture = capture,
-			     .dir = dir,
-			     .transposed = uns_published_transposed(model_type),
-			     .arena = arena,
-			     .out = out };
+	struct reading r = {
+		.files = files, .transposed = uns_published_transposed(files->model_type), .arena = arena, .out = out
+	};
 	int there;
 
-	UNS_TRY(there = is_there(&r, INDEX, err));
+	UNS_TRY_ALLOC(r.whole = uns_arena_printf(&r.scratch, "%s.safetensors", files->stem), err);
+	UNS_TRY_ALLOC(r.index = uns_arena_printf(&r.scratch, "%s.index.json", r.whole), err);
+	UNS_TRY(there = is_there(&r, r.index, err));
 	if (there)
 		return read_index(&r, err);
-	UNS_TRY(there = is_there(&r, WHOLE, err));
+	UNS_TRY(there = is_there(&r, r.whole, err));
 	return there ? read_whole(&r, err) : 0;
 }

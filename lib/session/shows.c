@@ -298,6 +298,7 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 		.base = &snap->beside.base,
 		.adapter = snap->beside.adapter,
 		.modules = snap->beside.modules,
+		.pipeline = snap->beside.pipeline,
 		.keep_names = u->opt.keep_names,
 	};
 }

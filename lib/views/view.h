@@ -5,6 +5,7 @@
 #define UNS_VIEWS_VIEW_H
 
 #include "names/config.h"
+#include "names/pipeline.h"
 #include "names/published_names.h"
 #include "names/sentence_modules.h"
 #include "files/adapter_config.h"
@@ -49,6 +50,7 @@ struct uns_view_input {
 		*prefix; /* in front of every weight's name, and of none that config.json's model has; NULL = nothing */
 	const struct uns_base_names *base; /* what the base model's files call its tensors */
 	struct uns_sentence_modules modules; /* n = 0: weights are not those of sentence-transformers */
+	struct uns_pipeline pipeline; /* n = 0: weights are not shown as a pipeline of diffusers */
 	struct uns_adapter_facts adapter; /* for an adapter_config.json, if none of borrowed is one */
 	bool keep_names; /* -o names=memory: weights have the names that were saved */
 };

@@ -315,7 +315,8 @@ static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *er
 	UNS_CLEANUP(uns_free_p) bool *used = calloc(cat->n_files + 1, sizeof(*used));
 
 	UNS_TRY_ALLOC(used, err);
-	if (a->adapter == UNS_ADAPTER_ALONE || mark_published_files(cat, used) || (a->module && *a->module->path))
+	if (a->adapter == UNS_ADAPTER_ALONE || mark_published_files(cat, used) || (a->module && *a->module->path) ||
+	    uns_pipeline_of_model(&in->pipeline, 0)) /* whose files have these names */
 		return 0;
 	if (in->keep_names) {
 		if (!(cat->summary.is_megatron ? uns_megatron_knows : uns_published_knows)(in->config_info.model_type))
@@ -350,8 +351,12 @@ static int name_tensors(struct assembly *a, struct uns_vtree *out, struct uns_er
 /* What loaders of the model look for, without ".safetensors". NULL = out of memory. */
 static const char *stem_of(const struct assembly *a, struct uns_arena *arena)
 {
+	const struct uns_component *component = uns_pipeline_of_model(&a->in->pipeline, 0);
+
 	if (a->adapter == UNS_ADAPTER_ALONE)
 		return "adapter_model";
+	if (component)
+		return component->stem;
 	if (a->module)
 		return uns_path_join(arena, a->module->path, "model");
 	return a->in->config_info.is_diffusers ? "diffusion_pytorch_model" : "model";
@@ -471,7 +476,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 	if (parameter == UNS_DTYPE_NONE)
 		UNS_TRY(passed = pass_through(in, out, err));
-	UNS_TRY(uns_full_add_other_models(in->catalog, (enum uns_dtype)parameter, in->max_shard_size_bytes, out, err));
+	UNS_TRY(uns_full_add_other_models(in->catalog, &in->pipeline, (enum uns_dtype)parameter,
+					  in->max_shard_size_bytes, out, err));
 	if (!passed)
 		UNS_TRY(assemble_modules(in, parameter, out, err));
 	if (!passed && (root || !in->modules.is_state))
@@ -541,7 +547,9 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
 	if (in->modules.n)
 		return "SentenceTransformer(\"%s\")";
-	if (in->config_info.is_diffusers)
+	if (in->pipeline.n && !in->pipeline.is_component)
+		return "diffusers.DiffusionPipeline.from_pretrained(\"%s\")";
+	if (in->config_info.is_diffusers || in->pipeline.n)
 		return "diffusers.AutoModel.from_pretrained(\"%s\")";
 	if (!uns_span_left(&in->config) || !is_for_pretrained(in))
 		return tensors_usage(in, parameter);

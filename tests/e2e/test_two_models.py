@@ -63,8 +63,8 @@ def test_accelerate_loads_full_in_one_process(made, mount, case):
 
 def test_show_says_where_each_is(made, command):
     shown = command("show", made("a2", "f2-two") / "run/state").stdout
-    assert ("pytorch_model_fsdp_1 is a further model of this checkpoint: weights shows it in model_1/, full as "
-            "pytorch_model_1.bin, full-fsdp as pytorch_model_fsdp_1.bin, dcp as it is") in shown
+    assert ("pytorch_model_fsdp_1 is a further model of this checkpoint: weights shows it in model_1/ or in a pipeline's "
+            "component, full as pytorch_model_1.bin, full-fsdp as pytorch_model_fsdp_1.bin, dcp as it is") in shown
 
 
 def test_damage_of_the_second_is_no_damage_of_the_first(made, mount, copied, command):

@@ -312,6 +312,7 @@ static void same(const struct uns_catalog *a, const struct uns_catalog *b)
 	for (i = 0; i < a->n_companions; i++) {
 		assert_string_equal(a->companions[i].name, b->companions[i].name);
 		assert_int_equal(a->companions[i].shard, b->companions[i].shard);
+		assert_int_equal(a->companions[i].of_model, b->companions[i].of_model);
 	}
 	assert_int_equal(a->n_findings, b->n_findings);
 	for (i = 0; i < a->n_findings; i++) {

@@ -30,7 +30,9 @@ static void start(struct made *m, const char *names)
 		uint32_t i = (uint32_t)m->cat.n_files++;
 
 		m->files[i] = (struct uns_file){ .path = kept[i], .stat = { .kind = UNS_KIND_FILE, .id.size = 8 } };
-		m->companions[i] = (struct uns_companion){ kept[i], i, strstr(kept[i], ".distcp") != NULL };
+		m->companions[i] = (struct uns_companion){ .name = kept[i],
+							   .file = i,
+							   .shard = strstr(kept[i], ".distcp") != NULL };
 	}
 	m->cat.n_companions = m->cat.n_files;
 	uns_resume_find(&m->cat);

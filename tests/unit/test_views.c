@@ -73,7 +73,7 @@ static struct uns_tensor *add(struct bench *b, const char *name, enum uns_role r
 
 static void add_companion(struct bench *b, const char *name, uint32_t file, bool shard)
 {
-	b->companions[b->cat.n_companions++] = (struct uns_companion){ name, file, shard };
+	b->companions[b->cat.n_companions++] = (struct uns_companion){ .name = name, .file = file, .shard = shard };
 }
 
 static uint64_t parameter(const struct uns_view *view, const char *text)
@@ -149,7 +149,7 @@ static void use_config(struct bench *b, struct uns_span config)
 static void assembles(void **state)
 {
 	static const char config[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":3}";
-	const struct uns_companion borrowed[] = { { "config.json", CONFIG, false } };
+	const struct uns_companion borrowed[] = { { .name = "config.json", .file = CONFIG } };
 	const struct uns_finding notes[] = { { .id = UNS_FOUND_FILES_BORROWED,
 					       .arg = { { "what", uns_str("config.json") },
 							{ "where", uns_str("x") } } } };
@@ -194,7 +194,7 @@ static void casts(void **state)
 		{ "fp16", "\"w\":{\"dtype\":\"F16\"", "{\"dtype\":\"float16\",\"model_type\":\"videomae\"}" },
 		{ "fp32", "\"w\":{\"dtype\":\"F32\"", config },
 	};
-	const struct uns_companion borrowed[] = { { "config.json", CONFIG, false } };
+	const struct uns_companion borrowed[] = { { .name = "config.json", .file = CONFIG } };
 	size_t i;
 
 	(void)state;
@@ -265,7 +265,7 @@ static void passes_through(void **state)
 	uns_vtree_fini(&b.tree);
 
 	b.tree = (struct uns_vtree){ 0 };
-	b.companions[0] = (struct uns_companion){ "model-00001-of-00001.safetensors", MODEL, false };
+	b.companions[0] = (struct uns_companion){ .name = "model-00001-of-00001.safetensors", .file = MODEL };
 	make(&b, &uns_view_weights, "");
 	assert_string_equal(paths(&b, buf, sizeof(buf)),
 			    "model-00001-of-00001.safetensors model.safetensors.index.json");
@@ -392,7 +392,7 @@ static void finds_adapters(void **state)
 
 static void makes_adapters(void **state)
 {
-	const struct uns_companion borrowed[] = { { "adapter_config.json", CONFIG, false } };
+	const struct uns_companion borrowed[] = { { .name = "adapter_config.json", .file = CONFIG } };
 	struct uns_err err = { 0 };
 	struct bench b;
 	char buf[256];

@@ -53,7 +53,9 @@ static int tag_is_below(const struct run *run, const char *name, struct uns_err 
 
 static bool is_trainer(const struct run *run)
 {
-	return uns_beside_named_step(run->dir->root, run->dir->path, "checkpoint-") != UNS_UNKNOWN ||
+	/* Scripts of diffusers, which save by Accelerate, give the Trainer's names. */
+	return (uns_beside_named_step(run->dir->root, run->dir->path, "checkpoint-") != UNS_UNKNOWN &&
+		!uns_listing_has_glob(run->dir->list, "random_states_*.pkl")) ||
 	       uns_listing_has_file(run->dir->list, "trainer_state.json") ||
 	       uns_listing_has_file(run->dir->list, "training_args.bin") ||
 	       uns_listing_has_glob(run->dir->list, "rng_state*.pth");
@@ -117,6 +119,13 @@ static bool has_tag(const struct run *run)
 	return false;
 }
 
+/* Accelerate saves its first model in the tag pytorch_model, the next in pytorch_model_1. */
+static bool has_several_models(const struct run *run)
+{
+	return uns_listing_find(run->dir->list, "pytorch_model_1") && tag_is_below(run, "pytorch_model", NULL) > 0 &&
+	       tag_is_below(run, "pytorch_model_1", NULL) > 0;
+}
+
 int uns_zero_run_probe(const struct uns_zero_form *form, const struct uns_directory *dir)
 {
 	const struct run run = { .form = form, .dir = dir };
@@ -125,6 +134,8 @@ int uns_zero_run_probe(const struct uns_zero_form *form, const struct uns_direct
 		return 90;
 	if (!is_trainer(&run) && !is_accelerate(&run) && !is_lightning(&run) && !has_weights(dir->list))
 		return 0; /* a run of several */
+	if (has_several_models(&run))
+		return 0; /* each of them is a checkpoint */
 	return has_tag(&run) ? 95 : 0;
 }
 
@@ -297,6 +308,8 @@ static int add_rest(struct run *run, struct uns_catalog *cat, const struct uns_z
 	if (of_run)
 		UNS_TRY(uns_beside_add(cat, dir->root, run->tag_path, run->tag, &run->tag_list, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
+	if (of_run)
+		UNS_TRY(uns_beside_add_models(cat, dir, err));
 	summary->format = run->form->name;
 	summary->family = run->form->family;
 	summary->framework = framework_of(run, cat, found);

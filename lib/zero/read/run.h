@@ -8,9 +8,10 @@
  *   Accelerate:  TAG = pytorch_model, beside it scheduler.bin, random_states_*.pkl
  *   Lightning:   RUN = NAME.ckpt, TAG = checkpoint, and no other
  *
- * A RUN that a trainer made is one checkpoint. A plain engine puts one tag after the other into the same
- * RUN: there each TAG is a checkpoint, at a path that stays when the next is saved. Opened by itself,
- * such a RUN is the tag that its `latest` file names. */
+ * A RUN that a trainer made is one checkpoint. In an Accelerate state of several models (pytorch_model,
+ * pytorch_model_1) each TAG is one. A plain engine puts one tag after the other into the same RUN: there each TAG is a
+ * checkpoint, at a path that stays when the next is saved. Opened by itself, such a RUN is the tag that its `latest`
+ * file names. */
 #ifndef UNS_ZERO_READ_RUN_H
 #define UNS_ZERO_READ_RUN_H
 
