@@ -110,7 +110,8 @@ class Launcher:
 
     process = None
 
-    def run(self, script, arguments, world, environment):
+    def ask(self, script, arguments, world, environment):
+        """-> "0" or how it failed, and what it printed"""
         if not self.process:
             self.process = subprocess.Popen([sys.executable, "-W", "ignore", HERE / "launcher.py"], text=True,
                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -120,9 +121,12 @@ class Launcher:
                        "environment": environment, "output": output.name}
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
-            answer = self.process.stdout.readline()
-            if answer != "0\n":
-                pytest.fail(f"{script} {' '.join(request['arguments'])}: {answer}\n{output.read()[-11000:]}")
+            return self.process.stdout.readline().strip(), output.read()
+
+    def run(self, script, arguments, world, environment):
+        failed, output = self.ask(script, arguments, world, environment)
+        if failed != "0":
+            pytest.fail(f"{script} {' '.join(map(str, arguments))}: {failed}\n{output[-11000:]}")
 
     def end(self):
         self.process.stdin.close()

@@ -1,4 +1,5 @@
-"""Every command of README.md and docs/ runs, in the order in which it stands there, and prints what is shown."""
+"""Every command of README.md and docs/ runs, in the order in which it stands there, and prints what is shown.
+Those of docs/howto/ run in test_howto.py."""
 
 import json
 import os
@@ -16,10 +17,8 @@ from transformers import AutoModelForCausalLM
 
 import trees
 from conftest import LONGEST_S, ROOT, UNSHARD
+from documents import FENCE, PAGES, must_print_what_is_shown, run_blocks, script
 
-FENCE = re.compile(r"(?:<!-- ([^>]*?) -->\n)?^```(console|sh|bash)\n(.*?)^```$", re.S | re.M)
-PAGES = {path.relative_to(ROOT).as_posix(): path.read_text()
-         for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]}
 VIEWS, RESUMING = PAGES["docs/views.md"], PAGES["docs/resume.md"]
 ROW = re.compile(r"^\|[^|]*\| `([\w-]+)` \| `(.*?)` \|$", re.M)
 LINES = [line for _, line in ROW.findall(VIEWS)]
@@ -27,39 +26,12 @@ RESUME = [line for _, line in ROW.findall(RESUMING) if "/llama/" in line]
 DEEPSPEED = [(view, line) for view, line in ROW.findall(RESUMING) if "/RUN/checkpoint-2" in line]
 
 
-def commands(block):
-    """[(command, [line of output])] of a console block: "$ " begins a command, "> " continues it."""
-    found = []
-    for line in block.splitlines():
-        if line.startswith("$ "):
-            found.append((line[2:], []))
-        elif line.startswith("> ") and not found[-1][1]:
-            found[-1] = (f"{found[-1][0]}\n{line[2:]}", [])
-        else:
-            found[-1][1].append(line)
-    return found
-
-
-def narrow(text):
-    """Columns are as wide as the paths of this machine."""
-    return re.sub(r"(?<=\S) {2,}", " ", text)
-
-
-def as_pattern(lines):
-    """"..." stands for any text within a line, and alone for any number of lines."""
-    return "".join("(?:.*\n)*?" if line == "..." else
-                   ".*".join(map(re.escape, narrow(line).split("..."))) + "\n" for line in lines)
-
-
-def run_blocks(page):
-    return [step for how, _, block in FENCE.findall(page) if how == "run" for step in commands(block)]
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_every_block_says_whether_it_is_run(name):
     for how, kind, block in FENCE.findall(PAGES[name]):
-        assert how == "run" or how.startswith(("illustrative: ", "run by: ")), block
-        assert kind == "console" and block.startswith("$ "), block
+        if kind in ("console", "sh", "bash") and not how.startswith("file: "):
+            assert how == "run" or how.startswith(("illustrative: ", "run by: ")), block
+            assert kind == "console" and block.startswith("$ "), block
     if name == "README.md":
         assert len(run_blocks(PAGES[name])) >= 12
 
@@ -125,22 +97,16 @@ awk '$3 == "fuse.unshard" { print $2 }' /proc/mounts | while read -r where; do u
 exec bash -c "$0" """)
 
 
-@pytest.mark.parametrize("sample", [name for name in PAGES if run_blocks(PAGES[name])], indirect=True)
+@pytest.mark.parametrize("sample", [name for name in PAGES if run_blocks(PAGES[name]) and "/howto/" not in name],
+                         indirect=True)
 def test_commands(sample, request):
     """A page that builds by cmake's own choice, which is make, does so with --long."""
     name, place = sample
     by_make = request.config.getoption("--long")
     steps = run_blocks(PAGES[name])
-    script = "".join(f"{command}\nprintf '\\n<<%d>>\\n' $?\n" for command, _ in steps)
-    done = subprocess.run([*ALONE, script], cwd=place, env=environment(place, name != "README.md", by_make),
+    done = subprocess.run([*ALONE, script(steps)], cwd=place, env=environment(place, name != "README.md", by_make),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONGEST_S)
-    printed = re.split(r"\n<<(\d+)>>\n", done.stdout)
-    assert len(printed) == 2 * len(steps) + 1, done.stdout[-4000:]
-    for (command, shown), output, status in zip(steps, printed[::2], printed[1::2]):
-        output = f"{output}\n".removeprefix("\n") if output.strip("\n") else ""
-        output = re.sub(r"\n+\Z", "\n", output)
-        assert status == "0", f"{name}: {command}: status {status}\n{output[-4000:]}"
-        assert re.fullmatch(as_pattern(shown), narrow(output)), f"{name}: {command} printed\n{output[-4000:]}"
+    must_print_what_is_shown(name, steps, done.stdout)
     assert not os.path.ismount(place / "mnt")
     assert not list((place.parent / "tmp").glob("unshard*"))  # tools/quickstart cleans up
 
