@@ -44,9 +44,12 @@ void fs_idle_look(struct fs *fs)
 
 	if (fs->idle.n_nodes)
 		give_back(fs);
-	if (!asked_ns || asked_ns == fs->idle.asked_ns || fs_nodes_count(&fs->nodes) < MANY)
+	if (!asked_ns || asked_ns == fs->idle.asked_ns)
 		return;
 	fs->idle.asked_ns = asked_ns;
+	unshard_rest(fs->u);
+	if (fs_nodes_count(&fs->nodes) < MANY)
+		return;
 	fs->idle.n_nodes = fs_nodes_count(&fs->nodes);
 	forget_names(fs, asked_ns);
 }

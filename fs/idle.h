@@ -1,6 +1,7 @@
 /* Memory that a mount gives back when no program uses it. The kernel keeps what it looked up for as long as it has
  * memory, and the mount has to keep a node for each: 270 bytes a file. After a minute without a request, the kernel is
- * asked to forget files that are not open, if there are many. Directories stay: a program may be in one. */
+ * asked to forget files that are not open, if there are many, and the library frees what it can make again.
+ * Directories stay: a program may be in one. */
 #ifndef FS_IDLE_H
 #define FS_IDLE_H
 

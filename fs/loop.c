@@ -2,12 +2,14 @@
 #include "loop.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,9 +48,22 @@ static void wait_for_memory(void)
 	nanosleep(&pause, NULL);
 }
 
+/* libfuse takes a megabyte for the largest request that there could be, also of memory that was in use before. On a
+ * mount that is read-only requests are short: the pages behind the first one are given back, and are never touched. */
+static void give_pages_back(const struct fuse_buf *buf, size_t n)
+{
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)buf->mem;
+	const uintptr_t first = (at + n + page - 1) / page * page;
+	const uintptr_t end = (at + malloc_usable_size(buf->mem)) / page * page;
+
+	if (first < end)
+		madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 /* A request is never left half done: between receiving and answering, a thread cannot be cancelled. */
 static int receive(struct worker *worker)
 {
+	const void *mem = worker->buf.mem;
 	int n;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
@@ -56,6 +71,8 @@ static int receive(struct worker *worker)
 		n = fuse_session_receive_buf(worker->se, &worker->buf);
 	while (n == -EINTR && !fuse_session_exited(worker->loop->fs->se));
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	if (worker->buf.mem != mem && n > 0)
+		give_pages_back(&worker->buf, (size_t)n);
 	return n;
 }
 

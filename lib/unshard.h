@@ -159,6 +159,10 @@ struct unshard_options {
  * files open as the soft RLIMIT_NOFILE allows at this moment: raise the limit before. options: NULL = all defaults. */
 UNSHARD_API int unshard_open(const char *source, const struct unshard_options *options, unshard **out,
 			     struct unshard_error *err);
+/* For a program that lives long and was idle for a minute: memory of checkpoints that were not used in that time is
+ * freed, but for a sixteenth of mem_bytes and the one that was used last. The next call that needs one of them opens it
+ * again. May be called at any time. */
+UNSHARD_API void unshard_rest(unshard *u);
 /* First close every file, node, listing and list of tensors of the session. NULL is allowed.
  *
  * A session belongs to the process that made the first call after unshard_open. A child that is forked later has

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_BLOCK = 4096, LAST_BLOCK = 1 << 20, ALIGN = 8 };
+enum { FIRST_BLOCK = 512, LAST_BLOCK = 1 << 20, ALIGN = 8 };
 
 struct uns_arena_block {
 	struct uns_arena_block *next;
@@ -15,7 +15,7 @@ struct uns_arena_block {
 	alignas(ALIGN) unsigned char bytes[];
 };
 
-static struct uns_arena_block *block_new(size_t size, struct uns_arena_block *next)
+static struct uns_arena_block *block_new(struct uns_arena *arena, size_t size, struct uns_arena_block *next)
 {
 	struct uns_arena_block *b = malloc(sizeof(*b) + size);
 
@@ -24,6 +24,7 @@ static struct uns_arena_block *block_new(size_t size, struct uns_arena_block *ne
 	b->next = next;
 	b->size = size;
 	b->used = 0;
+	arena->held_bytes += sizeof(*b) + size;
 	return b;
 }
 
@@ -38,13 +39,13 @@ static struct uns_arena_block *block_with_room(struct uns_arena *arena, size_t n
 	if (size > LAST_BLOCK)
 		size = LAST_BLOCK;
 	if (need > size / 2 && head) { /* do not waste the rest of the current block */
-		struct uns_arena_block *own = block_new(need, head->next);
+		struct uns_arena_block *own = block_new(arena, need, head->next);
 
 		if (own)
 			head->next = own;
 		return own;
 	}
-	head = block_new(need > size ? need : size, head);
+	head = block_new(arena, need > size ? need : size, head);
 	if (head)
 		arena->head = head;
 	return head;

@@ -14,7 +14,8 @@
 
 struct uns_arena {
 	struct uns_arena_block *head;
-	size_t used_bytes; /* allocated so far: what an LRU counts */
+	size_t used_bytes; /* allocated so far: what a parser limits */
+	size_t held_bytes; /* of the heap, for that: what an LRU counts */
 	bool failed;       /* an allocation has failed */
 };
 

@@ -159,6 +159,11 @@ const char *unshard_seals_directory(const unshard *u)
 	return u->opt.seals_directory;
 }
 
+void unshard_rest(unshard *u)
+{
+	snapshots_rest(&u->snapshots);
+}
+
 void unshard_close(unshard *u)
 {
 	if (!u)

@@ -42,21 +42,21 @@ static void snapshot_free(struct snapshot *snap)
 static size_t snapshot_bytes(const struct snapshot *snap)
 {
 	const struct shown *shown;
-	size_t bytes = sizeof(*snap) + snap->beside.arena.used_bytes;
+	size_t bytes = sizeof(*snap) + snap->beside.arena.held_bytes;
 
 	if (snap->cat)
-		bytes += snap->cat->arena.used_bytes + snap->cat->n_pieces * sizeof(*snap->cat->pieces);
+		bytes += snap->cat->arena.held_bytes + snap->cat->n_pieces * sizeof(*snap->cat->pieces);
 	if (snap->backing)
 		bytes += uns_backing_bytes(snap->backing);
 	if (snap->ties_learned.known)
-		bytes += snap->ties.arena.used_bytes;
+		bytes += snap->ties.arena.held_bytes;
 	if (snap->training_learned.known)
-		bytes += snap->training.arena.used_bytes;
+		bytes += snap->training.arena.held_bytes;
 	if (snap->steps_learned.known)
-		bytes += snap->steps.arena.used_bytes;
+		bytes += snap->steps.arena.held_bytes;
 	for (shown = snap->shown; shown; shown = shown->next)
 		if (!shown->making)
-			bytes += shown->tree.arena.used_bytes;
+			bytes += shown->tree.arena.held_bytes;
 	return bytes;
 }
 
@@ -107,6 +107,8 @@ static size_t room_bytes(const struct snapshot_cache *c)
 	return c->budget_bytes - c->contents.bytes;
 }
 
+static const int64_t in_use_ns = 60 * INT64_C(1000000000);
+
 /* Room is made for more than one snapshot, so that not each that comes needs a way through the whole list. */
 static size_t goal_bytes(const struct snapshot_cache *c)
 {
@@ -115,12 +117,11 @@ static size_t goal_bytes(const struct snapshot_cache *c)
 
 /* Snapshots last used before `before_ns`. The one that was used last of all stays, however large it is: a program that
  * opens a directory, lists it and reads a file has it made once, not for each of its calls. */
-static void evict_whole(struct snapshot_cache *c, int64_t before_ns, struct dead *dead)
+static void evict_whole(struct snapshot_cache *c, size_t goal, int64_t before_ns, struct dead *dead)
 {
 	struct snapshot *snap, *newer;
 
-	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > goal_bytes(c) && snap->used_ns < before_ns;
-	     snap = newer) {
+	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > goal && snap->used_ns < before_ns; snap = newer) {
 		newer = TAILQ_NEXT(snap, by_use);
 		if (snap->refs || !newer)
 			continue;
@@ -142,13 +143,11 @@ static void evict_trees(struct snapshot_cache *c, struct dead *dead)
  * view after the other needs each catalog again, each tree once. So of what is in use trees go first. */
 static void evict(struct snapshot_cache *c, struct dead *dead)
 {
-	const int64_t in_use_ns = 60 * INT64_C(1000000000);
-
 	if (c->bytes <= room_bytes(c))
 		return;
-	evict_whole(c, uns_now_ns() - in_use_ns, dead);
+	evict_whole(c, goal_bytes(c), uns_now_ns() - in_use_ns, dead);
 	evict_trees(c, dead);
-	evict_whole(c, INT64_MAX, dead);
+	evict_whole(c, goal_bytes(c), INT64_MAX, dead);
 }
 
 /* -- the same without it -- */
@@ -195,6 +194,18 @@ void snapshots_put(struct snapshot_cache *c, struct snapshot *snap)
 		evict(c, &dead);
 	pthread_mutex_unlock(c->lock);
 	free_all(&dead);
+}
+
+void snapshots_rest(struct snapshot_cache *c)
+{
+	struct dead dead = { TAILQ_HEAD_INITIALIZER(dead.snapshots), NULL };
+
+	pthread_mutex_lock(c->lock);
+	evict_whole(c, c->budget_bytes / 8, uns_now_ns() - in_use_ns, &dead);
+	pthread_mutex_unlock(c->lock);
+	free_all(&dead);
+	if (c->trim)
+		malloc_trim(0);
 }
 
 bool snapshots_learn(struct snapshot_cache *c, struct learned *learned)

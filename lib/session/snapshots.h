@@ -42,6 +42,8 @@ struct snapshot_cache {
  * examined. */
 int snapshots_get(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out, struct uns_err *err);
 void snapshots_put(struct snapshot_cache *c, struct snapshot *snap); /* NULL is allowed */
+/* Forget those that were not used for a minute, but for an eighth of budget_bytes and the one that was used last. */
+void snapshots_rest(struct snapshot_cache *c);
 /* The generation of all that the checkpoint's views may be made of: it is opened for that, if it never was. Of one that
  * cannot be opened just now, what is known so far. */
 uint64_t snapshots_generation(struct snapshot_cache *c, struct dir_record *record);

@@ -135,8 +135,12 @@ def found(m):
     return sorted(done.stdout.splitlines())
 
 
+def stats(m):
+    return json.loads((m / ".unshard/stats.json").read_text())
+
+
 def opened(m):
-    return json.loads((m / ".unshard/stats.json").read_text())["catalogs_opened"]
+    return stats(m)["catalogs_opened"]
 
 
 def test_many_checkpoints_in_little_memory(mount, tmp_path, faults):
@@ -206,6 +210,34 @@ def test_a_million_entries_and_a_rest(mount, tmp_path, faults, eventually):
     assert walked(m) > 1_000_000 and resident(m) > 200_000_000
     faults.pass_time(61)
     eventually(lambda: resident(m) < 60_000_000)
+
+
+def linked(run, many):
+    """A run of so many checkpoints, which share the bytes of their files."""
+    shutil.copytree(GOLDEN / "run", run)
+    for step in range(3, many + 2):
+        shutil.copytree(run / "checkpoint-2", run / f"checkpoint-{step}", copy_function=os.link)
+
+
+def test_checkpoints_that_rest_are_not_held(mount, tmp_path, faults, eventually):
+    """After a minute without a request their catalogs go, but for an eighth of what may be held. The next read is as
+    before."""
+    linked(tmp_path / "src", 60)
+    m = mount(tmp_path / "src", "store=none", "mem=4M", faults=faults, changing=True)
+    shown = m / "weights/checkpoint-9/model.safetensors"
+    want = shown.read_bytes()
+    assert walked(m) > 6_000
+    held = stats(m)["snapshot_bytes"]
+    assert held > 1 << 19
+
+    def rested():
+        """To look at the figures is a request: the minute begins again."""
+        faults.pass_time(61)
+        time.sleep(2)
+        return stats(m)["snapshot_bytes"] < held / 2
+
+    eventually(rested)
+    assert shown.read_bytes() == want
 
 
 def test_ls_of_a_thousand_checkpoints(made, mount, tmp_path):

@@ -229,6 +229,30 @@ static void an_idle_catalog_goes_first(void **state)
 	unshard_close(f->u);
 }
 
+/* Of what nobody used for a minute an eighth stays, and the catalog that was used last. */
+static void a_rest_lets_catalogs_go(void **state)
+{
+	struct fixture *f = *state;
+	unsigned long long held, opened;
+
+	shell(f->dir, "cd src/runs && for i in $(seq 3 21); do cp -r checkpoint-2 checkpoint-$i; done");
+	session_open_with(f, 1 << 20);
+	list_view(f, "weights");
+	held = figure(f, "snapshot_bytes");
+	opened = figure(f, "catalogs_opened");
+	unshard_rest(f->u); /* a minute has not passed */
+	assert_int_equal(figure(f, "snapshot_bytes"), held);
+	atomic_fetch_add(&fake_now_ms, 61000);
+	unshard_rest(f->u);
+	print_message("%llu bytes, after a rest %llu\n", held, figure(f, "snapshot_bytes"));
+	assert_true(held > (1 << 18) && figure(f, "snapshot_bytes") < held / 2);
+	open_one(f, 21);
+	assert_int_equal(figure(f, "catalogs_opened"), opened);
+	open_one(f, 3);
+	assert_int_equal(figure(f, "catalogs_opened"), opened + 1);
+	unshard_close(f->u);
+}
+
 /* Each directory is listed, and each name in it looked up. Returns how many there are. */
 static size_t walk(struct fixture *f, const char *path)
 {
@@ -382,6 +406,7 @@ int main(void)
 		TEST(a_large_checkpoint_is_opened_once),
 		TEST(a_catalog_is_made_once_for_all_views),
 		TEST(an_idle_catalog_goes_first),
+		TEST(a_rest_lets_catalogs_go),
 		TEST(walks_open_a_checkpoint_twice),
 		TEST(a_warm_lookup_makes_no_system_call),
 		TEST(a_plain_directory_costs_two_calls),
