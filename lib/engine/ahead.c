@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -17,20 +16,18 @@
 #include "base/thread.h"
 
 enum {
-	MOST_FILES = UNS_AHEAD_THREAD_FDS / 2, /* of one thread, with two descriptors each */
+	MOST_FILES = UNS_AHEAD_THREAD_FDS, /* of one thread */
 	MOST_STRETCHES = 64,
 	IDLE_SECONDS = 1, /* of a thread; of a file that it has open */
 	END_SECONDS = 1,
 	BITE_BYTES = 1 << 20, /* then a reader may have gone */
 };
 
-/* Made by the thread that asks first; its descriptors are closed by the thread alone. */
+/* Made by the thread that asks first; its descriptor is closed by the thread alone. */
 struct file {
 	const struct uns_file *of;
 	struct uns_identity id; /* `of` may be another's by now */
-	int fd; /* shared with a reader; -1 = there is no file here */
-	int own; /* the thread's alone; -1 = not yet, or refused */
-	bool tried; /* to have one */
+	int fd; /* of the description that readers have; -1 = there is no file here */
 	int64_t used_ns;
 };
 
@@ -75,22 +72,13 @@ static struct timespec after(unsigned seconds)
 
 /* -- the thread -- */
 
-static void ask_for(const struct uns_ahead *a, struct file *f, const struct stretch *s)
+static void ask_for(const struct uns_ahead *a, const struct file *f, const struct stretch *s)
 {
 	uint64_t at = s->at, step;
-	char path[32];
 
-	/* A description of its own has a read-ahead of its own, that may be doubled. */
-	if (!f->tried) {
-		f->tried = true;
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", f->fd);
-		f->own = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-		if (f->own >= 0 && posix_fadvise(f->own, 0, 0, POSIX_FADV_SEQUENTIAL) != 0)
-			uns_close_p(&f->own);
-	}
 	for (; at < s->end && !atomic_load(&a->ending); at += step) {
-		step = uns_u64_min(s->end - at, f->own >= 0 ? 2 * s->call_bytes : s->call_bytes);
-		posix_fadvise(f->own >= 0 ? f->own : f->fd, (off_t)at, (off_t)step, POSIX_FADV_WILLNEED);
+		step = uns_u64_min(s->end - at, s->call_bytes);
+		posix_fadvise(f->fd, (off_t)at, (off_t)step, POSIX_FADV_WILLNEED);
 	}
 }
 
@@ -124,7 +112,7 @@ static struct stretch take_bite(struct lane *l)
 static struct file take_idle(struct lane *l, int64_t idle_ns)
 {
 	const int64_t now_ns = uns_now_ns();
-	struct file taken = { .fd = -1, .own = -1 };
+	struct file taken = { .fd = -1 };
 	unsigned i, k;
 
 	for (i = 0; i < MOST_FILES && taken.fd < 0; i++) {
@@ -148,7 +136,6 @@ static void close_idle(struct lane *l, int64_t idle_ns)
 	while ((f = take_idle(l, idle_ns)).fd >= 0) {
 		pthread_mutex_unlock(&l->ahead->lock);
 		uns_close_p(&f.fd);
-		uns_close_p(&f.own);
 		pthread_mutex_lock(&l->ahead->lock);
 	}
 }
@@ -204,7 +191,7 @@ static void *lane_run(void *ctx)
 			break;
 		bite = take_bite(l);
 		pthread_mutex_unlock(&l->ahead->lock);
-		ask_for(l->ahead, &l->file[bite.file], &bite); /* a file's descriptors are this thread's: no lock */
+		ask_for(l->ahead, &l->file[bite.file], &bite); /* a file's descriptor is this thread's: no lock */
 		pthread_mutex_lock(&l->ahead->lock);
 		l->file[bite.file].used_ns = uns_now_ns();
 		close_idle(l, IDLE_SECONDS * INT64_C(1000000000));
@@ -246,7 +233,7 @@ static struct lane *add_lane(struct uns_ahead *a, uint64_t dev)
 	l->takes_work = true;
 	l->dev = dev;
 	for (i = 0; i < MOST_FILES; i++)
-		l->file[i].fd = l->file[i].own = -1;
+		l->file[i].fd = -1;
 	pthread_cond_init(&l->added, NULL);
 	if (uns_thread_begin_small(&l->thread, &a->processors, lane_run, l) != 0) {
 		pthread_cond_destroy(&l->added);
@@ -273,7 +260,6 @@ static unsigned file_of(struct lane *l, const struct uns_ahead_ask *ask)
 		return room;
 	l->file[room] = (struct file){ .of = ask->file,
 				       .id = ask->file->stat.id,
-				       .own = -1,
 				       .fd = fcntl(ask->fd, F_DUPFD_CLOEXEC, 0),
 				       .used_ns = uns_now_ns() };
 	return l->file[room].fd < 0 ? MOST_FILES : room;

@@ -1,10 +1,12 @@
 /* Bytes of shards that storage is asked for before they are wanted, by threads of their own.
  *
  * To ask (posix_fadvise WILLNEED) may mean to wait: a file system on FUSE takes so many requests at once (12, where its
- * program sets no other number), and the next request waits for an answer. Nor does the kernel ask where it thinks the
- * storage busy and the reader not in need. Both hold a reader up, if the thread that answers it does the asking, by the
- * descriptor that it reads by. So there is a thread for each storage (device number), which has a file open once more.
- * How many requests are under way is then up to the storage: as many as it takes.
+ * program sets no other number), and the next request waits for an answer. That would hold a reader up, if the thread
+ * that answers it did the asking. So there is a thread for each storage (device number). How many requests are under
+ * way is then up to the storage: as many as it takes.
+ *
+ * The thread asks by the readers' own description of a file, because another open is another request. What the kernel
+ * does by itself for a reader would be in the way: see uns_fd_read_as_asked.
  *
  * Threads: any number may call uns_ahead_ask and uns_ahead_forget. */
 #ifndef UNS_ENGINE_AHEAD_H
@@ -26,7 +28,7 @@ struct uns_ahead_ask {
 	const struct uns_file *file; /* distinguished by it; not used once the call has returned */
 	int fd;        /* may be closed then */
 	uint64_t at, end;
-	uint64_t call_bytes; /* the kernel heeds no more of one call */
+	uint64_t call_bytes; /* the kernel heeds no more of one call by this descriptor */
 	const void *reader;  /* which wants it */
 };
 

@@ -71,6 +71,7 @@ struct uns_backing {
 	_Atomic(struct uns_crc *) *crc; /* one list per tensor: see crc.c */
 	_Atomic uint64_t crc_changes;
 	_Atomic uint64_t call_bytes; /* see streams.c; 0 = not known yet */
+	_Atomic bool foreseen; /* its slots are */
 	pthread_mutex_t behind_lock;
 	struct uns_behind *behind; /* one per file, once bytes are kept elsewhere */
 };

@@ -40,6 +40,7 @@ void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *cou
 	TAILQ_INIT(&fds->idle);
 	pthread_mutex_init(&fds->lock, NULL);
 	pthread_cond_init(&fds->room, NULL);
+	pthread_cond_init(&fds->opened, NULL);
 	pthread_cond_init(&fds->wanted, NULL);
 	uns_processors_take(&fds->processors);
 }
@@ -53,6 +54,7 @@ void uns_fds_fini(struct uns_fds *fds)
 	if (fds->has_closer)
 		pthread_join(fds->closer, NULL);
 	pthread_cond_destroy(&fds->wanted);
+	pthread_cond_destroy(&fds->opened);
 	pthread_cond_destroy(&fds->room);
 	pthread_mutex_destroy(&fds->lock);
 }
@@ -176,21 +178,19 @@ static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink, 
 	return 0;
 }
 
-/* Count one more open file; another one may have to be closed for it. `scarce`: the process had no
- * descriptor left, so that another one must be closed, unless none is open. Lock held; waits. false
- * when another thread opened the slot meanwhile. */
-static bool slot_reserve(struct uns_fds *fds, const struct uns_fd_slot *slot, bool scarce, int *victim)
+/* Count one more open file; another one may have to be closed for it, whose descriptor is returned, else -1. `scarce`:
+ * the process had no descriptor left, so that another one must be closed, unless none is open. Lock held; waits. */
+static int reserve(struct uns_fds *fds, bool scarce)
 {
 	const size_t max = scarce ? 1 : fds->max_open;
+	int victim = -1;
 
-	while (!slot->is_open && fds->n_open >= max && TAILQ_EMPTY(&fds->idle))
+	while (fds->n_open >= max && TAILQ_EMPTY(&fds->idle))
 		pthread_cond_wait(&fds->room, &fds->lock);
-	if (slot->is_open)
-		return false;
 	if (fds->n_open >= max)
-		*victim = slot_release(fds, TAILQ_FIRST(&fds->idle));
+		victim = slot_release(fds, TAILQ_FIRST(&fds->idle));
 	count_open(fds, 1);
-	return true;
+	return victim;
 }
 
 /* Lock held on entry and return, dropped around the I/O. 1 = the process has no descriptor left,
@@ -201,15 +201,17 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	struct uns_err why = { 0 };
 	struct uns_direct direct = { 0 };
 	uint64_t nlink = 0;
-	int victim = -1, fd = -1, code;
+	bool as_asked = false;
+	int victim, fd = -1, code;
 
-	if (!slot_reserve(fds, slot, scarce, &victim))
-		return 0;
+	victim = reserve(fds, scarce);
 	pthread_mutex_unlock(&fds->lock);
 	uns_close_p(&victim);
 	code = open_checked(file, &fd, &nlink, &why);
 	if (code == 0 && slot->past_cache)
 		uns_direct_begin(&direct, fd);
+	else if (code == 0 && slot->foreseen)
+		as_asked = uns_fd_read_as_asked(fd, &file->stat.id);
 	pthread_mutex_lock(&fds->lock);
 	if (code < 0) {
 		count_open(fds, -1);
@@ -217,14 +219,8 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 			return 1;
 		return uns_fail_copy(err, &why);
 	}
-	if (slot->is_open) { /* another thread was faster */
-		count_open(fds, -1);
-		pthread_mutex_unlock(&fds->lock);
-		uns_close_p(&fd);
-		pthread_mutex_lock(&fds->lock);
-		return 0;
-	}
 	slot->is_open = true;
+	slot->as_asked = as_asked;
 	slot->fd = fd;
 	slot->direct = direct;
 	slot->nlink = nlink;
@@ -239,15 +235,23 @@ int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_
 	int code = 0;
 
 	pthread_mutex_lock(&fds->lock);
-	while (!slot->is_open && code >= 0)
-		code = slot_open(fds, slot, file, code == 1, err);
+	while (slot->is_opening)
+		pthread_cond_wait(&fds->opened, &fds->lock);
+	if (!slot->is_open) {
+		slot->is_opening = true;
+		do
+			code = slot_open(fds, slot, file, code == 1, err);
+		while (code == 1);
+		slot->is_opening = false;
+		pthread_cond_broadcast(&fds->opened);
+	}
 	if (code >= 0) {
 		if (slot->is_idle)
 			idle_remove(fds, slot);
 		slot->n_pins++;
 	}
 	pthread_mutex_unlock(&fds->lock);
-	return code < 0 ? code : 0;
+	return code;
 }
 
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot)

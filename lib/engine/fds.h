@@ -6,6 +6,7 @@
 #define UNS_ENGINE_FDS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/queue.h>
 
@@ -18,8 +19,10 @@
 /* One for each way that a source file is read, zero-initialised; all other fields belong to the table's lock. */
 struct uns_fd_slot {
 	TAILQ_ENTRY(uns_fd_slot) idle; /* while it is open and not pinned */
-	bool is_open, is_idle;
+	bool is_open, is_opening, is_idle;
 	bool past_cache; /* set by the owner at first: read it by O_DIRECT, where that is possible */
+	_Atomic bool foreseen; /* set by the owner: storage is asked ahead of readers (streams.h) */
+	bool as_asked;   /* stable while pinned: the fd is read so (uns_fd_read_as_asked) */
 	int fd;          /* stable while pinned */
 	struct uns_direct direct; /* how the fd is read */
 	unsigned n_pins;
@@ -33,6 +36,7 @@ struct uns_fd_slot {
 struct uns_fds {
 	pthread_mutex_t lock;
 	pthread_cond_t room; /* a slot became idle or was closed */
+	pthread_cond_t opened; /* a slot is not being opened any more */
 	TAILQ_HEAD(, uns_fd_slot) idle; /* the oldest use first */
 	size_t n_open, max_open; /* n_open counts those being opened */
 	struct uns_counters *count;
@@ -50,9 +54,9 @@ size_t uns_fds_budget(void);
 void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *count);
 void uns_fds_fini(struct uns_fds *fds); /* waits for the file that is being closed, if one is */
 
-/* Open the file unless it is open, and keep it open until it is unpinned. Waits while all descriptors are pinned, so a
- * thread must not pin two. -ESTALE when the file is not the one that the catalog saw, -ENODATA when it was missing
- * already, -EMFILE when the process has no descriptor left for even one file. */
+/* Open the file unless it is open, and keep it open until it is unpinned. Waits while another thread opens it, and
+ * while all descriptors are pinned, so a thread must not pin two. -ESTALE when the file is not the one that the catalog
+ * saw, -ENODATA when it was missing already, -EMFILE when the process has no descriptor left for even one file. */
 int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err);
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot);
 

@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/checked.h"
 #include "engine/backing.h"
+#include "engine/edges.h"
 #include "engine/gather.h"
 #include "io/source.h"
 
@@ -155,7 +156,7 @@ static void ask_file(const struct wish *wish, const struct stretch *s)
 {
 	struct uns_backing *b = wish->b;
 	const struct uns_file *f = &b->cat->files[s->file];
-	struct uns_ahead_ask ask = { .file = f, .call_bytes = call_bytes(b, f), .reader = wish->reader };
+	struct uns_ahead_ask ask = { .file = f, .reader = wish->reader };
 	struct uns_fd_slot *slot = &b->slot[s->file];
 	uint64_t at = s->at, end = uns_u64_min(s->end, f->stat.id.size), step;
 	uint8_t byte;
@@ -163,6 +164,7 @@ static void ask_file(const struct wish *wish, const struct stretch *s)
 	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
 		return;
 	ask.fd = slot->fd;
+	ask.call_bytes = call_bytes(b, f) * (slot->as_asked ? 2 : 1);
 	for (; at < end; at += step) {
 		step = uns_u64_min(end - at, STEP_BYTES);
 		/* Bytes come into memory in order: where the last is, the others are. */
@@ -237,7 +239,7 @@ static void add_piece(void *ctx, const struct uns_piece *piece, uint64_t first, 
 {
 	struct wish *wish = ctx;
 	struct uns_location where;
-	uint64_t base = piece->offset_bytes;
+	uint64_t base = piece->offset_bytes, headers = 0;
 
 	if (piece->codec != UNS_CODEC_NONE || uns_piece_is_strided(piece)) { /* read as a whole, when first touched */
 		if (first == 0)
@@ -245,8 +247,22 @@ static void add_piece(void *ctx, const struct uns_piece *piece, uint64_t first, 
 		return;
 	}
 	if (uns_location_known(wish->b, piece, &where))
-		base = where.data_bytes; /* else its header is read too, and is small */
-	wish_add(wish, piece->file, base + first, base + end);
+		base = where.data_bytes;
+	else if (piece->container == UNS_TORCH_ITEM)
+		headers = UNS_EDGE_BYTES; /* which are read too, and lie before and behind its elements */
+	wish_add(wish, piece->file, base + first, base + end + headers);
+}
+
+/* Before their first read: the kernel need not guess what is read next. */
+static void foresee_all(struct uns_backing *b)
+{
+	size_t i;
+
+	if (atomic_load_explicit(&b->foreseen, memory_order_relaxed) || !b->engine->most_ahead_bytes)
+		return;
+	atomic_store(&b->foreseen, true);
+	for (i = 0; i < b->cat->n_files; i++)
+		atomic_store(&b->slot[i].foreseen, true);
 }
 
 void uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const struct uns_layout *layout, uint64_t at,
@@ -256,6 +272,7 @@ void uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const 
 	uint64_t from, to, end;
 	size_t i;
 
+	foresee_all(b);
 	if (!stream_advance(streams, b->engine, layout->size_bytes, at, len, &wish.reader, &from, &to))
 		return;
 	for (i = uns_layout_find(layout, from); i < layout->n && from < to; i++, from = end) {

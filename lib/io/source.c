@@ -636,6 +636,13 @@ void uns_fd_forget_pages(int fd, const struct uns_identity *id)
 		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
+/* The second advice leaves the first one's longer calls as they are. */
+bool uns_fd_read_as_asked(int fd, const struct uns_identity *id)
+{
+	return uns_written_elsewhere(major(id->dev), minor(id->dev)) &&
+	       posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0;
+}
+
 int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, struct uns_err *err)
 {
 	if (got < 0)

@@ -120,6 +120,11 @@ int uns_fd_identity(int fd, bool fresh, struct uns_identity *out, uint64_t *nlin
  * file systems that are not this machine's alone (io/numbers.h). Pages that are mapped stay. */
 void uns_fd_forget_pages(int fd, const struct uns_identity *id);
 
+/* On the same file systems: from now on the kernel reads nothing of the file ahead by itself. For one call it reads as
+ * much as twice what it would read ahead there. Returns false if the file stays as it is. The caller needs to do so
+ * before the first read: if the kernel has read ahead once, it leaves out calls while that storage is busy. */
+bool uns_fd_read_as_asked(int fd, const struct uns_identity *id);
+
 /* pread until len bytes are there, EINTR retried; -EIO on error, -ESTALE at end of file (the caller
  * knew the size, so the file was cut). `name` is for the sentence. */
 int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, struct uns_err *err);

@@ -7,13 +7,18 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
-from conftest import eventually
+from conftest import ROOT, eventually
 from networks import RCLONE_S, Network, requests
+
+sys.path.insert(0, str(ROOT / "tests/bench"))
+import checkpoints  # noqa: E402
 
 GOLDEN = Path(__file__).parents[1] / "golden/run"
 CHANGES = 4  # of the inode numbers, during which readers read
@@ -70,6 +75,37 @@ def test_listing_a_run_again_asks_for_its_directories_alone(hundred, mount):
     assert len(os.listdir(m / "weights")) >= 100
     assert max(again, long) <= 250
     assert max(again, long) < source
+
+
+RANKS = 64
+
+
+@pytest.fixture
+def many_ranks(tmp_path):
+    """A checkpoint of so many ranks below renumber_fs."""
+    net = Network(tmp_path / "run", tmp_path / "network")
+    net.path.mkdir()
+    tensors = {f"layer.{i}.weight": torch.randn(12 * RANKS, 512) for i in range(16)}
+    checkpoints.write_run(net.source, {}, tensors, RANKS)
+    up_and_resting(net)
+    yield net
+    net.end()
+
+
+def test_a_first_load_opens_each_shard_once(many_ranks, mount, command):
+    """And asks for few names beside the shards'. A shard that nobody reads for a second is closed, and opened again."""
+    took_s = tries = 1
+    while took_s >= 1 and tries < 5:
+        m = mount(many_ranks.path, "store=none", changing=True)
+        path = m / "weights/checkpoint-1/model.safetensors"
+        before, began = requests(many_ranks.counts), time.monotonic()
+        assert len(path.read_bytes()) == path.stat().st_size
+        took_s, tries = time.monotonic() - began, tries + 1
+        asked = {kind: many - before[kind] for kind, many in requests(many_ranks.counts).items()}
+        print(f"{took_s:.1f} s, {asked}")
+        assert asked["open"] <= RANKS * (1 + int(took_s)) + 4
+        assert asked["getattr"] < 2 * RANKS * (1 + int(took_s))
+        command("umount", m)
 
 
 def read_or_stale(path):

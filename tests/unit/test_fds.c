@@ -159,6 +159,45 @@ static void many_readers_share_two(void **state)
 	finish(&f);
 }
 
+struct party {
+	struct files f;
+	pthread_barrier_t barrier;
+};
+
+static void *touch_one_with_others(void *arg)
+{
+	struct party *p = arg;
+	size_t i;
+
+	for (i = 0; i < N; i++) {
+		pthread_barrier_wait(&p->barrier);
+		touch(&p->f, i, i + 1);
+	}
+	return NULL;
+}
+
+/* An open is a request to a server. */
+static void readers_that_come_at_once_open_a_file_once(void **state)
+{
+	enum { READERS = 8 };
+	pthread_t thread[READERS];
+	struct party p;
+	uint64_t looks;
+	size_t i;
+
+	(void)state;
+	start(&p.f, N);
+	looks = uns_root_looks(p.f.root);
+	pthread_barrier_init(&p.barrier, NULL, READERS);
+	for (i = 0; i < READERS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, touch_one_with_others, &p), 0);
+	for (i = 0; i < READERS; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(uns_root_looks(p.f.root) - looks, N);
+	pthread_barrier_destroy(&p.barrier);
+	finish(&p.f);
+}
+
 static size_t open_now(struct files *f)
 {
 	size_t n;
@@ -223,6 +262,7 @@ int main(void)
 		cmocka_unit_test(the_limit_is_back_when_descriptors_are),
 		cmocka_unit_test(without_any_it_fails_for_that_moment),
 		cmocka_unit_test(many_readers_share_two),
+		cmocka_unit_test(readers_that_come_at_once_open_a_file_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
