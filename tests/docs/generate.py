@@ -9,9 +9,13 @@ A table stands between <!-- generated: NAME --> and <!-- end --> in its page:
     formats    lib/formats/*.c
     example    tests/c/list_tensors.c
     resume     lib/files/resume_reads.c, what a trainer reads when it resumes
+    loaders    tests/bench/RESULTS.md, a load through the mount against a consolidated file
+    exports    tests/bench/RESULTS.md, `unshard export` against the frameworks' tools
     readers    tests/e2e/programs/results.json, programs that read the mount
     measured   which views `unshard show` says the checkpoints in tests/golden have (needs --unshard)
     verbs      what `unshard VERB --help` prints, without the options after -o, which are one table (needs --unshard)
+
+A number that was measured stands between <!-- figure: NAME --> and <!-- end --> in its line, and is one of FIGURES.
 
 --check changes nothing and ends with 1 if a page is out of date."""
 import argparse
@@ -42,6 +46,28 @@ SAMPLES = {
     "zero/z2_w3/global_step2": "DeepSpeed engine, stage 2",
     "zero/z3_w2/global_step2": "DeepSpeed engine, stage 3",
     "zero/z2_w3/global_step2_universal": "ds_to_universal, from stage 2",
+}
+
+# Name -> section of tests/bench/RESULTS.md, how the row begins, the cell's number, what of it.
+FIGURES = {
+    "merge": ("Writing a copy", ["merge_fsdp_weights"], 3, "(.*)"),
+    "export": ("Writing a copy", ["merge_fsdp_weights"], 4, "(.*)"),
+    "export_sooner": ("Writing a copy", ["merge_fsdp_weights"], 5, r"\*\*(.*)x\*\*"),
+    "ready": ("Loading 984 MB saved by 8 ranks", ["mount + safetensors.torch.load_file"], 2, "(.*)"),
+    "sooner": ("Results", ["at least 4x sooner than merging"], 1, r"gave ([\d.]+)x"),
+    "sooner_busy": ("Results", ["at least 4x sooner than merging"], 1, r"^([\d.]+)x"),
+    "warm": ("A row for each loader, 984 MB", ["from_pretrained", "page cache"], 4, r"\*\*(.*)\*\*"),
+    "cold": ("A row for each loader, 984 MB", ["from_pretrained", "disk"], 4, r"\*\*(.*)\*\*"),
+    "cold_short": ("A row for each loader, 984 MB", ["disk"], 3, r"\*\*(.*)\*\*"),
+    "server": ("Results", ["at least 90 %"], 1, r"^(\d+ to \d+ %)"),
+    "memory_70b": ("Memory and first byte of a 70B on 32 ranks, and of its first layers", ["80"], 5, r"^(\d+ MB)"),
+    "first_70b": ("Memory and first byte of a 70B on 32 ranks, and of its first layers", ["80"], 3, "(.*)"),
+    "first_405b": ("Metadata at scale", ["405B, 512 ranks", "none"], 2, "^([^;]*)"),
+    "memory_405b": ("Metadata at scale", ["405B, 512 ranks", "none"], 5, r"^(\d+ MB)"),
+    "times_405b": ("Metadata at scale", ["405B, 512 ranks", "none"], 5, r"([\d.]+) times"),
+    "memory_671b": ("Metadata at scale", ["671B", "none"], 5, "(.*)"),
+    "slow_file": ("Storage that takes 8 ms for every read", ["128 KiB", "1"], 2, "(.*)"),
+    "slow_mount": ("Storage that takes 8 ms for every read", ["128 KiB", "1"], 3, "(.*)"),
 }
 
 
@@ -209,6 +235,42 @@ def resume(root):
     return lines
 
 
+def rows(root, section):
+    """The cells of each row of a section of RESULTS.md; the first section is named after the page."""
+    for part in re.split(r"^##? ", read(root, "tests", "bench", "RESULTS.md"), flags=re.M):
+        if part.partition("\n")[0] == section:
+            return [[cell.strip() for cell in line.strip("|").split("|")]
+                    for line in part.split("\n") if line.startswith("|")]
+    sys.exit(f"tests/bench/RESULTS.md has no section {section}")
+
+
+def figure(root, name):
+    if name not in FIGURES:
+        sys.exit(f"{name} is no figure of tests/docs/generate.py")
+    section, begins, cell, pattern = FIGURES[name]
+    for row in rows(root, section):
+        if all(value.startswith(start) for value, start in zip(row, begins)):
+            return re.search(pattern, row[cell]).group(1).strip()
+    sys.exit(f"tests/bench/RESULTS.md has no row {begins} in {section}")
+
+
+def with_figures(root, page):
+    return re.sub(r"(<!-- figure: (\w+) -->).*?(<!-- end -->)",
+                  lambda m: m.group(1) + figure(root, m.group(2)) + m.group(3), page)
+
+
+def loaders(root):
+    return ["| loader | from | the file | the mount | the mount takes |", "|---|---|---:|---:|---:|",
+            *(f"| {r[0]} | {r[1]} | {r[2]} | {r[4].split(',')[0]} | {r[4].split('**')[1]} times as long |"
+              for r in rows(root, "A row for each loader, 984 MB") if len(r) == 8 and "**" in r[4])]
+
+
+def exports(root):
+    return ["| tool | checkpoint | view | tool | export | sooner |", "|---|---|---|---:|---:|---:|",
+            *(f"| `{r[0]}` | {r[1]} | {r[2]} | {r[3]} | {r[4]} | {r[5].strip('*')} |"
+              for r in rows(root, "Writing a copy") if "**" in r[5])]
+
+
 def readers(root):
     results = json.loads(read(root, "tests", "e2e", "programs", "results.json"))
     return ["| program | version | what it does | equal |", "|---|---|---|---|",
@@ -258,13 +320,16 @@ def main():
              "docs/formats.md": {"formats": formats(args.root)},
              "docs/library.md": {"example": example(args.root)},
              "docs/resume.md": {"resume": resume(args.root)},
-             "docs/compatibility.md": {"readers": readers(args.root)}}
+             "docs/performance.md": {"loaders": loaders(args.root), "exports": exports(args.root)},
+             "docs/compatibility.md": {"readers": readers(args.root)},
+             "README.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {}}
     if args.unshard:
         pages["docs/compatibility.md"]["measured"] = measured(args.root, args.unshard)
         pages["docs/cli.md"] = {"verbs": verbs(args.unshard)}
     stale = 0
     for path, tables in pages.items():
-        page = now = read(args.root, path)
+        page = read(args.root, path)
+        now = with_figures(args.root, page)
         for name, lines in tables.items():
             for group in sorted(set(re.findall(r" \| (`\w+`)(?:, [a-z ]+)? \|$", "\n".join(lines), re.M))) if name == "findings" else []:
                 if group not in read(args.root, "docs/findings.md").split("<!-- generated")[0]:
