@@ -9,7 +9,7 @@ import errno
 import math
 import os
 from collections import OrderedDict
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any, Callable, Iterator, NamedTuple
 
@@ -168,7 +168,7 @@ def current_stream(device: torch.device) -> int:
     return torch.cuda.current_stream(device).cuda_stream
 
 
-def reader_on(device: str | int | torch.device, tensors: Tensors, threads: int | None = None) -> Host | Gpu:
+def reader_on(device: str | int | torch.device, tensors: Mapping[str, Tensor], threads: int | None = None) -> Host | Gpu:
     """For some of these tensors. Of a GPU that the library cannot use, because it was built without CUDA for example, the way by host memory."""
     device = torch.device(device)
     if device.type == "cuda":
@@ -265,7 +265,12 @@ def iterate(checkpoint: str | os.PathLike, view: str = "weights", *, device: str
     """(name, tensor) of each that load_file loads, in the order of the files. The next ones are read meanwhile:
     AHEAD_BYTES, or one tensor that has more."""
     session, tensors = open_tensors(checkpoint, view, **options)
-    reader = reader_on(device, tensors, threads)
+    yield from read_ahead(tensors, session, reader_on(device, tensors, threads))
+
+
+def read_ahead(tensors: Mapping[str, Tensor], session: Session,
+               reader: Host | Gpu) -> Iterator[tuple[str, torch.Tensor]]:
+    """The same of some tensors. Closes session and reader."""
     try:
         begun = None
         for group in groups(tensors):
@@ -279,7 +284,7 @@ def iterate(checkpoint: str | os.PathLike, view: str = "weights", *, device: str
     session.close()
 
 
-def groups(tensors: Tensors) -> Iterator[list[Tensor]]:
+def groups(tensors: Mapping[str, Tensor]) -> Iterator[list[Tensor]]:
     group: list[Tensor] = []
     for t in tensors.values():
         if group and sum(g.size_bytes for g in group) + t.size_bytes > AHEAD_BYTES:

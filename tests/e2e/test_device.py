@@ -1,15 +1,11 @@
 """The Python package and GPUs: on a CUDA runtime that is host memory (tests/cuda/fake_cudart.c), whose memory is what
 torch allocates on the CPU. That torch's own memory on a GPU is filled is for a machine with one (tests/bench/cuda)."""
 
-import abc
 import ctypes
 import errno
 import gc
-import inspect
 import logging
 import subprocess
-import sys
-import types
 
 import numpy
 import pytest
@@ -210,114 +206,3 @@ def test_what_fails_is_raised(gpus, caplog):
         reader = loading.reader_on("cuda:0", {})
     assert isinstance(reader, loading.Host)
     assert "GPU 0: CUDA finds no GPU" in caplog.text and "read into host memory first" in caplog.text
-
-
-# -- vLLM: a copy of the interface that vLLM 0.33.0 (vllm-0.33.0-cp38-abi3-manylinux_2_28_x86_64.whl) has. Importing vLLM
-# takes dozens of packages beside torch, so that it is not installed here. Facts of these files of it:
-#   vllm/plugins/__init__.py                         the group "vllm.general_plugins"; a plugin may be loaded several times
-#   vllm/config/load.py                              LoadConfig: load_format, model_loader_extra_config, device
-#   vllm/model_executor/model_loader/__init__.py     register_model_loader, get_model_loader, get_model
-#   vllm/model_executor/model_loader/base_loader.py  BaseModelLoader: its methods' signatures; that load_model makes the
-#                                                    target device and the model's dtype torch's defaults meanwhile
-
-class BaseModelLoader(abc.ABC):
-    def __init__(self, load_config):
-        self.load_config = load_config
-
-    def get_external_weight_memory(self, vllm_config) -> int:
-        return 0
-
-    @abc.abstractmethod
-    def download_model(self, model_config) -> None:
-        raise NotImplementedError
-
-    @abc.abstractmethod
-    def load_weights(self, model, model_config) -> None:
-        raise NotImplementedError
-
-    def create_model(self, vllm_config, model_config, prefix=""):
-        return vllm_config.model  # vLLM: initialize_model(vllm_config=.., model_config=.., prefix=..)
-
-    def load_model(self, vllm_config, model_config, prefix=""):
-        torch.set_default_dtype(model_config.dtype)
-        try:
-            with torch.device("meta"):  # vLLM: the target device
-                model = self.create_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
-                self.load_weights(model, model_config)
-        finally:
-            torch.set_default_dtype(torch.float32)
-        return model.eval()
-
-
-class Model:
-    """What vLLM's models are for a loader: load_weights(weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]."""
-
-    def __init__(self):
-        self.loaded = []
-
-    def load_weights(self, weights):
-        self.loaded.extend(weights)
-        return {name for name, _ in self.loaded}
-
-    def eval(self):
-        return self
-
-
-@pytest.fixture
-def vllm(monkeypatch):
-    """-> load format -> loader"""
-    registered = {}
-
-    def register_model_loader(load_format: str):
-        def wrapper(model_loader_cls):
-            if not issubclass(model_loader_cls, BaseModelLoader):
-                raise ValueError("The model loader must be a subclass of `BaseModelLoader`.")
-            registered[load_format] = model_loader_cls
-            return model_loader_cls
-        return wrapper
-
-    modules = {"vllm": {}, "vllm.model_executor": {},
-               "vllm.model_executor.model_loader": {"register_model_loader": register_model_loader},
-               "vllm.model_executor.model_loader.base_loader": {"BaseModelLoader": BaseModelLoader}}
-    for name, members in modules.items():
-        module = types.ModuleType(name)
-        vars(module).update(members)
-        monkeypatch.setitem(sys.modules, name, module)
-    return registered
-
-
-@pytest.mark.parametrize("config,view", [({}, "weights"), ({"view": "weights-fp32"}, "weights-fp32")])
-@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
-def test_vllm_gets_each_published_name_once(made, gpus, vllm, device, config, view):
-    """deepseek_v3 and the like: vLLM's models know the names that save_pretrained writes."""
-    from unshard.vllm import register
-    checkpoint = checkpoint_of(made, "t2", "untied-f1-bf16", "run/checkpoint-2")
-    register()
-    register()
-    loader = vllm["unshard"](types.SimpleNamespace(load_format="unshard", model_loader_extra_config=config, device=device))
-    model_config = types.SimpleNamespace(model=str(checkpoint), dtype=torch.bfloat16)
-    loader.download_model(model_config)
-    got = loader.load_model(vllm_config=types.SimpleNamespace(model=Model()), model_config=model_config).loaded
-    assert len(got) == len(dict(got))
-    trees.assert_same(dict(got), unshard.load_file(checkpoint, view))
-    if view == "weights":
-        trees.assert_same(dict(got), trees.weights(checkpoint.parents[1] / "pretrained-2"))
-    assert bool(gpus.copies()) == (device != "cpu")
-
-
-def test_the_loader_has_vllms_signatures(vllm):
-    """What vLLM calls, by position and by name."""
-    from unshard.vllm import register
-    register()
-    own = vars(vllm["unshard"])
-    taken_over = [name for name, f in vars(BaseModelLoader).items() if inspect.isfunction(f) and name in own]
-    assert set(taken_over) == BaseModelLoader.__abstractmethods__ and not vllm["unshard"].__abstractmethods__
-    for name in taken_over:
-        theirs, ours = (list(inspect.signature(f).parameters.values()) for f in (vars(BaseModelLoader)[name], own[name]))
-        assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs]
-
-
-def test_vllm_finds_the_loader():
-    sys.path.insert(0, str(ROOT / "python"))
-    import build_backend
-    assert "[vllm.general_plugins]\nunshard = unshard.vllm:register\n" in build_backend.entry_points()

@@ -22,8 +22,9 @@ READERS = sorted(p.stem for p in HERE.glob("*.py") if p.name != "read.py")
 
 
 def constants(name):
-    """PACKAGE, REQUIRES and EQUAL of a program, and what it does, without running it."""
-    tree, out = ast.parse((HERE / f"{name}.py").read_text()), {}
+    """PACKAGE, REQUIRES, EQUAL and BUILD of a program, and what it does, without running it. BUILD: what building it
+    requires, and the environment in which it is built."""
+    tree, out = ast.parse((HERE / f"{name}.py").read_text()), {"BUILD": {"requires": [], "environment": {}}}
     out["DOES"] = ast.get_docstring(tree)
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -36,7 +37,7 @@ def constants(name):
 
 def environment(name):
     """A Python that has what this one has, and in front of that what the program requires, to the last version."""
-    requires = constants(name)["REQUIRES"]
+    requires, build = (constants(name)[key] for key in ("REQUIRES", "BUILD"))
     if not requires:
         return sys.executable
     digest = hashlib.sha256(repr((sys.version, requires)).encode()).hexdigest()[:12]
@@ -46,8 +47,11 @@ def environment(name):
         subprocess.run([sys.executable, "-m", "venv", "--clear", where], check=True)
         packages = Path(sysconfig.get_path("purelib", vars={"base": str(where), "platbase": str(where)}))
         (packages / "zz_beneath.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        done = subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", *requires], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
+        sources = ["--no-build-isolation", "--no-binary", constants(name)["PACKAGE"]] if build["requires"] else []
+        for wanted in filter(None, (build["requires"], [*sources, *requires])):
+            done = subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", *wanted], capture_output=True,
+                                  text=True, env={**os.environ, **build["environment"]})
+            assert done.returncode == 0, done.stderr[-3000:]
         (where / "complete").touch()
     return str(python)
 
