@@ -12,6 +12,7 @@ A table stands between <!-- generated: NAME --> and <!-- end --> in its page:
     loaders    tests/bench/RESULTS.md, a load through the mount against a consolidated file
     exports    tests/bench/RESULTS.md, `unshard export` against the frameworks' tools
     readers    tests/e2e/programs/results.json, programs that read the mount
+    untested   tests/e2e/programs/untested.json, programs without a test
     measured   which views `unshard show` says the checkpoints in tests/golden have (needs --unshard)
     verbs      what `unshard VERB --help` prints, without the options after -o, which are one table (needs --unshard)
 
@@ -271,6 +272,11 @@ def exports(root):
               for r in rows(root, "Writing a copy") if "**" in r[5])]
 
 
+def untested(root):
+    rows = json.loads(read(root, "tests", "e2e", "programs", "untested.json"))
+    return ["| program | reason |", "|---|---|", *(f"| {r['program']} | {r['reason']} |" for r in rows)]
+
+
 def readers(root):
     results = json.loads(read(root, "tests", "e2e", "programs", "results.json"))
     return ["| program | version | what it does | equal |", "|---|---|---|---|",
@@ -321,7 +327,7 @@ def main():
              "docs/library.md": {"example": example(args.root)},
              "docs/resume.md": {"resume": resume(args.root)},
              "docs/performance.md": {"loaders": loaders(args.root), "exports": exports(args.root)},
-             "docs/compatibility.md": {"readers": readers(args.root)},
+             "docs/compatibility.md": {"readers": readers(args.root), "untested": untested(args.root)},
              "README.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {}}
     if args.unshard:
         pages["docs/compatibility.md"]["measured"] = measured(args.root, args.unshard)
