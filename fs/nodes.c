@@ -7,12 +7,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_BUCKETS = 1024, ROOT_ID = 1 };
+enum { FIRST_BUCKETS = 1024, BLOCK_NODES = 128, ROOT_ID = 1 };
+
+/* A mount that rests has the kernel forget files, and no directories. So these lie together: each by itself would keep
+ * the page in which the files' nodes were. Blocks are freed in the end. */
+struct fs_node_block {
+	struct fs_node_block *next;
+	struct fs_node node[BLOCK_NODES];
+};
+
+static void directory_give_back(struct fs_nodes *nodes, struct fs_node *node)
+{
+	node->next = nodes->unused;
+	nodes->unused = node;
+}
+
+static bool block_add(struct fs_nodes *nodes)
+{
+	struct fs_node_block *block = malloc(sizeof(*block));
+	size_t i;
+
+	if (!block)
+		return false;
+	block->next = nodes->blocks;
+	nodes->blocks = block;
+	for (i = 0; i < BLOCK_NODES; i++)
+		directory_give_back(nodes, &block->node[i]);
+	return true;
+}
+
+static struct fs_node *directory_take(struct fs_nodes *nodes)
+{
+	struct fs_node *node = NULL;
+
+	pthread_mutex_lock(&nodes->lock);
+	if (nodes->unused || block_add(nodes)) {
+		node = nodes->unused;
+		nodes->unused = node->next;
+		memset(node, 0, sizeof(*node));
+	}
+	pthread_mutex_unlock(&nodes->lock);
+	return node;
+}
 
 /* Takes the reference, also when there is no memory. */
-static struct fs_node *node_new(unshard_node *handle, const struct unshard_stat *stat)
+static struct fs_node *node_new(struct fs_nodes *nodes, unshard_node *handle, const struct unshard_stat *stat)
 {
-	struct fs_node *node = calloc(1, sizeof(*node));
+	struct fs_node *node = stat->kind == UNSHARD_DIR ? directory_take(nodes) : calloc(1, sizeof(*node));
 
 	if (!node) {
 		unshard_node_unref(handle);
@@ -23,27 +64,46 @@ static struct fs_node *node_new(unshard_node *handle, const struct unshard_stat 
 	return node;
 }
 
-static void node_free(struct fs_node *node)
+static void node_free(struct fs_nodes *nodes, struct fs_node *node)
 {
-	if (node)
-		unshard_node_unref(node->node);
-	free(node);
+	if (!node)
+		return;
+	unshard_node_unref(node->node);
+	if (node->stat.kind != UNSHARD_DIR) {
+		free(node);
+		return;
+	}
+	pthread_mutex_lock(&nodes->lock);
+	directory_give_back(nodes, node);
+	pthread_mutex_unlock(&nodes->lock);
+}
+
+static void blocks_free(struct fs_nodes *nodes)
+{
+	struct fs_node_block *block;
+
+	while ((block = nodes->blocks)) {
+		nodes->blocks = block->next;
+		free(block);
+	}
+	pthread_mutex_destroy(&nodes->lock);
 }
 
 int fs_nodes_init(struct fs_nodes *nodes, unshard_node *root, const struct unshard_stat *stat)
 {
 	memset(nodes, 0, sizeof(*nodes));
-	nodes->root = node_new(root, stat);
+	pthread_mutex_init(&nodes->lock, NULL);
+	nodes->root = node_new(nodes, root, stat);
 	nodes->bucket = calloc(FIRST_BUCKETS, sizeof(struct fs_node *));
 	if (!nodes->root || !nodes->bucket) {
-		node_free(nodes->root);
+		node_free(nodes, nodes->root);
 		free(nodes->bucket);
+		blocks_free(nodes);
 		return -ENOMEM;
 	}
 	nodes->root->up_ino = stat->ino;
 	nodes->root->up_id = ROOT_ID;
 	nodes->n_buckets = FIRST_BUCKETS;
-	pthread_mutex_init(&nodes->lock, NULL);
 	return 0;
 }
 
@@ -56,11 +116,11 @@ void fs_nodes_fini(struct fs_nodes *nodes)
 	for (i = 0; i < nodes->n_buckets; i++)
 		for (node = nodes->bucket[i]; node; node = next) {
 			next = node->next;
-			node_free(node);
+			node_free(nodes, node);
 		}
 	free(nodes->bucket);
-	node_free(nodes->root);
-	pthread_mutex_destroy(&nodes->lock);
+	node_free(nodes, nodes->root);
+	blocks_free(nodes);
 }
 
 static struct fs_node **slot_of(struct fs_nodes *nodes, uint64_t ino)
@@ -116,7 +176,7 @@ static void table_add(struct fs_nodes *nodes, struct fs_node *node)
 struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, unshard_node *handle,
 			     const struct unshard_stat *stat)
 {
-	struct fs_node *fresh = node_new(handle, stat), *node;
+	struct fs_node *fresh = node_new(nodes, handle, stat), *node;
 
 	if (!fresh)
 		return NULL;
@@ -131,7 +191,7 @@ struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, 
 	node->n_lookups++;
 	node->up_id = fs_nodes_id(nodes, dir);
 	pthread_mutex_unlock(&nodes->lock);
-	node_free(fresh);
+	node_free(nodes, fresh);
 	return node;
 }
 
@@ -166,7 +226,7 @@ void fs_nodes_forget(struct fs_nodes *nodes, struct fs_node *node, uint64_t n)
 		unlink_node(nodes, node);
 	pthread_mutex_unlock(&nodes->lock);
 	if (last)
-		node_free(node);
+		node_free(nodes, node);
 }
 
 size_t fs_nodes_count(struct fs_nodes *nodes)

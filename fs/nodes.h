@@ -24,6 +24,8 @@ struct fs_nodes {
 	pthread_mutex_t lock; /* everything below */
 	struct fs_node **bucket;
 	size_t n_buckets, n;
+	struct fs_node *unused; /* room for directories' nodes */
+	struct fs_node_block *blocks; /* in which it is */
 	struct fs_node *root; /* constant; not in the buckets, never forgotten */
 };
 

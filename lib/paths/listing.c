@@ -309,6 +309,6 @@ int unshard_listing_node(const unshard_listing *l, size_t i, unshard_node **out,
 	if (!entry)
 		return give_error(error, &err, uns_fail(&err, -EINVAL, "there is no entry %zu of %zu", i, l->n));
 	path = uns_path_join(&arena, l->dir, entry->name);
-	*out = path ? node_new(l->u, &l->v[i].key, path, entry->stat.ino) : NULL;
+	*out = path ? node_new(l->u, &l->v[i].key, path, &entry->stat) : NULL;
 	return *out ? 0 : give_error(error, &err, uns_oom(&err));
 }

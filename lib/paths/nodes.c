@@ -12,6 +12,7 @@
 struct unshard_node {
 	struct unshard *u;
 	unsigned refs; /* atomic */
+	bool stays; /* of a directory, which a mount's kernel keeps for longer than files: it is in u->directories */
 	uint64_t ino;
 	struct spot_key key; /* its texts are behind this */
 	const char *name;    /* its path in the tree */
@@ -27,15 +28,17 @@ static const char *keep(char **at, const char *text)
 	return kept;
 }
 
-struct unshard_node *node_new(struct unshard *u, const struct spot_key *key, const char *name, uint64_t ino)
+struct unshard_node *node_new(struct unshard *u, const struct spot_key *key, const char *name,
+			      const struct unshard_stat *st)
 {
-	size_t n = strlen(name) + strlen(key->path) + strlen(key->inside) + 3;
-	struct unshard_node *node = malloc(sizeof(*node) + n);
+	const size_t size = sizeof(struct unshard_node) + strlen(name) + strlen(key->path) + strlen(key->inside) + 3;
+	const bool stays = st->kind == UNSHARD_DIR;
+	struct unshard_node *node = stays ? uns_cohorts_take(&u->directories, size) : malloc(size);
 	char *at;
 
 	if (!node)
 		return NULL;
-	*node = (struct unshard_node){ .u = u, .refs = 1, .ino = ino, .key = *key };
+	*node = (struct unshard_node){ .u = u, .refs = 1, .stays = stays, .ino = st->ino, .key = *key };
 	at = node->text;
 	node->name = keep(&at, name);
 	node->key.path = keep(&at, key->path);
@@ -56,7 +59,11 @@ unshard_node *unshard_node_ref(unshard_node *node)
 
 void unshard_node_unref(unshard_node *node)
 {
-	if (node && __atomic_sub_fetch(&node->refs, 1, __ATOMIC_ACQ_REL) == 0)
+	if (!node || __atomic_sub_fetch(&node->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	if (node->stays)
+		uns_cohorts_give_back(node);
+	else
 		free(node);
 }
 
@@ -92,12 +99,14 @@ int node_spot(const struct unshard_node *node, struct spot *out, bool *moved_on,
 int unshard_root(unshard *u, unshard_node **out, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
+	struct unshard_stat st;
 	struct spot spot;
 	int code = spot_top(u, &spot, &err);
 
 	if (code < 0)
 		return give_error(error, &err, code);
-	*out = node_new(u, &spot.key, "", spot.ino);
+	spot_stat(u, &spot, &st);
+	*out = node_new(u, &spot.key, "", &st);
 	spot_fini(u, &spot);
 	return *out ? 0 : give_error(error, &err, uns_oom(&err));
 }
@@ -108,13 +117,13 @@ static bool is_component(const char *name)
 	return *name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-static int make_child(const struct unshard_node *dir, const char *name, const struct spot *spot, unshard_node **out,
-		      struct uns_err *err)
+static int make_child(const struct unshard_node *dir, const char *name, const struct spot *spot,
+		      const struct unshard_stat *st, unshard_node **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const char *path = uns_path_join(&arena, dir->name, name);
 
-	*out = path ? node_new(dir->u, &spot->key, path, spot->ino) : NULL;
+	*out = path ? node_new(dir->u, &spot->key, path, st) : NULL;
 	return *out ? 0 : uns_oom(err);
 }
 
@@ -150,12 +159,11 @@ int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out, stru
 	code = enter_node(dir, name, &spot, &err);
 	if (code < 0)
 		return give_error(error, &err, code);
-	if (st) {
-		spot_stat(dir->u, &spot, &own);
+	spot_stat(dir->u, &spot, &own);
+	if (st)
 		code = caller_give(st, &own, "stat", &err);
-	}
 	if (code == 0)
-		code = make_child(dir, name, &spot, out, &err);
+		code = make_child(dir, name, &spot, &own, out, &err);
 	spot_fini(dir->u, &spot);
 	return give_error(error, &err, code);
 }

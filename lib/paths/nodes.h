@@ -5,8 +5,9 @@
 
 #include "paths/spots.h"
 
-/* Of a spot that was checked; name: its path in the tree. NULL = out of memory. */
-struct unshard_node *node_new(struct unshard *u, const struct spot_key *key, const char *name, uint64_t ino);
+/* Of a spot that was checked; name: its path in the tree; st: its kind and inode number. NULL = out of memory. */
+struct unshard_node *node_new(struct unshard *u, const struct spot_key *key, const char *name,
+			      const struct unshard_stat *st);
 struct unshard *node_session(const struct unshard_node *node);
 /* What its path leads to now. -ESTALE when that is not what the node is of: `moved_on` (may be NULL) allows
  * that, and receives whether it is so. */

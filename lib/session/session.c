@@ -131,6 +131,7 @@ int unshard_open(const char *source, const struct unshard_options *options, unsh
 	u->log = (struct uns_log){ own.log, own.log_ctx, (int)own.log_level };
 	pthread_mutex_init(&u->lock, NULL);
 	usage_init(&u->usage);
+	uns_cohorts_init(&u->directories);
 	pthread_cond_init(&u->changed, NULL);
 	store_link_init(&u->store, &u->log);
 	uns_kept_lists_init(&u->lists);
@@ -179,5 +180,6 @@ void unshard_close(unshard *u)
 	pthread_cond_destroy(&u->changed);
 	pthread_mutex_destroy(&u->lock);
 	usage_fini(&u->usage);
+	uns_cohorts_fini(&u->directories);
 	free(u);
 }

@@ -13,6 +13,7 @@
 #ifndef UNS_SESSION_SESSION_H
 #define UNS_SESSION_SESSION_H
 
+#include "base/cohort.h"
 #include "base/log.h"
 #include "api/errors.h"
 #include "api/options.h"
@@ -46,6 +47,7 @@ struct unshard {
 	struct uns_kept_lists lists;
 	struct record_table records;
 	struct snapshot_cache snapshots;
+	struct uns_cohorts directories; /* their nodes (lib/paths/nodes.c) */
 };
 
 /* -- the parts, for code that has a session -- */

@@ -240,6 +240,18 @@ def test_checkpoints_that_rest_are_not_held(mount, tmp_path, faults, eventually)
     assert shown.read_bytes() == want
 
 
+@pytest.mark.long
+def test_3000_checkpoints_walked_and_a_rest(mount, tmp_path, faults, eventually):
+    """What stays is mostly a node for each of the 69,000 directories."""
+    linked(tmp_path / "src", 3000)
+    m = mount(tmp_path / "src", "store=none", faults=faults, changing=True)
+    for _ in range(2):
+        assert walked(m) > 300_000
+    grown = resident(m)
+    faults.pass_time(61)
+    eventually(lambda: resident(m) < min(150_000_000, grown * 2 / 3))
+
+
 def test_ls_of_a_thousand_checkpoints(made, mount, tmp_path):
     case = made("t2", "tied-f1-fp32")
     original = tmp_path / "original"  # a link more changes a file's ctime, and other tests read those of `case` meanwhile
