@@ -160,8 +160,9 @@ static void offer_model(void *ctx, const char *name)
 
 static void offer_views(struct ask *a)
 {
-	static const char *const view[] = { "adapter", "dcp",          "full",         "full-fsdp",    "universal",
-					    "weights", "weights-bf16", "weights-fp16", "weights-fp32", "world-" };
+	static const char *const view[] = { "adapter",      "dcp",          "full",    "full-fsdp",
+					    "merged",       "universal",    "weights", "weights-bf16",
+					    "weights-fp16", "weights-fp32", "world-" };
 	size_t i;
 
 	for (i = 0; i < sizeof(view) / sizeof(*view); i++)

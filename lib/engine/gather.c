@@ -25,6 +25,7 @@
 #include "engine/reordered.h"
 #include "engine/decode.h"
 #include "engine/source_read.h"
+#include "engine/sum.h"
 #include "model/cover.h"
 
 /* Stretches of at least this are read directly: one more pread costs less than the copy. */
@@ -355,6 +356,24 @@ static uint64_t elems_before(const struct uns_stretches *stretches, uint64_t ele
 	return k * stretches->stretch_elems + (elem > start ? elem - start : 0);
 }
 
+static void visit_pieces(const struct uns_gather *g, uint64_t at, size_t len, uns_extent_visit *visit, void *ctx);
+
+/* Of a sum, the terms that have the same elements. Factors of products are small, and kept. */
+static void visit_terms(const struct uns_gather *g, uint64_t first_elem, uint64_t end_elem, uns_extent_visit *visit,
+			void *ctx)
+{
+	const struct uns_sum *sum = g->tensor->sum;
+	size_t i;
+
+	for (i = 0; i < sum->n; i++) {
+		const struct uns_gather of = uns_gather_of(g->b, sum->term[i].left.tensor);
+		const uint64_t size = uns_dtype_size(of.tensor->dtype);
+
+		if (!sum->term[i].right.tensor)
+			visit_pieces(&of, first_elem * size, (size_t)((end_elem - first_elem) * size), visit, ctx);
+	}
+}
+
 /* What each piece has of bytes [at, at+len) of the tensor. A block is read as a whole when it is first touched: then
  * its sources' pieces are visited instead of it. */
 static void visit_pieces(const struct uns_gather *g, uint64_t at, size_t len, uns_extent_visit *visit, void *ctx)
@@ -364,6 +383,8 @@ static void visit_pieces(const struct uns_gather *g, uint64_t at, size_t len, un
 	size_t first = first_piece(g, at), i;
 	unsigned k;
 
+	if (g->tensor->sum)
+		visit_terms(g, at / size, (at + len + size - 1) / size, visit, ctx);
 	for (i = next_piece(&want, first, first); i < g->n_pieces; i = next_piece(&want, first, i + 1)) {
 		const struct uns_piece *piece = &g->piece[i];
 		struct uns_stretches stretches = uns_stretches_of_piece(&g->tensor->shape, piece);
@@ -426,6 +447,27 @@ static int copy_at_once(struct wanted *want, size_t first, size_t i, struct uns_
 	return 0;
 }
 
+/* -- a sum -- */
+
+static int read_of_term(void *ctx, const struct uns_tensor *tensor, uint8_t *dst, uint64_t at, size_t len,
+			struct uns_err *err)
+{
+	const struct uns_gather *whole = ctx;
+	struct uns_gather g = uns_gather_of(whole->b, tensor);
+
+	g.way = whole->way;
+	return uns_gather_bytes(&g, dst, at, len, err);
+}
+
+static int sum_read(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len, struct uns_err *err)
+{
+	const struct uns_sum_reader reader = { read_of_term, (void *)g };
+
+	if (g->never_decode) /* a factor may be an entry of the cache, and two must not be held at once */
+		return UNS_MUST_DECODE;
+	return uns_sum_bytes(g->b->cat, g->tensor, &reader, dst, at, len, err);
+}
+
 /* Pieces are copied one after the other, until one would have to wait. The last may wait: there is nothing beside it
  * to do. */
 int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len, struct uns_err *err)
@@ -435,6 +477,8 @@ int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size
 	size_t i, next;
 	int code;
 
+	if (g->tensor->sum)
+		return sum_read(g, dst, at, len, err);
 	for (i = next_piece(&want, first, first); i < g->n_pieces; i = next) {
 		next = next_piece(&want, first, i + 1);
 		code = piece_copy(&want, &g->piece[i], next == g->n_pieces, err);

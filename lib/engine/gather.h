@@ -1,4 +1,4 @@
-/* Dense bytes of a tensor out of its pieces. */
+/* Dense bytes of a tensor out of its pieces, or of its sum (model/sum_tensor.h). */
 #ifndef UNS_ENGINE_GATHER_H
 #define UNS_ENGINE_GATHER_H
 

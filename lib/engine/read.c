@@ -1,6 +1,6 @@
 /* uns_read: finds the segments of the layout that hold the wanted bytes, and fills the caller's
  * buffer from each: a literal, zeros, a CRC, or elements of a tensor (gather.c), converted to the
- * segment's type where that is another one. */
+ * segment's dtype if that is another one. */
 #include "engine/engine.h"
 
 #include <limits.h>
@@ -9,58 +9,41 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/cast.h"
+#include "engine/elements.h"
 #include "engine/gather.h"
 
-/* Elements first .. first+n of the tensor, converted, of which bytes [skip, skip+len) are wanted. */
-struct window {
-	enum uns_dtype from, to;
-	uint64_t first;
-	size_t n, skip, len;
+/* Elements of a tensor, converted. */
+struct converted {
+	const struct uns_gather *g;
+	const struct uns_segment *segment;
+	uint8_t *scratch; /* as many elements as are made at a time, as they lie */
 };
 
-/* Convert n elements; the wanted bytes may begin and end inside an element. Whole elements are
- * converted directly into dst, a cut one at either end by way of `one`. */
-static void cast_window(const struct window *w, const uint8_t *src, uint8_t *dst)
+static int convert(void *ctx, uint64_t first, size_t n, uint8_t *out, struct uns_err *err)
 {
-	size_t in = uns_dtype_size(w->from), out = uns_dtype_size(w->to), i = 0;
-	size_t at = w->skip, end = w->skip + w->len, whole, piece;
-	uint8_t one[16];
+	const struct converted *c = ctx;
+	const enum uns_dtype from = c->g->tensor->dtype;
+	const size_t in = uns_dtype_size(from);
 
-	for (; at < end; at += piece) {
-		i = at / out;
-		whole = at % out == 0 ? (end - at) / out : 0;
-		if (whole) {
-			uns_cast(w->from, src + i * in, w->to, dst + (at - w->skip), whole);
-			piece = whole * out;
-			continue;
-		}
-		uns_cast(w->from, src + i * in, w->to, one, 1);
-		piece = (size_t)uns_u64_min(out - at % out, end - at);
-		memcpy(dst + (at - w->skip), one + at % out, piece);
-	}
+	UNS_TRY(uns_gather_bytes(c->g, c->scratch, (c->segment->first_elem + first) * in, n * in, err));
+	uns_cast(from, c->scratch, c->segment->out, out, n);
+	return 0;
 }
 
 static int read_cast(const struct uns_gather *g, const struct uns_segment *s, uint8_t *dst, size_t len, uint64_t off,
 		     struct uns_err *err)
 {
-	size_t in = uns_dtype_size(g->tensor->dtype), out = uns_dtype_size(s->out), done, room;
+	const size_t in = uns_dtype_size(g->tensor->dtype), out = uns_dtype_size(s->out);
 	UNS_CLEANUP(uns_free_p) uint8_t *scratch = NULL;
-	struct window w = { .from = g->tensor->dtype, .to = s->out };
+	struct converted c = { .g = g, .segment = s };
+	struct uns_elements all = { .make = convert, .ctx = &c, .elem_bytes = out };
 
-	if (!uns_cast_exists(w.from, w.to))
+	if (!uns_cast_exists(g->tensor->dtype, s->out))
 		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be converted to %s", g->tensor->key,
-				uns_dtype_info(w.from)->torch, uns_dtype_info(w.to)->torch);
-	room = (size_t)uns_u64_min(UNS_SCRATCH_BYTES / in, len / out + 2);
-	UNS_TRY_ALLOC(scratch = malloc(room * in), err);
-	for (done = 0; done < len; done += w.len) {
-		w.first = s->first_elem + (off + done) / out;
-		w.skip = (size_t)((off + done) % out);
-		w.len = (size_t)uns_u64_min(len - done, room * out - w.skip);
-		w.n = (w.skip + w.len + out - 1) / out;
-		UNS_TRY(uns_gather_bytes(g, scratch, w.first * in, w.n * in, err));
-		cast_window(&w, scratch, dst + done);
-	}
-	return 0;
+				uns_dtype_info(g->tensor->dtype)->torch, uns_dtype_info(s->out)->torch);
+	all.most = (size_t)uns_u64_min(UNS_SCRATCH_BYTES / in, len / out + 1);
+	UNS_TRY_ALLOC(c.scratch = scratch = malloc(all.most * in), err);
+	return uns_elements_read(&all, dst, len, off, err);
 }
 
 /* Bytes [off, off+len) of one segment. */

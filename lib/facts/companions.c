@@ -34,6 +34,7 @@ struct search {
 	const char *run;
 	struct candidate *candidate;
 	size_t n, cap;
+	size_t first_named, end_named; /* those that -o model= or the fact "model" names */
 };
 
 #define CONFIG "config.json", "generation_config.json"
@@ -192,10 +193,13 @@ static int find_candidates(struct search *s, struct uns_err *err)
 	/* EasyR1 saves the adapter in this directory. */
 	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/", true, err));
 	UNS_TRY(add_run(s, err));
+	s->first_named = s->n;
 	for (i = 0; i < models->n; i++)
 		if (!models->v[i].run || uns_path_within(path, models->v[i].run))
 			UNS_TRY(add_candidate(s, models->v[i].root, "", uns_root_path(models->v[i].root), false, err));
-	return add_model_fact(s, err);
+	UNS_TRY(add_model_fact(s, err));
+	s->end_named = s->n;
+	return 0;
 }
 
 static int borrow(struct search *s, const struct candidate *c, const char *name, struct uns_err *err)
@@ -622,6 +626,40 @@ static int choose_base(struct search *s, struct uns_err *err)
 	return 0;
 }
 
+/* Sets out->adapter_config: for views that compute with it. */
+static int read_adapter_config(struct search *s, struct uns_err *err)
+{
+	struct companions *out = s->out;
+	const struct uns_file *file;
+	struct uns_err why = { 0 };
+	size_t i = 0;
+	int code;
+
+	while (i < out->n && strcmp(out->v[i].name, ADAPTER) != 0)
+		i++;
+	if (i == out->n || s->cat->summary.adapter == UNS_ADAPTER_NONE)
+		return 0;
+	file = &s->cat->files[out->v[i].file];
+	code = uns_read_seen(file->root, s->cat->capture, file->path, CONFIG_LIMIT_BYTES, &out->arena,
+			     &out->adapter_config, &why);
+	return uns_fail_if_passing(err, code, &why);
+}
+
+/* The model that an adapter alone is put on. Only the user can name it: a run's directory may have the result of
+ * another merge. */
+static int choose_base_model(struct search *s, struct uns_err *err)
+{
+	struct companions *out = s->out;
+	size_t i;
+
+	if (s->cat->summary.adapter != UNS_ADAPTER_ALONE)
+		return 0;
+	for (i = s->first_named; i < s->end_named && !out->base_model.where; i++)
+		UNS_TRY(uns_base_model_read(s->cat, s->candidate[i].root, s->candidate[i].path, &out->arena,
+					    &out->base_model, err));
+	return 0;
+}
+
 int companions_choose(const struct companions_input *in, struct uns_catalog *cat, struct companions *out,
 		      struct uns_err *err)
 {
@@ -639,7 +677,9 @@ int companions_choose(const struct companions_input *in, struct uns_catalog *cat
 	UNS_TRY(choose_base(&s, err));
 	UNS_TRY(choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));
 	UNS_TRY(choose_set(&s, processor_globs, processor_globs, "processor", err));
-	return choose_adapter_config(&s, err);
+	UNS_TRY(choose_adapter_config(&s, err));
+	UNS_TRY(read_adapter_config(&s, err));
+	return choose_base_model(&s, err);
 }
 
 void companions_fini(struct companions *companions)

@@ -3,6 +3,7 @@
 #define UNS_FACTS_COMPANIONS_H
 
 #include "files/adapter_config.h"
+#include "files/base_model.h"
 #include "names/config.h"
 #include "names/pipeline.h"
 #include "names/published_names.h"
@@ -45,6 +46,8 @@ struct companions {
 	 */
 	const char *prefix;
 	struct uns_adapter_facts adapter; /* for an adapter whose adapter_config.json was not found */
+	struct uns_span adapter_config; /* the bytes of the one that is used; empty = none was found */
+	struct uns_base_model base_model; /* what an adapter alone is put on, of a directory that the user named */
 	struct uns_findings notes; /* what was borrowed from where, and what could not be borrowed */
 	struct uns_root *model; /* the directory that the fact "model" of the store names, or NULL */
 };

@@ -149,3 +149,22 @@ int uns_adapter_config_add(const struct uns_adapter_config *in, struct uns_vtree
 		return note_needed(in->facts, !lora.unlike, out, err);
 	return make(in->facts, &lora, out, err);
 }
+
+int uns_adapter_config_text(const struct uns_adapter_config *in, struct uns_arena *arena, struct uns_span *out,
+			    struct uns_err *err)
+{
+	UNS_CLEANUP(uns_adapter_list_fini) struct uns_adapter_list all = { 0 };
+	UNS_CLEANUP(uns_lora_fini) struct uns_lora lora = { 0 };
+	UNS_CLEANUP(uns_text_fini) struct uns_text json = UNS_TEXT_INIT;
+	const char *text;
+
+	*out = uns_span_of("", 0);
+	UNS_TRY(uns_adapter_list(in->catalog, &all, err));
+	UNS_TRY(uns_lora_read(in->catalog, &all.v[all.chosen], arena, &lora, err));
+	if (lora.unlike || !in->facts->v[UNS_ADAPTER_ALPHA].json)
+		return 0;
+	UNS_TRY(config_write(in->facts, &lora, arena, &json, err));
+	UNS_TRY_ALLOC(text = uns_arena_strn(arena, json.p, json.len), err);
+	*out = uns_span_of(text, json.len);
+	return 0;
+}

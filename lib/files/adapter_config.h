@@ -35,4 +35,8 @@ struct uns_adapter_config {
  * assumed; or, if not enough is known, the note that PEFT needs it and how to get it. */
 int uns_adapter_config_add(const struct uns_adapter_config *in, struct uns_vtree *out, struct uns_err *err);
 
+/* The text that uns_adapter_config_add would add; empty if not enough is known. In the arena. */
+int uns_adapter_config_text(const struct uns_adapter_config *in, struct uns_arena *arena, struct uns_span *out,
+			    struct uns_err *err);
+
 #endif

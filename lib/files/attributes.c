@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "model/sum_tensor.h"
 
 /* Owner and group of the checkpoint's directory, unless all files of the sharded form have another owner and group. */
 static struct uns_access owner_of(const struct uns_catalog *cat, const struct uns_stat *dir)
@@ -72,6 +73,11 @@ static void tensor_demand(const struct uns_catalog *cat, const struct uns_tensor
 	const struct uns_piece *piece = t->own;
 	size_t i, k;
 
+	for (i = 0; t->sum && i < t->sum->n; i++) {
+		tensor_demand(cat, t->sum->term[i].left.tensor, seen, attr);
+		if (t->sum->term[i].right.tensor)
+			tensor_demand(cat, t->sum->term[i].right.tensor, seen, attr);
+	}
 	if (!uns_tensor_is_of_blocks(t)) {
 		pieces_demand(cat, t, seen, attr);
 		return;

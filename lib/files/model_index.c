@@ -1,12 +1,15 @@
 /* Compares two lists of names. Reads no files. */
 #include "files/model_index.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "base/text.h"
 
 /* The tensors of one kind of finding. */
 struct some {
@@ -154,4 +157,40 @@ int uns_model_index_check(struct uns_catalog *cat, const struct uns_model_index 
 	UNS_TRY(check_unnamed_tensors(cat, index, &named, err));
 	UNS_TRY(check_unnamed_files(cat, index, err));
 	return check_size(cat, index, err);
+}
+
+/* -- files -- */
+
+static int path_cmp(const void *a, const void *b)
+{
+	return uns_str_natural(*(const char *const *)a, *(const char *const *)b);
+}
+
+int uns_model_index_files(const cJSON *weight_map, const char *dir, struct uns_arena *arena, const char ***paths,
+			  size_t *n, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map seen = UNS_MAP_INIT;
+	const cJSON *item;
+	const char *name, *path;
+	size_t cap = 0;
+
+	*paths = NULL;
+	*n = 0;
+	cJSON_ArrayForEach (item, weight_map) {
+		name = cJSON_GetStringValue(item);
+		path = name && *name ? uns_path_resolve(arena, dir, name) : NULL;
+		if (!path || !uns_path_within(path, dir))
+			return uns_fail(err, -EBADMSG,
+					"the index names a file outside the checkpoint's "
+					"directory for tensor %s",
+					item->string);
+		if (uns_map_get(&seen, path))
+			continue;
+		UNS_TRY_ALLOC(uns_map_put(&seen, path, (void *)path, NULL), err);
+		UNS_TRY_ALLOC(UNS_ARENA_ROOM(arena, *paths, *n, cap), err);
+		(*paths)[(*n)++] = path;
+	}
+	if (*n)
+		qsort(*paths, *n, sizeof(**paths), path_cmp);
+	return 0;
 }

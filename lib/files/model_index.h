@@ -18,4 +18,9 @@ struct uns_model_index {
  * files. Fails only if memory is out. */
 int uns_model_index_check(struct uns_catalog *cat, const struct uns_model_index *index, struct uns_err *err);
 
+/* The files that a weight_map names, each once, in natural order (which is the model's), as paths in the arena.
+ * -EBADMSG if one is not below `dir`, the index's directory. */
+int uns_model_index_files(const cJSON *weight_map, const char *dir, struct uns_arena *arena, const char ***paths,
+			  size_t *n, struct uns_err *err);
+
 #endif

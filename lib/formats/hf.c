@@ -162,38 +162,6 @@ static int paths_add(struct paths *p, struct uns_arena *arena, const char *path,
 	return 0;
 }
 
-static int path_cmp(const void *a, const void *b)
-{
-	return uns_str_natural(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* The files that an index names, each once, in path_cmp order (which is the model's). */
-static int index_files(const cJSON *map, const struct uns_directory *dir, struct uns_arena *arena, struct paths *out,
-		       struct uns_err *err)
-{
-	UNS_CLEANUP(uns_map_fini) struct uns_map seen = UNS_MAP_INIT;
-	const cJSON *item;
-	const char *name, *path;
-	void *old;
-
-	cJSON_ArrayForEach (item, map) {
-		name = cJSON_GetStringValue(item);
-		path = name && *name ? uns_path_resolve(arena, dir->path, name) : NULL;
-		if (!path || !uns_path_within(path, dir->path))
-			return uns_fail(err, -EBADMSG,
-					"the index names a file outside the checkpoint's "
-					"directory for tensor %s",
-					item->string);
-		if (uns_map_get(&seen, path))
-			continue;
-		UNS_TRY_ALLOC(uns_map_put(&seen, path, (void *)path, &old), err);
-		UNS_TRY(paths_add(out, arena, path, err));
-	}
-	if (out->n)
-		qsort(out->v, out->n, sizeof(*out->v), path_cmp);
-	return 0;
-}
-
 static int index_open(const struct uns_directory *dir, const char *path, struct uns_arena *arena, cJSON **out,
 		      struct uns_err *err)
 {
@@ -254,7 +222,7 @@ static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir,
 	UNS_TRY_ALLOC(path, err);
 	code = index_open(dir, path, &cat->arena, &index, &why);
 	map = cJSON_GetObjectItemCaseSensitive(index, "weight_map");
-	if (code == 0 && (code = index_files(map, dir, &cat->arena, &files, &why)) < 0)
+	if (code == 0 && (code = uns_model_index_files(map, dir->path, &cat->arena, &files.v, &files.n, &why)) < 0)
 		uns_fail_in_file(&why, path);
 	if (code < 0)
 		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_WEIGHTS, &why, err);

@@ -71,6 +71,8 @@ struct uns_block {
 	bool reversed; /* the piece has them in C order after the three dimensions were put in reverse order */
 };
 
+struct uns_sum; /* model/sum_tensor.h */
+
 enum uns_piece_kind { UNS_PIECE_BOX, UNS_PIECE_RANGE };
 
 /* There may be millions. */
@@ -120,6 +122,9 @@ struct uns_tensor {
 	 * in the catalog itself. */
 	const struct uns_tensor *of;
 	const struct uns_slice *slice;
+	/* Of a tensor that was made for a view and has no pieces: its elements are this sum of other tensors'. NULL =
+	 * they are stored. */
+	const struct uns_sum *sum;
 	/* Of a tensor that was made for a view: the one in the catalog that has all the same elements under another
 	 * name. NULL = none has. */
 	const struct uns_tensor *renamed;

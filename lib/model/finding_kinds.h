@@ -534,6 +534,10 @@ KIND(NO_WEIGHTS_UNDER_ROOT, no_weights_under_root, UNKNOWN,
      .cause = "the checkpoint holds an optimizer or other state only, or its weights are below another key")
 KIND(NO_ADAPTER, no_adapter, UNKNOWN, "{checkpoint} holds no PEFT adapter", .advice = "", .help = OTHER_VIEW,
      .cause = "the checkpoint was not saved by PEFT")
+KIND(NOT_MERGED, not_merged, UNKNOWN, "{checkpoint}: adapter and base model cannot be merged: {cause}", .advice = "",
+     .help = "load the base model and the view adapter with PEFT, or mount with -o model=DIR where DIR holds the base model's safetensors",
+     .cause =
+	     "the base model was not named or is another one, or the adapter is of a kind that unshard does not merge exactly")
 KIND(MODEL_EMPTY, model_empty, INCOMPLETE,
      "{checkpoint}: {file} holds no tensor at all, while the optimizer has states of {tensor}: the model was not saved",
      .advice = "peft 0.21 with FSDP1 saves no adapter; train with FSDP2, or save the adapter with save_pretrained",

@@ -297,6 +297,8 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 		.prefix = snap->beside.prefix,
 		.base = &snap->beside.base,
 		.adapter = snap->beside.adapter,
+		.adapter_config = snap->beside.adapter_config,
+		.base_model = &snap->beside.base_model,
 		.modules = snap->beside.modules,
 		.pipeline = snap->beside.pipeline,
 		.keep_names = u->opt.keep_names,

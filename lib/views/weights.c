@@ -32,24 +32,8 @@
 #include "names/published_names.h"
 #include "files/safetensors_file.h"
 #include "names/template.h"
+#include "files/view_dtype.h"
 #include "views/view.h"
-
-/* The view's parameter as a number: the type of its tensors, UNS_DTYPE_NONE = as stored. */
-static bool parse(const char *parameter, uint64_t *out)
-{
-	static const struct {
-		const char *text;
-		enum uns_dtype dtype;
-	} known[] = { { "", UNS_DTYPE_NONE }, { "bf16", UNS_BF16 }, { "fp16", UNS_F16 }, { "fp32", UNS_F32 } };
-	size_t i;
-
-	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (strcmp(parameter, known[i].text) == 0) {
-			*out = known[i].dtype;
-			return true;
-		}
-	return false;
-}
 
 /* -- which tensors -- */
 
@@ -396,23 +380,16 @@ static int assemble_modules(const struct uns_view_input *in, uint64_t parameter,
 /* config.json names the type of the view's tensors. */
 static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
-	const char *torch = uns_dtype_info((enum uns_dtype)parameter)->torch;
-	bool rewrite = parameter != UNS_DTYPE_NONE && uns_span_left(&in->config) > 0;
 	const struct uns_companion *c = in->borrowed, *end = c + in->n_borrowed;
-	struct uns_span text;
 
 	for (; c < end; c++) {
 		if (in->catalog->summary.adapter != UNS_ADAPTER_ALONE && strcmp(c->name, "adapter_config.json") == 0)
 			continue; /* from_pretrained would load the adapter, into another model */
-		if (!rewrite || strcmp(c->name, "config.json") != 0) {
+		if (strcmp(c->name, "config.json") == 0)
+			UNS_TRY(uns_view_dtype_add_config(in->catalog, c, in->config, (enum uns_dtype)parameter, out,
+							  err));
+		else
 			UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
-			continue;
-		}
-		UNS_TRY(uns_config_with_dtype(in->config, torch, &out->arena, &text, err));
-		UNS_TRY(uns_vtree_add_text(
-			out, "config.json", (const char *)text.p, uns_span_left(&text),
-			uns_arena_printf(&out->arena, "the checkpoint's config.json with dtype set to %s", torch),
-			err));
 	}
 	return 0;
 }
@@ -562,7 +539,7 @@ extern const struct uns_view uns_view_weights;
 const struct uns_view uns_view_weights = {
 	.name = "weights",
 	.listed = listed,
-	.parse = parse,
+	.parse = uns_view_dtype_parse,
 	.needs_companions = true,
 	.opens_files = true,
 	.supports = supports,

@@ -1,0 +1,89 @@
+/* The product of two numbers of fp32 is exact in fp64, so that it does not matter whether it is added by one
+ * instruction (fma) or two. */
+#include "engine/products.h"
+
+#include <string.h>
+
+#include "engine/cast.h"
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#pragma GCC optimize("O3", "no-trapping-math")
+#endif
+
+enum { BLOCK = 1024 };
+
+static inline __attribute__((always_inline)) void add_all(const double *left, size_t n_rows, size_t inner,
+							  const double *right, size_t n_columns, size_t step,
+							  double *sum)
+{
+	size_t i, j, k;
+
+	for (i = 0; i < n_rows; i++, left += inner, sum += step) {
+		for (k = 0; k + 4 <= inner; k += 4) {
+			const double *a = right + k * step, *b = a + step, *c = b + step, *d = c + step;
+
+			for (j = 0; j < n_columns; j++)
+				sum[j] = (((sum[j] + left[k] * a[j]) + left[k + 1] * b[j]) + left[k + 2] * c[j]) +
+					 left[k + 3] * d[j];
+		}
+		for (; k < inner; k++)
+			for (j = 0; j < n_columns; j++)
+				sum[j] += left[k] * right[k * step + j];
+	}
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) static void add_by_avx2(const double *left, size_t n_rows, size_t inner,
+							    const double *right, size_t n_columns, size_t step,
+							    double *sum)
+{
+	add_all(left, n_rows, inner, right, n_columns, step, sum);
+}
+#endif
+
+void uns_products_add(const double *left, size_t n_rows, size_t inner, const double *right, size_t n_columns,
+		      size_t step, double *sum)
+{
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+		add_by_avx2(left, n_rows, inner, right, n_columns, step, sum);
+		return;
+	}
+#endif
+	add_all(left, n_rows, inner, right, n_columns, step, sum);
+}
+
+/* The fp32 number next to x in the direction of zero, with its last bit set if it is not x: rounding it again, to 22
+ * bits of mantissa or less, then gives what rounding x once gives. */
+static float to_odd(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	if ((double)f == x || x != x)
+		return f;
+	if ((x < 0 ? -(double)f : (double)f) > (x < 0 ? -x : x))
+		bits--; /* also from infinity to the largest number */
+	bits |= 1;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+void uns_products_round(const double *src, enum uns_dtype to, uint8_t *dst, size_t n)
+{
+	const size_t size = uns_dtype_size(to);
+	float odd[BLOCK];
+	size_t i, m;
+
+	if (size > 2) {
+		uns_cast(UNS_F64, src, to, dst, n);
+		return;
+	}
+	for (; n; n -= m, src += m, dst += m * size) {
+		m = n < BLOCK ? n : BLOCK;
+		for (i = 0; i < m; i++)
+			odd[i] = to_odd(src[i]);
+		uns_cast(UNS_F32, odd, to, dst, m);
+	}
+}

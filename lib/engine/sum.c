@@ -1,0 +1,180 @@
+/* A window of elements is computed in fp64. A term without a product is read as it lies, and added. A product is made
+ * in tiles: TILE columns, of ROWS rows, by at most INNER products of each element at a time. What a tile needs of left
+ * and right are rows of both, which lie together.
+ *
+ * A right factor that no file has as rows is a tensor of blocks (model/block_tensor.h): it stays in the cache, in its
+ * own dtype. */
+#include "engine/sum.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "engine/cast.h"
+#include "engine/elements.h"
+#include "engine/products.h"
+
+enum { WINDOW = 64 << 10, TILE = 256, ROWS = 32, INNER = 256 };
+
+struct work {
+	const struct uns_catalog *cat;
+	const struct uns_tensor *tensor;
+	const struct uns_sum_reader *reader;
+	double sum[WINDOW];
+	double wide[TILE * INNER]; /* elements as fp64, as they lie; of one term at a time */
+	double left[ROWS * INNER], right[INNER * TILE], tile[ROWS * TILE];
+	uint8_t raw[TILE * INNER * sizeof(double)];
+	/* What `right` holds now. */
+	const struct uns_tensor *held;
+	uint64_t held_column, held_inner;
+};
+
+/* n elements of the factor from `first` on; TILE * INNER at most. */
+static int factor_read(struct work *w, const struct uns_factor *f, uint64_t first, size_t n, double *out,
+		       struct uns_err *err)
+{
+	const enum uns_dtype is = uns_tensor_with_bytes(w->cat, f->tensor)->dtype;
+	const size_t size = uns_dtype_size(is);
+
+	UNS_TRY(w->reader->read(w->reader->ctx, f->tensor, w->raw, first * size, n * size, err));
+	if (f->as == is) {
+		uns_cast(is, w->raw, UNS_F64, out, n);
+		return 0;
+	}
+	uns_cast(is, w->raw, f->as, out, n);
+	memcpy(w->raw, out, n * uns_dtype_size(f->as));
+	uns_cast(f->as, w->raw, UNS_F64, out, n);
+	return 0;
+}
+
+static int add_elements(struct work *w, const struct uns_term *term, uint64_t first, size_t n, struct uns_err *err)
+{
+	size_t done, i, m;
+
+	for (done = 0; done < n; done += m) {
+		m = (size_t)uns_u64_min(n - done, TILE * INNER);
+		UNS_TRY(factor_read(w, &term->left, first + done, m, w->wide, err));
+		for (i = 0; i < m; i++)
+			w->sum[done + i] += term->times * w->wide[i];
+	}
+	return 0;
+}
+
+/* Elements [k, k+n_inner) of rows [row, row+n) of a factor, as they lie. */
+static int rows_read(struct work *w, const struct uns_factor *f, uint64_t inner, uint64_t row, size_t n, uint64_t k,
+		     size_t n_inner, double *out, struct uns_err *err)
+{
+	size_t i;
+
+	if (n_inner == inner)
+		return factor_read(w, f, row * inner, n * n_inner, out, err);
+	for (i = 0; i < n; i++)
+		UNS_TRY(factor_read(w, f, (row + i) * inner + k, n_inner, out + i * n_inner, err));
+	return 0;
+}
+
+/* Sets `right`: columns [column, column+n) of the product's second matrix. */
+static int right_read(struct work *w, const struct uns_term *term, uint64_t column, size_t n, uint64_t k,
+		      size_t n_inner, struct uns_err *err)
+{
+	size_t i, j;
+
+	if (w->held == term->right.tensor && w->held_column == column && w->held_inner == k)
+		return 0;
+	w->held = NULL;
+	UNS_TRY(rows_read(w, &term->right, term->inner, column, n, k, n_inner, w->wide, err));
+	for (j = 0; j < n; j++)
+		for (i = 0; i < n_inner; i++)
+			w->right[i * TILE + j] = w->wide[j * n_inner + i];
+	w->held = term->right.tensor;
+	w->held_column = column;
+	w->held_inner = k;
+	return 0;
+}
+
+static int tile_make(struct work *w, const struct uns_term *term, uint64_t row, size_t n_rows, uint64_t column,
+		     size_t n_columns, struct uns_err *err)
+{
+	uint64_t k;
+	size_t n_inner;
+
+	memset(w->tile, 0, sizeof(w->tile));
+	for (k = 0; k < term->inner; k += n_inner) {
+		n_inner = (size_t)uns_u64_min(term->inner - k, INNER);
+		UNS_TRY(right_read(w, term, column, n_columns, k, n_inner, err));
+		UNS_TRY(rows_read(w, &term->left, term->inner, row, n_rows, k, n_inner, w->left, err));
+		uns_products_add(w->left, n_rows, n_inner, w->right, n_columns, TILE, w->tile);
+	}
+	return 0;
+}
+
+/* Adds a tile to elements [first, first+n), as far as it has some of them. */
+static void tile_add(struct work *w, double times, uint64_t columns, uint64_t row, size_t n_rows, uint64_t column,
+		     size_t n_columns, uint64_t first, size_t n)
+{
+	uint64_t at, from, to;
+	size_t i;
+
+	for (i = 0; i < n_rows; i++) {
+		at = (row + i) * columns + column;
+		to = uns_u64_min(at + n_columns, first + n);
+		for (from = uns_u64_max(at, first); from < to; from++)
+			w->sum[from - first] += times * w->tile[i * TILE + (from - at)];
+	}
+}
+
+/* Of the rows between the window's first and last the whole tile is wanted; of a window inside one row, less. */
+static int add_product(struct work *w, const struct uns_term *term, uint64_t columns, uint64_t first, size_t n,
+		       struct uns_err *err)
+{
+	const uint64_t row = first / columns, end = (first + n + columns - 1) / columns;
+	const bool in_one = end - row == 1;
+	const uint64_t begin = in_one ? first % columns : 0, last = in_one ? begin + n : columns;
+	uint64_t i, column;
+	size_t n_rows, n_columns;
+
+	for (column = begin; column < last; column += n_columns) {
+		n_columns = (size_t)uns_u64_min(last - column, TILE);
+		for (i = row; i < end; i += n_rows) {
+			n_rows = (size_t)uns_u64_min(end - i, ROWS);
+			UNS_TRY(tile_make(w, term, i, n_rows, column, n_columns, err));
+			tile_add(w, term->times, columns, i, n_rows, column, n_columns, first, n);
+		}
+	}
+	return 0;
+}
+
+static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct uns_err *err)
+{
+	struct work *w = ctx;
+	const struct uns_sum *sum = w->tensor->sum;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		w->sum[i] = -0.0; /* to which any number may be added and stays what it is */
+	w->held = NULL;
+	for (i = 0; i < sum->n; i++) {
+		if (sum->term[i].right.tensor)
+			UNS_TRY(add_product(w, &sum->term[i], sum->columns, first, n, err));
+		else
+			UNS_TRY(add_elements(w, &sum->term[i], first, n, err));
+	}
+	uns_products_round(w->sum, w->tensor->dtype, out, n);
+	return 0;
+}
+
+int uns_sum_bytes(const struct uns_catalog *cat, const struct uns_tensor *tensor, const struct uns_sum_reader *reader,
+		  uint8_t *dst, uint64_t at, size_t len, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct work *w = malloc(sizeof(*w));
+	const struct uns_elements all = {
+		.make = window_make, .ctx = w, .elem_bytes = uns_dtype_size(tensor->dtype), .most = WINDOW
+	};
+
+	UNS_TRY_ALLOC(w, err);
+	w->cat = cat;
+	w->tensor = tensor;
+	w->reader = reader;
+	return uns_elements_read(&all, dst, len, at, err);
+}

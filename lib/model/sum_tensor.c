@@ -1,0 +1,66 @@
+/* Checks that each term has the elements that the sum takes of it. */
+#include "model/sum_tensor.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+
+static int dtype_check(const struct uns_tensor *t, enum uns_dtype dtype, struct uns_err *err)
+{
+	if (uns_dtype_info(dtype)->is_float && uns_dtype_size(dtype) >= 2)
+		return 0;
+	return uns_fail(err, -ENOTSUP, "%s has dtype %s, with which unshard does not compute", t->name,
+			uns_dtype_info(dtype)->torch);
+}
+
+static int factor_check(const struct uns_factor *f, uint64_t n_elems, struct uns_err *err)
+{
+	UNS_TRY(dtype_check(f->tensor, f->tensor->dtype, err));
+	UNS_TRY(dtype_check(f->tensor, f->as, err));
+	if (uns_shape_elems(&f->tensor->shape) == n_elems)
+		return 0;
+	return uns_fail(err, -EBADMSG, "%s has %llu elements; %llu are needed", f->tensor->name,
+			(unsigned long long)uns_shape_elems(&f->tensor->shape), (unsigned long long)n_elems);
+}
+
+static int term_check(const struct uns_term *term, uint64_t n_elems, uint64_t columns, struct uns_err *err)
+{
+	uint64_t left, right;
+
+	if (!term->right.tensor)
+		return factor_check(&term->left, n_elems, err);
+	if (!columns || n_elems % columns || !uns_u64_mul(n_elems / columns, term->inner, &left) ||
+	    !uns_u64_mul(columns, term->inner, &right))
+		return uns_fail(err, -EBADMSG, "%s is no matrix that could be multiplied", term->left.tensor->name);
+	UNS_TRY(factor_check(&term->left, left, err));
+	return factor_check(&term->right, right, err);
+}
+
+int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, uint64_t columns,
+			const struct uns_term *term, size_t n, struct uns_arena *arena, const struct uns_tensor **made,
+			struct uns_err *err)
+{
+	struct uns_tensor *tensor = UNS_NEW(arena, struct uns_tensor);
+	struct uns_term *terms = UNS_NEW_N(arena, struct uns_term, n);
+	struct uns_sum *sum = UNS_NEW(arena, struct uns_sum);
+	size_t i;
+
+	UNS_TRY_ALLOC(tensor && terms && sum, err);
+	UNS_TRY(dtype_check(like, out, err));
+	for (i = 0; i < n; i++)
+		UNS_TRY(term_check(&term[i], uns_shape_elems(&like->shape), columns, err));
+	memcpy(terms, term, n * sizeof(*terms));
+	*sum = (struct uns_sum){ .term = terms, .n = n, .columns = columns };
+	*tensor = *like;
+	tensor->dtype = out;
+	tensor->first_piece = 0;
+	tensor->n_pieces = 0;
+	tensor->own = NULL;
+	tensor->of = NULL;
+	tensor->slice = NULL;
+	tensor->renamed = NULL;
+	tensor->alias_of = UNS_NONE;
+	tensor->sum = sum;
+	*made = tensor;
+	return 0;
+}

@@ -1,0 +1,38 @@
+/* Tensors whose elements are computed when they are read: a sum of other tensors' elements and of matrix products.
+ *
+ *     element = times * left                       a term without `right`: left has as many elements, in the same order
+ *             + times * (left times right's transpose) + ...
+ *
+ * For a product the tensor is a matrix of `columns` columns. Then left is [rows, inner], and right [columns, inner].
+ * The sum is made in fp64, term by term and product by product in order, and is rounded once, to the tensor's dtype. */
+#ifndef UNS_MODEL_SUM_TENSOR_H
+#define UNS_MODEL_SUM_TENSOR_H
+
+#include "model/catalog.h"
+
+struct uns_factor {
+	const struct uns_tensor *tensor; /* NULL = there is none */
+	enum uns_dtype
+		as; /* its elements are rounded to this dtype first; its own dtype = they are taken as they are */
+};
+
+struct uns_term {
+	double times;
+	struct uns_factor left, right;
+	uint64_t inner; /* of a product */
+};
+
+struct uns_sum {
+	const struct uns_term *term;
+	size_t n;
+	uint64_t columns;
+};
+
+/* A tensor `like` another (its name, shape and role), of dtype `out`, with the sum of n terms. Terms are copied.
+ * -ENOTSUP if an element's dtype is not real and floating; -EBADMSG if a term has another number of elements than it
+ * needs. Pure. */
+int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, uint64_t columns,
+			const struct uns_term *term, size_t n, struct uns_arena *arena, const struct uns_tensor **made,
+			struct uns_err *err);
+
+#endif

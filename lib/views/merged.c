@@ -1,0 +1,136 @@
+/* merged, merged-bf16, merged-fp16, merged-fp32: the base model with the adapter merged into it, as PEFT's
+ * merge_and_unload makes it: safetensors files with an index where they are large, config, tokenizer.
+ *
+ * The base model is the checkpoint's own, or, for an adapter alone, the one in the directory that -o model= names.
+ * Weights are computed when they are read (model/sum_tensor.h). What cannot be merged exactly is refused as a whole. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "files/adapter.h"
+#include "files/merged_lora.h"
+#include "files/safetensors_file.h"
+#include "model/cover.h"
+#include "files/view_dtype.h"
+#include "views/view.h"
+
+static void merged_fini(struct uns_merged *merged)
+{
+	free(merged->v);
+}
+
+static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
+{
+	size_t i;
+
+	(void)parameter;
+	if (cat->summary.adapter == UNS_ADAPTER_NONE)
+		return UNS_CATALOG_FAIL(cat, why, NO_ADAPTER, .scope = UNS_SCOPE_WEIGHTS);
+	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why));
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->tensors[i].of_adapter || uns_adapter_is_base(&cat->tensors[i]))
+			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
+	return 0;
+}
+
+static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns_arena *arena, struct uns_merged *out,
+		 struct uns_err *err)
+{
+	const struct uns_adapter_config made = uns_view_adapter_config(in);
+	struct uns_merged_lora of = { .catalog = in->catalog,
+				      .base = in->base_model,
+				      .adapter_config = in->adapter_config,
+				      .tied = in->tied,
+				      .n_tied = in->n_tied,
+				      .ties_embeddings = in->config_info.ties_embeddings,
+				      .out = (enum uns_dtype)parameter };
+	struct uns_err why = { 0 };
+	int code;
+
+	if (!uns_span_left(&of.adapter_config))
+		UNS_TRY(uns_adapter_config_text(&made, arena, &of.adapter_config, err));
+	code = uns_merged_lora_make(&of, arena, out, &why);
+	if (!uns_code_is_finding(code))
+		return code < 0 ? uns_fail_copy(err, &why) : 0;
+	return UNS_CATALOG_FAIL(in->catalog, err, NOT_MERGED, .scope = UNS_SCOPE_WEIGHTS,
+				.arg = { { "cause", uns_str(why.text) } });
+}
+
+static int supports_input(const struct uns_view_input *in, uint64_t parameter, struct uns_err *why)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(merged_fini) struct uns_merged merged = { 0 };
+
+	return merge(in, parameter, &arena, &merged, why);
+}
+
+/* -- files -- */
+
+static const char *origin_of(const struct uns_view_input *in, const struct uns_merged *merged, struct uns_arena *arena)
+{
+	return uns_arena_printf(
+		arena,
+		"the base model of %s with the checkpoint's adapter%s%s merged into it: %zu of %zu tensors are computed "
+		"as W + scale * B A in fp64 and rounded once, %zu are the adapter's own",
+		in->base_model->n ? in->base_model->where : "the checkpoint", *merged->adapter ? " " : "",
+		merged->adapter, merged->n_computed, merged->n, merged->n_replaced);
+}
+
+/* A loader that finds adapter_config.json would load an adapter once more. */
+static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_companion *c = in->borrowed, *end = c + in->n_borrowed;
+
+	for (; c < end; c++) {
+		if (strcmp(c->name, "adapter_config.json") == 0)
+			continue;
+		if (strcmp(c->name, "config.json") == 0)
+			UNS_TRY(uns_view_dtype_add_config(in->catalog, c, in->config, (enum uns_dtype)parameter, out,
+							  err));
+		else
+			UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
+	}
+	return 0;
+}
+
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(merged_fini) struct uns_merged merged = { 0 };
+	const char *origin;
+
+	UNS_TRY(merge(in, parameter, &out->arena, &merged, err));
+	if (in->catalog->summary.adapter == UNS_ADAPTER_AND_BASE)
+		UNS_TRY(uns_published_apply(&in->config_info, in->base, &merged.v, &merged.n, out, err));
+	UNS_TRY_ALLOC(origin = origin_of(in, &merged, &out->arena), err);
+	UNS_TRY(uns_part_safetensors_set(in->catalog, merged.v, merged.n, "model", in->max_shard_size_bytes, origin,
+					 out, err));
+	UNS_TRY(add_borrowed(in, parameter, out, err));
+	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
+}
+
+static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
+}
+
+static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
+{
+	(void)parameter;
+	(void)is_file;
+	return uns_span_left(&in->config) ? "AutoModelForCausalLM.from_pretrained(\"%s\")" : UNS_LINE_OF_FILES;
+}
+
+static const char *const listed[] = { "", NULL };
+
+extern const struct uns_view uns_view_merged;
+const struct uns_view uns_view_merged = {
+	.name = "merged",
+	.listed = listed,
+	.parse = uns_view_dtype_parse,
+	.needs_companions = true,
+	.supports = supports,
+	.supports_input = supports_input,
+	.tree = tree,
+	.notes = notes,
+	.usage = usage,
+};

@@ -1,0 +1,281 @@
+"""The view merged: a base model with a LoRA merged into it. Adapters are PEFT's, with random values, and so is what they
+are compared with: the formula in fp64, rounded once, to the bit; and merge_and_unload, which rounds more often."""
+
+import errno
+import json
+import os
+import re
+import sys
+
+import peft
+import pytest
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save, save_file
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+
+import conftest
+import trees
+
+sys.path.insert(0, str(conftest.MAKE))
+import peft_models  # noqa: E402
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+LLAMA = ["q_proj", "v_proj", "down_proj"]
+LORAS = {
+    "plain": dict(r=3, lora_alpha=7, target_modules=LLAMA),
+    "rslora": dict(r=5, lora_alpha=8, use_rslora=True, target_modules=LLAMA),
+    "patterns": dict(r=4, lora_alpha=8, target_modules=LLAMA, rank_pattern={"layers.1.self_attn.q_proj": 9, "v_proj": 2},
+                     alpha_pattern={"^model.layers.0.mlp.down_proj": 3, "v_proj": 5}),
+    "embedding": dict(r=3, lora_alpha=2, target_modules=["embed_tokens", "q_proj"]),
+    "head": dict(r=3, lora_alpha=2, target_modules=["lm_head", "o_proj"]),
+    "saved": dict(r=3, lora_alpha=2, target_modules=["q_proj"], modules_to_save=["lm_head", "norm"]),
+    "wide": dict(r=300, lora_alpha=2, target_modules=["gate_proj"]),
+}
+
+
+def llama(dtype):
+    return peft_models.base().to(dtype)
+
+
+def gpt2(dtype):
+    """Its linear layers hold [in, out], and have biases."""
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=101, n_positions=64, n_embd=24, n_layer=2, n_head=4,
+                                      tie_word_embeddings=False)).to(dtype)
+
+
+def randomise(model, dtype):
+    """PEFT begins with B = 0. Values such that base and product are of one size."""
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_" in name or "modules_to_save" in name or p.requires_grad:
+                p.data = (torch.randn(p.shape) * 0.2).to(dtype)
+
+
+def saved(tmp_path, base, dtype, settings):
+    """(run, base's directory, what merge_and_unload makes): checkpoint-1 of the run holds the adapter."""
+    base.save_pretrained(tmp_path / "base")
+    before = {n: t.clone() for n, t in base.state_dict().items()}
+    model = peft.get_peft_model(base, peft.LoraConfig(task_type="CAUSAL_LM", **settings), autocast_adapter_dtype=False)
+    randomise(model, dtype)
+    run = tmp_path / "runs/run"
+    model.save_pretrained(run / "checkpoint-1", save_embedding_layers=False)
+    loaded = peft.PeftModel.from_pretrained(type(base).from_pretrained(tmp_path / "base", dtype=next(iter(before.values())).dtype),
+                                            run / "checkpoint-1", autocast_adapter_dtype=False)
+    return run, before, dict(model.state_dict()), loaded.merge_and_unload()
+
+
+def scale(settings, module, r):
+    alpha = settings["lora_alpha"]
+    for pattern, value in settings.get("alpha_pattern", {}).items():
+        if re.match(rf"(.*\.)?({pattern})$", module):
+            alpha = value
+            break
+    return alpha / (r ** 0.5 if settings.get("use_rslora") else r)
+
+
+def rounded(exact, dtype):
+    """Each fp64 number to the nearest of dtype, ties to even: torch goes by way of fp32, and so rounds twice."""
+    once = exact.to(dtype)
+    if dtype in (torch.float32, torch.float64):
+        return once
+    step = once.view(torch.int16)
+    best, distance = once, (once.double() - exact).abs()
+    for other in (step + 1, step - 1):
+        other = other.view(dtype)
+        d = (other.double() - exact).abs()
+        even = (d == distance) & (other.view(torch.int16) & 1 == 0)
+        better = (d < distance) | even
+        best, distance = torch.where(better, other, best), torch.where(better, d, distance)
+    return best
+
+
+def product(left, right):
+    """left @ right in fp64, in the order in which unshard adds: so that the last bit is no matter of torch's kernels."""
+    total = torch.zeros(left.shape[0], right.shape[1], dtype=torch.float64)
+    for k in range(left.shape[1]):
+        total += left[:, k:k + 1].double() * right[k:k + 1, :].double()
+    return total
+
+
+def formula(before, live, settings):
+    """name -> exact fp64 tensor, or the adapter's own."""
+    out = {n: t.double() for n, t in before.items()}
+    prefix = "base_model.model."
+    for name, a in live.items():
+        module = name.removeprefix(prefix)
+        if ".modules_to_save.default." in name:
+            out[module.replace(".modules_to_save.default", "")] = a.double()
+        if m := re.fullmatch(r"(.*)\.lora_(embedding_)?A\.default(\.weight)?", module):
+            b = live[name.replace("lora_A", "lora_B").replace("embedding_A", "embedding_B")]
+            weight = out[m[1] + ".weight"]
+            delta = product(b, a)
+            if m[2] or settings.get("fan_in_fan_out"):
+                delta = delta.T
+            out[m[1] + ".weight"] = weight + scale(settings, m[1], a.shape[0]) * delta
+        if m := re.fullmatch(r"(.*)\.lora_B\.default\.bias", module):
+            r = live[name.replace("lora_B", "lora_A").replace("bias", "weight")].shape[0]
+            out[m[1] + ".bias"] = out[m[1] + ".bias"] + scale(settings, m[1], r) * a.double()
+        if settings.get("bias", "none") != "none" and name.endswith(".bias") and ".lora_B." not in name:
+            out[module.replace(".base_layer", "")] = a.double()
+    return out
+
+
+def sizes(before, live, settings):
+    """name -> the sum of the magnitudes of all that is added: what an error of rounding is measured by."""
+    return formula({n: t.abs() for n, t in before.items()}, {n: t.abs() for n, t in live.items()}, settings)
+
+
+def same_as_formula(shown, before, live, settings, dtype):
+    want = {n: rounded(t, dtype) for n, t in formula(before, live, settings).items()}
+    trees.assert_same(shown, {n: t for n, t in want.items() if n in shown})
+    assert set(want) - set(shown) <= {"lm_head.weight"}
+    return want
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lora", LORAS)
+def test_it_is_the_formula_rounded_once(mount, tmp_path, dtype, lora):
+    kind = DTYPES[dtype]
+    run, before, live, merged = saved(tmp_path, llama(kind), kind, LORAS[lora])
+    m = mount(run.parent, f"model={tmp_path}/base")
+    shown = m / "merged/run/checkpoint-1"
+    assert "adapter_config.json" not in os.listdir(shown)
+    want = same_as_formula(trees.weights(shown), before, live, LORAS[lora], kind)
+    size = sizes(before, live, LORAS[lora])
+    # PEFT multiplies in fp32: each of the r products may add half a step.
+    steps = 1 if kind != torch.float32 else (max(LORAS[lora]["r"], 9) + 3) / 2
+    for name, tensor in merged.state_dict().items():
+        far = (tensor.double() - want[name].double()).abs()
+        assert (far <= steps * torch.finfo(kind).eps * size[name]).all(), name
+
+    model, said = AutoModelForCausalLM.from_pretrained(shown, output_loading_info=True)
+    assert not any(said[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")) and model.dtype == kind
+    trees.assert_same(model.state_dict(), {n: t for n, t in want.items() if n in model.state_dict()})
+    ids = torch.arange(20).reshape(2, 10)
+    merged.load_state_dict(want)
+    assert torch.equal(model(ids).logits, merged(ids).logits)
+
+
+@pytest.mark.parametrize("settings", [dict(), dict(bias="all"), dict(lora_bias=True)], ids=["plain", "bias", "lora_bias"])
+def test_weights_that_lie_the_other_way_round(mount, tmp_path, settings):
+    settings = dict(r=3, lora_alpha=7, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True, **settings)
+    run, before, live, merged = saved(tmp_path, gpt2(torch.float32), torch.float32, settings)
+    shown = mount(run.parent, f"model={tmp_path}/base") / "merged/run/checkpoint-1"
+    want = same_as_formula(trees.weights(shown), before, live, settings, torch.float32)
+    trees.assert_same(AutoModelForCausalLM.from_pretrained(shown).state_dict(), want)
+
+
+@pytest.mark.parametrize("view", DTYPES)
+def test_another_dtype_is_rounded_once_too(mount, tmp_path, view):
+    """A base model in fp32 and an adapter in bf16: not to one of these dtypes first."""
+    run, before, live, _ = saved(tmp_path, llama(torch.float32), torch.bfloat16, LORAS["plain"])
+    shown = mount(run.parent, f"model={tmp_path}/base") / f"merged-{view}/run/checkpoint-1"
+    same_as_formula(trees.weights(shown), before, live, LORAS["plain"], DTYPES[view])
+    assert json.loads((shown / "config.json").read_text())["dtype"] == str(DTYPES[view]).removeprefix("torch.")
+
+
+def test_files_split_as_others_and_a_slice_alone(mount, tmp_path):
+    """A base model in several files; a few rows are read without the others."""
+    run, before, live, _ = saved(tmp_path, llama(torch.bfloat16), torch.bfloat16, LORAS["plain"])
+    llama(torch.bfloat16).save_pretrained(tmp_path / "split", max_shard_size="20KB")
+    assert not (tmp_path / "split/model.safetensors").exists()
+    shown = mount(run.parent, f"model={tmp_path}/split", "max_shard_size=16KiB") / "merged/run/checkpoint-1"
+    want = same_as_formula(trees.weights(shown), before, live, LORAS["plain"], torch.bfloat16)
+    name = "model.layers.1.mlp.down_proj.weight"
+    file = json.loads((shown / "model.safetensors.index.json").read_text())["weight_map"][name]
+    with safe_open(shown / file, framework="pt") as f:
+        assert torch.equal(f.get_slice(name)[5:9, 7:20], want[name][5:9, 7:20])
+
+
+def cause(command, run, *options):
+    """Why `show` says that there is no such view."""
+    said = json.loads(command("show", run / "checkpoint-1", "--json", *[x for o in options for x in ("-o", o)]).stdout)
+    view = said["info"]["views"]["merged"]
+    assert view["state"] == "none" and view["why_id"] == "not_merged"
+    return view["why"]
+
+
+def test_what_cannot_be_merged_is_refused_by_name(command, mount, tmp_path):
+    run, before, live, _ = saved(tmp_path, llama(torch.float32), torch.float32, LORAS["plain"])
+    base, file = f"model={tmp_path}/base", run / "checkpoint-1/adapter_config.json"
+    config = json.loads(file.read_text())
+    assert "-o model=DIR" in cause(command, run, "settle=0")
+    for change, word in [({"use_dora": True}, "use_dora"), ({"peft_type": "IA3"}, "IA3"),
+                         ({"init_lora_weights": "pissa"}, "pissa"), ({"target_parameters": ["a.b"]}, "target_parameters"),
+                         ({"r": 4}, "rank 3"), ({"rank_pattern": {"(q|v)_proj": 3}}, "regular expression"),
+                         ({"a_key_of_tomorrow": 1}, "a_key_of_tomorrow")]:
+        file.write_text(json.dumps(config | change))
+        assert word in cause(command, run, "settle=0", base), change
+    file.write_text(json.dumps(config))
+
+    for name, tensors in [("without", {n: t for n, t in before.items() if n != "model.layers.1.self_attn.v_proj.weight"}),
+                          ("of_other_shape", before | {"model.layers.0.self_attn.q_proj.weight": torch.zeros(24, 25)}),
+                          ("of_integers", before | {"model.layers.0.self_attn.q_proj.weight":
+                                                    torch.zeros(24, 24, dtype=torch.uint8)})]:
+        (tmp_path / name).mkdir()
+        save_file(tensors, tmp_path / name / "model.safetensors")
+        said = cause(command, run, "settle=0", f"model={tmp_path}/{name}")
+        assert re.search(r"v_proj|q_proj", said), said
+    (tmp_path / "of_integers/model.safetensors").write_bytes(b"x" * 100)
+    assert "of_integers cannot be used" in cause(command, run, "settle=0", f"model={tmp_path}/of_integers")
+    assert not (mount(run.parent) / "merged/run/checkpoint-1").exists()
+
+
+def test_it_says_what_it_is_made_of(command, mount, tmp_path):
+    run, *_ = saved(tmp_path, llama(torch.float32), torch.float32, LORAS["saved"])
+    m = mount(run.parent, f"model={tmp_path}/base")
+    said = json.loads((m / "merged/run/checkpoint-1/.unshard/provenance.json").read_text())
+    text = json.dumps(said)
+    assert f"{tmp_path}/base" in text and "W + scale * B A" in text
+    view = json.loads(command("show", run / "checkpoint-1", "--json", "-o", f"model={tmp_path}/base").stdout)["info"]["views"]["merged"]
+    assert view["state"] == "ok" and "from_pretrained" in view["usage"]
+    assert "merged" in command("show", run / "checkpoint-1", "-o", f"model={tmp_path}/base").stdout
+
+
+def test_a_base_model_that_changes(mount, tmp_path, eventually):
+    """What is open fails; what is opened later is of the new one."""
+    run, before, live, _ = saved(tmp_path, llama(torch.float32), torch.float32, LORAS["plain"])
+    shown = mount(run.parent, f"model={tmp_path}/base") / "merged/run/checkpoint-1/model.safetensors"
+    with open(shown, "rb") as f:
+        f.read(10)
+        changed = {n: t + 1 for n, t in before.items()}
+        with open(tmp_path / "base/model.safetensors", "r+b") as file:
+            file.write(save(changed, metadata={"format": "pt"}))
+        with pytest.raises(OSError) as failed:
+            while f.read(1 << 20):
+                pass
+        assert failed.value.errno == errno.ESTALE
+    want = {n: rounded(t, torch.float32) for n, t in formula(changed, live, LORAS["plain"]).items()}
+
+    def is_new():
+        try:
+            trees.assert_same(trees.tensors(shown), want)
+        except (AssertionError, OSError, SafetensorError):
+            return False
+        return True
+    eventually(is_new)
+
+
+def test_a_sharded_run_s_adapter(made, mount, tmp_path):
+    """FSDP2 saved the adapter in shards: merged, it is what the live tensors make."""
+    folder = made("pf2", "lora-f2")
+    peft_models.base().save_pretrained(tmp_path / "base")
+    live = trees.tensors(folder / "live-2.safetensors")
+    config = json.loads((folder / "run/adapter_config.json").read_text())
+    shown = mount(folder, f"model={tmp_path}/base") / "merged/run/checkpoint-2"
+    same_as_formula(trees.weights(shown), peft_models.base().state_dict(), live, config, torch.float32)
+
+
+def test_a_base_model_that_was_saved_with_it(made, mount, tmp_path):
+    """Accelerate's state: nothing but the checkpoint is needed."""
+    folder = made("pf2", "lora-acc-f2")
+    peft_models.base().config.save_pretrained(tmp_path / "base")
+    live = trees.tensors(folder / "live-2.safetensors")
+    before = {n.removeprefix("base_model.model.").replace(".base_layer.", "."): t for n, t in live.items() if "lora_" not in n}
+    config = json.loads((folder / "run/adapter_config.json").read_text())
+    shown = mount(folder, f"model={tmp_path}/base") / "merged/run/state"
+    want = same_as_formula(trees.weights(shown), before, live, config, torch.float32)
+    trees.assert_same(AutoModelForCausalLM.from_pretrained(shown).state_dict(), want)
