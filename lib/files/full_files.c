@@ -159,6 +159,36 @@ static int adapters_add(const struct uns_full_input *in, const struct uns_map *m
 	return uns_adapter_files_add(&files, out, err);
 }
 
+/* As save_pretrained of sentence-transformers writes it, which its trainer loads when it resumes. */
+static int modules_add(const struct uns_full_input *in, const struct uns_map *masters, struct uns_vtree *out,
+		       struct uns_err *err)
+{
+	const struct uns_catalog *cat = in->resume.catalog;
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(cat->n_tensors + 1, sizeof(*v));
+	const struct uns_sentence_module *m = in->modules->v, *end = m + in->modules->n;
+	size_t i, n, n_masters;
+	const char *stem;
+
+	UNS_TRY_ALLOC(v, err);
+	for (; m < end; m++) {
+		for (i = n = n_masters = 0; i < cat->n_tensors; i++) {
+			const struct uns_tensor *t = &cat->tensors[i], *source = uns_masters_or(masters, t);
+
+			if (!uns_sentence_module_has(m, t))
+				continue;
+			n_masters += source != t;
+			v[n] = uns_named_as_is(source);
+			v[n++].name = t->name + strlen(m->prefix);
+		}
+		UNS_TRY_ALLOC(stem = uns_path_join(&out->arena, m->path, "model"), err);
+		if (n)
+			UNS_TRY(uns_part_safetensors_set(cat, v, n, stem,
+							 m->is_pretrained ? in->max_shard_size_bytes : UINT64_MAX,
+							 weights_origin(&out->arena, n_masters), out, err));
+	}
+	return 0;
+}
+
 static const char OF_PUBLISHED[] = "the checkpoint's tensors under their names in memory";
 
 int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err)
@@ -180,6 +210,8 @@ int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *
 	if (cat->summary.adapter == UNS_ADAPTER_ALONE ||
 	    (cat->summary.adapter == UNS_ADAPTER_AND_BASE && cat->summary.resumed_by & UNS_BY_TRAINER))
 		return adapters_add(in, &masters, out, err);
+	if (in->modules)
+		return modules_add(in, &masters, out, err);
 	for (; t < end; t++) {
 		for (i = 0; i < in->n_tied && in->tied[i] != t; i++)
 			;

@@ -4,6 +4,7 @@
 
 #include "names/memory_names.h"
 #include "names/pipeline.h"
+#include "names/sentence_modules.h"
 #include "files/optimizer_state.h"
 #include "files/resume_files.h"
 
@@ -13,6 +14,8 @@ struct uns_full_input {
 	size_t n_tied;
 	/* If n > 0: the names and shapes that the weights get, instead of those of the files. */
 	struct uns_memory_names in_memory;
+	/* Of a SentenceTransformer: each module's tensors go into its directory, without their prefix. NULL = none. */
+	const struct uns_sentence_modules *modules;
 	const struct uns_finding *notes; /* go into the tree's notes */
 	size_t n_notes;
 	uint64_t max_shard_size_bytes;

@@ -77,6 +77,22 @@ static int find_names(const struct uns_view_input *in, struct uns_full_input *fu
 		in->config_info.model_type, names->n_renamed, names->first);
 }
 
+/* The directories of a SentenceTransformer's modules. */
+static int find_modules(const struct uns_view_input *in, struct uns_full_input *full, struct uns_vtree *out,
+			struct uns_err *err)
+{
+	if (!in->modules.is_state)
+		return 0;
+	if (uns_published_knows(in->config_info.model_type))
+		return uns_vtree_note(out, err,
+				      "the tensors have the trainer's names, and are not in the directories of "
+				      "modules.json, because model type %s is published under other names. "
+				      "SentenceTransformer loads the view weights",
+				      in->config_info.model_type);
+	full->modules = &in->modules;
+	return 0;
+}
+
 static int add_plain(struct uns_full_input *full, struct uns_span config, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_catalog *cat = full->resume.catalog;
@@ -162,6 +178,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 						   .resume = true,
 						   .for_fsdp = parameter == FSDP,
 						   .global_step = in->catalog->summary.step };
+	const struct uns_adapter_config adapter = uns_view_adapter_config(in);
 	const struct uns_tensor *tied;
 
 	if (in->catalog->summary.is_one_file)
@@ -187,7 +204,10 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 		UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NAMES, "optimizer.bin", out, err));
 		UNS_TRY(uns_full_add_others(&full, UNS_IDS_NAMES, "pytorch_model_fsdp", out, err));
 	} else {
+		UNS_TRY(find_modules(in, &full, out, err));
 		UNS_TRY(add_plain(&full, in->config, out, err));
+		if (in->catalog->summary.adapter != UNS_ADAPTER_NONE)
+			UNS_TRY(uns_adapter_config_add(&adapter, out, err));
 	}
 	return uns_full_add_rest(&full, out, err);
 }

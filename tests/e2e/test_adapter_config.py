@@ -103,6 +103,15 @@ def test_what_is_made(command, mount, tmp_path):
         "rank_pattern": {"^model.layers.0.self_attn.q_proj": 5}}
 
 
+def test_full_has_it_too(command, mount, tmp_path):
+    run = tmp_path / "run"
+    save(trained(peft_models.base, r=3, target_modules=QV), run)
+    command("meta", "set", run, f"lora_alpha={ALPHA}")
+    m = mount(run)
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        assert (m / "full/checkpoint-2" / name).read_bytes() == (m / "adapter/checkpoint-2" / name).read_bytes()
+
+
 def test_what_was_assumed_is_said_beside_it(command, mount, tmp_path):
     run = tmp_path / "run"
     save(trained(peft_models.base, r=3, target_modules=QV), run)

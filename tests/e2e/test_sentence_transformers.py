@@ -76,6 +76,19 @@ def test_weights_is_the_directory_that_save_pretrained_writes(mount, command, tm
         assert f'SentenceTransformer("{shown}")' in line and "modules.json was not found" not in line
 
 
+def test_full_is_what_their_trainer_resumes_from(mount, tmp_path):
+    """SentenceTransformerTrainer loads SentenceTransformer(checkpoint), which takes random weights for other names."""
+    base, run = tmp_path / "base", tmp_path / "run"
+    parts = native(base)
+    beside(base, run)
+    shards(run / "checkpoint-2", state(parts))
+    m = mount(run)
+    assert set(FILES) < set(trees.listing(m / "full/checkpoint-2"))
+    for name in FILES:
+        shown, want = ((m / view / "checkpoint-2" / name).read_bytes() for view in ("full", "weights"))
+        assert shown == want, name
+
+
 def test_modules_in_directories_and_other_names(mount, tmp_path):
     """Version 2.0 saved the first module in 0_Transformer; a user may name modules."""
     run = tmp_path / "run"
