@@ -245,7 +245,7 @@ static void note_content(struct mount *m)
 		return;
 	if (!look_within_time(m, l))
 		l->gave_up = true;
-	if (!l->n && !l->gave_up)
+	if (!l->n && !l->gave_up && !m->options.library.n_follow) /* the look takes no links to directories */
 		note(m, "no checkpoint found below %s so far; those that are saved there later appear in the mount",
 		     m->source);
 	if (l->n_without_config)

@@ -919,11 +919,11 @@ KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED,
      .advice = COPY_BACK OR_BEFORE, .check = "unreadable",
      .cause = "the storage cannot read the bytes, or they are not what the file's own format asks for")
 KIND(RECORD_CRC_DIFFERS, record_crc_differs, DAMAGED,
-     "{file.name}[ (rank {rank})]: record {record}[ of tensor {tensor}], {bytes} bytes at {at}, has CRC {found}, the archive says {expected}[; so {more|is|are} {more} more {more|record|records}: {names}]: it was damaged after it was saved",
+     "{file}[ (rank {rank})]: record {record}[ of tensor {tensor}], {bytes} bytes at {at}, has CRC {found}, the archive says {expected}[; so {more|is|are} {more} more {more|record|records}: {names}]: it was damaged after it was saved",
      .advice = COPY_BACK OR_BEFORE, .check = "crc",
      .cause = "bytes of the file changed after the save: the storage or a copy damaged them, or the file was edited")
 KIND(ITEM_CRC_DIFFERS, item_crc_differs, DAMAGED,
-     "{file.name}[ (rank {rank})]: tensor {tensor}, decompressed, has CRC {found}, its item says {expected}[; so {more|is|are} {more} more {more|tensor|tensors}: {names}]: it was damaged after it was saved",
+     "{file}[ (rank {rank})]: tensor {tensor}, decompressed, has CRC {found}, its item says {expected}[; so {more|is|are} {more} more {more|tensor|tensors}: {names}]: it was damaged after it was saved",
      .advice = COPY_BACK OR_BEFORE, .check = "crc",
      .cause = "bytes of the file changed after the save: the storage or a copy damaged them, or the file was edited")
 KIND(FILE_SAVED_AS, file_saved_as, DAMAGED, "{file.name} was saved as {found}: it was renamed, or is another rank's",

@@ -422,6 +422,7 @@ def test_a_large_record_is_read_in_stretches(command, tmp_path):
     found = deep(command, tmp_path)
     assert [f["check"] for f in found] == ["crc", "not_finite"]
     assert f"{length} bytes at {at}, has CRC" in found[0]["text"]
+    assert found[0]["text"].startswith(found[0]["file"])  # of which a checkpoint has several of one name
     assert "has 3 NaNs among its 20000000 elements, the first is element 8388607, " in found[1]["text"]
 
 

@@ -278,6 +278,14 @@ def test_a_source_without_checkpoints_is_said(command, mnt, tmp_path):
     command("umount", mnt)
 
 
+def test_checkpoints_behind_a_link_are_not_said_to_be_absent(command, run, mnt, tmp_path):
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/best").symlink_to(run)
+    done = command("mount", tmp_path / "links", mnt, "-o", f"settle=0,follow={run.parent}")
+    assert "no checkpoint" not in done.stderr and (mnt / "weights/best/checkpoint-2/model.safetensors").exists()
+    command("umount", mnt)
+
+
 @pytest.mark.parametrize("where, said", [("mnt", "is not empty"), ("runs", "its path cannot be used until you unmount")])
 def test_what_a_mount_covers_is_said(command, run, tmp_path, where, said):
     (tmp_path / "mnt").mkdir()
