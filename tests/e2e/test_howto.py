@@ -11,6 +11,7 @@ import socketserver
 import subprocess
 import tempfile
 import threading
+import time
 
 import pytest
 
@@ -101,6 +102,8 @@ def test_the_commands(name, place, programs, made):
         (place / file).write_text(text)
     for source, where in re.findall(r"^<!-- given: (\S+) as (\S+) -->$", page, re.M):
         shutil.copytree(ROOT / source, place / where)
+        for path in (place / where).rglob("*"):  # in whatever order they were checked out, the save is over
+            os.utime(path, (time.time() - 3600,) * 2)
     for launch, case, where, beside in re.findall(r"^<!-- made: (\S+) (\S+) as (\S+)(?: with (\S+))? -->$", page, re.M):
         shutil.copytree(made(launch, case) / "run", place / where)
         if beside:
@@ -108,7 +111,8 @@ def test_the_commands(name, place, programs, made):
     steps = run_blocks(page)
     assert steps
     environment = {**os.environ, "HOME": str(place.parent), "PATH": f"{programs}:{UNSHARD.parent}:{os.environ['PATH']}",
-                   "XDG_STATE_HOME": str(place.parent / "state"), "PYTHONPATH": str(ROOT / "python"), "UNSHARD_PAGE": name, "RCLONE_CONFIG": os.devnull,
+                   "XDG_STATE_HOME": str(place.parent / "state"), "PYTHONPATH": str(ROOT / "python"), "UNSHARD_PAGE": name,
+                   "RCLONE_CONFIG": os.devnull, "TMPDIR": str(place.parent),
                    "UNSHARD_LIBRARY": str(UNSHARD.parents[1] / "lib/libunshard.so.0")}
     done = subprocess.run(["bash", "-c", script(steps)], cwd=place, env=environment, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, timeout=LONGEST_S)
