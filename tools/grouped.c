@@ -137,16 +137,8 @@ static bool is_one_of_many(struct grouped *g, const char *id)
 	return ++k->n > SHOWN_OF_A_KIND;
 }
 
-bool grouped_add(struct grouped *g, const struct unshard_finding *f, bool begins)
-{
-	if (begins)
-		grouped_end_checkpoint(g);
-	if (f->severity == UNSHARD_NOTE && note_is_known(g, f))
-		return false;
-	return !is_one_of_many(g, f->id);
-}
-
-void grouped_end_checkpoint(struct grouped *g)
+/* How many more there were of each kind. */
+static void end_checkpoint(struct grouped *g)
 {
 	size_t i;
 
@@ -159,12 +151,21 @@ void grouped_end_checkpoint(struct grouped *g)
 	g->n_kinds = 0;
 }
 
+bool grouped_add(struct grouped *g, const struct unshard_finding *f, bool begins)
+{
+	if (begins)
+		end_checkpoint(g);
+	if (f->severity == UNSHARD_NOTE && note_is_known(g, f))
+		return false;
+	return !is_one_of_many(g, f->id);
+}
+
 void grouped_end(struct grouped *g)
 {
 	struct repeated *r;
 	char line[800];
 
-	grouped_end_checkpoint(g);
+	end_checkpoint(g);
 	for (r = g->repeated; r < g->repeated + g->n_repeated; r++) {
 		if (r->n) {
 			snprintf(line, sizeof(line), "[%s] holds for %zu more%s%.100s: %s%s", r->id, r->n,

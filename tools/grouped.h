@@ -16,9 +16,7 @@ struct grouped {
 
 /* Is this finding to be printed? Findings of one checkpoint come one after the other; `begins` with the first. */
 bool grouped_add(struct grouped *g, const struct unshard_finding *f, bool begins);
-/* The checkpoint's last finding has come: how many more there were of each kind. */
-void grouped_end_checkpoint(struct grouped *g);
-/* For which other checkpoints the notes hold. */
+/* The last finding has come: for which other checkpoints the notes hold. */
 void grouped_end(struct grouped *g);
 
 #endif

@@ -354,13 +354,3 @@ int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *in_arena, struc
 		return uns_oom(err);
 	return code < 0 ? uns_fail_copy(err, &why) : code;
 }
-
-const struct uns_dcp_entry *uns_dcp_metadata_find(const struct uns_dcp_metadata *meta, const char *key)
-{
-	size_t i;
-
-	for (i = 0; i < meta->n_entries; i++)
-		if (strcmp(meta->entry[i].key, key) == 0)
-			return &meta->entry[i];
-	return NULL;
-}

@@ -92,7 +92,4 @@ int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *in_arena, struc
 int uns_dcp_metadata_merge(const struct uns_dcp_metadata *parts, size_t n_parts, struct uns_arena *arena,
 			   struct uns_dcp_metadata *out, struct uns_err *err);
 
-/* Finds an entry by its flat key; NULL if there is none. O(n). */
-const struct uns_dcp_entry *uns_dcp_metadata_find(const struct uns_dcp_metadata *meta, const char *key);
-
 #endif

@@ -218,7 +218,7 @@ static int miss_add(struct uns_resume_miss *v, size_t *n, const struct row *r, s
 		UNS_TRY_ALLOC(v[i].what = uns_arena_printf(arena, "%s and no %s", v[i].what, r->files), err);
 		return 0;
 	}
-	v[(*n)++] = (struct uns_resume_miss){ r->files, r->effect, r->absent == FATAL };
+	v[(*n)++] = (struct uns_resume_miss){ r->files, r->effect };
 	return 0;
 }
 

@@ -22,7 +22,6 @@ struct uns_resume_case {
 struct uns_resume_miss {
 	const char *what;   /* "scheduler.pt", "optimizer.pt and scheduler.pt" */
 	const char *effect; /* a sentence without its end: "the Trainer fails with FileNotFoundError" */
-	bool fatal;         /* the trainer fails; otherwise it begins with new ones, without an error */
 };
 
 /* All misses of one resume, in the table's order; *n = 0 if the trainer finds all that it reads. Things that only some

@@ -8,7 +8,8 @@
 #include "model/client_state.h"
 #include "wire/value_map.h"
 
-const char *const uns_engine_counters[] = { "skipped_steps", "global_steps", "global_samples", NULL };
+/* The engine's too, but of use also to a trainer that resumes without it. */
+static const char *const engine_counters[] = { "skipped_steps", "global_steps", "global_samples", NULL };
 const char *const uns_engine_keys[] = {
 	"buffer_names",
 	"param_shapes",
@@ -112,7 +113,7 @@ int uns_zero_values_add_model(struct uns_catalog *cat, const struct uns_zero_fil
 		name = uns_value_str(root->pair[i].key);
 		if (!name || uns_str_in(name, model_tensors))
 			continue;
-		if (uns_str_in(name, uns_engine_keys) || uns_str_in(name, uns_engine_counters))
+		if (uns_str_in(name, uns_engine_keys) || uns_str_in(name, engine_counters))
 			UNS_TRY(add_value(cat, file->index, "model_states", name, root->pair[i].value, err));
 		else
 			UNS_TRY(add_client(cat, file, name, root->pair[i].value, err));

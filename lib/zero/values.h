@@ -13,9 +13,8 @@
 #define UNS_ZERO_STAGE_SHAPES   "param_shapes of stages"
 #define UNS_ZERO_STAGE_PADDINGS "param_alignment_paddings of stages"
 
-/* The keys of a model file that are the engine's own; each list ends with NULL. */
-extern const char *const uns_engine_counters[]; /* of use also to a trainer that resumes without the engine */
-extern const char *const uns_engine_keys[];     /* all others: about the engine's own form */
+/* The keys of a model file that are about the engine's own form; NULL ends them. */
+extern const char *const uns_engine_keys[];
 
 int uns_zero_values_add_model(struct uns_catalog *cat, const struct uns_zero_file *file, struct uns_err *err);
 /* dict: optimizer_state_dict, in the catalog's arena. */

@@ -158,13 +158,27 @@ def read_off(model_type, classes, config, arguments):
     return [(t, kinds[t]) for t in rows], tuple(sorted(tied.items()))
 
 
+def rows_of(names):
+    """A module's weight and bias, where they follow each other, are one row of the source."""
+    out = []
+    for name, kind in names:
+        module = name.removesuffix(".bias")
+        if out and kind == "PLAIN" and module != name and out[-1] == f'\t{{ "{module}.weight", DECAYS }},\n':
+            out[-1] = f'\tLINEAR("{module}"),\n'
+        elif out and kind == "PLAIN" and module != name and out[-1] == f'\t{{ "{module}.weight", PLAIN }},\n':
+            out[-1] = f'\tNORM("{module}"),\n'
+        else:
+            out.append(f'\t{{ "{name}", {kind} }},\n')
+    return "".join(out)
+
+
 def table(read):
     lists, ties, out, rows = {}, {(): "none"}, [], []
     for model_type, (names, tied) in sorted(read.items()):
         key = tuple(names)
         if key not in lists:
             lists[key] = f"rows_{len(lists)}"
-            body = "".join(f'\t{{ "{name}", {kind} }},\n' for name, kind in names)
+            body = rows_of(names)
             out.append(f"\nstatic const struct uns_parameter_row {lists[key]}[] = {{\n{body}\t{{ 0 }},\n}};\n")
         if tied not in ties:
             ties[tied] = f"ties_{len(ties) - 1}"
@@ -178,6 +192,9 @@ def table(read):
 #define DECAYS UNS_PARAMETER_DECAYS
 #define PLAIN  UNS_PARAMETER_PLAIN
 #define BUFFER UNS_PARAMETER_BUFFER
+/* With a bias. */
+#define LINEAR(module) {{ module ".weight", DECAYS }}, {{ module ".bias", PLAIN }}
+#define NORM(module)   {{ module ".weight", PLAIN }}, {{ module ".bias", PLAIN }}
 
 const char uns_parameter_source[] = "transformers {T.__version__}";
 

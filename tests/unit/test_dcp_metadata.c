@@ -14,6 +14,16 @@
 
 /* -- real files -- */
 
+static const struct uns_dcp_entry *entry_of(const struct uns_dcp_metadata *meta, const char *key)
+{
+	size_t i;
+
+	for (i = 0; i < meta->n_entries; i++)
+		if (strcmp(meta->entry[i].key, key) == 0)
+			return &meta->entry[i];
+	return NULL;
+}
+
 static void parse_golden(const char *name, struct uns_arena *arena, struct uns_dcp_metadata *out)
 {
 	struct uns_err err = { 0 };
@@ -131,8 +141,8 @@ static void test_whole(void **state)
 	assert_string_equal(m.version, "1.0.0");
 	assert_non_null(strstr(m.checkpoint_id, "/ckpt"));
 	assert_int_equal(m.checkpoint_id[0], '/');
-	assert_ptr_equal(uns_dcp_metadata_find(&m, "model.steps"), &m.entry[2]);
-	assert_null(uns_dcp_metadata_find(&m, "model"));
+	assert_ptr_equal(entry_of(&m, "model.steps"), &m.entry[2]);
+	assert_null(entry_of(&m, "model"));
 }
 
 /* torch 2.2: other class names, no storage_meta, no version. */
@@ -397,9 +407,9 @@ static void check_w(const struct spec *s, const char *line)
 
 	if (parse_spec(s, &arena, &m, &err) < 0)
 		fail_msg("%s: %s", line, err.text);
-	text = entry_text(uns_dcp_metadata_find(&m, "w"));
+	text = entry_text(entry_of(&m, "w"));
 	assert_string_equal(text, line);
-	assert_int_equal(uns_dcp_metadata_find(&m, "v")->kind, UNS_DCP_BYTES);
+	assert_int_equal(entry_of(&m, "v")->kind, UNS_DCP_BYTES);
 }
 
 static void test_odd_entries(void **state)
@@ -460,7 +470,7 @@ static void test_planned_ghost(void **state)
 	s.planned_key = "ghost";
 	assert_int_equal(parse_spec(&s, &arena, &m, NULL), 0);
 	assert_int_equal(m.n_entries, 3);
-	assert_int_equal(uns_dcp_metadata_find(&m, "ghost")->code, -EBADMSG);
+	assert_int_equal(entry_of(&m, "ghost")->code, -EBADMSG);
 }
 
 /* A rank that holds nothing of a tensor plans it and does not describe it: the others' description counts, whichever
@@ -484,8 +494,7 @@ static void test_merge_of_what_one_rank_only_plans(void **state)
 	assert_int_equal(uns_dcp_metadata_merge(parts + 1, 2, &arena, &m, &err), 0);
 	CHECK(&m, lines);
 	assert_int_equal(uns_dcp_metadata_merge(parts, 1, &arena, &m, &err), 0);
-	assert_string_equal(uns_dcp_metadata_find(&m, "w")->why,
-			    "'w' is in planner_data, but not in state_dict_metadata");
+	assert_string_equal(entry_of(&m, "w")->why, "'w' is in planner_data, but not in state_dict_metadata");
 }
 
 static void check_fails(const struct spec *s, int code, const char *says)
@@ -554,7 +563,7 @@ static void check_merge(const struct spec *first, const struct spec *second, con
 	assert_int_equal(parse_spec(second, &arena, &parts[1], &err), 0);
 	assert_int_equal(uns_dcp_metadata_merge(parts, 2, &arena, &m, &err), 0);
 	assert_int_equal(m.n_entries, 2);
-	text = entry_text(uns_dcp_metadata_find(&m, "w"));
+	text = entry_text(entry_of(&m, "w"));
 	assert_string_equal(text, line);
 }
 
