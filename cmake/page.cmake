@@ -6,7 +6,7 @@ foreach(part IN ITEMS html css)
   file(READ ${FROM}/page.${part} ${part} HEX)
 endforeach()
 # page.js is the last: it draws with what the others define.
-foreach(script IN ITEMS diff page)
+foreach(script IN ITEMS diff values page)
   file(READ ${FROM}/${script}.js text HEX)
   string(APPEND js "${text}")
 endforeach()

@@ -187,6 +187,7 @@ struct unshard_tensor_diff;
 struct unshard_group_diff;
 struct unshard_value_diff;
 struct unshard_seal;
+struct unshard_measure;
 
 enum unshard_phase {
 	UNSHARD_SCANNING, /* directories and checkpoints count */
@@ -225,6 +226,7 @@ struct unshard_calls {
 	int (*group_diff)(void *ctx, const struct unshard_group_diff *diff);
 	int (*value_diff)(void *ctx, const struct unshard_value_diff *diff);
 	int (*sealed)(void *ctx, const struct unshard_seal *seal); /* as `checkpoint` */
+	int (*measure)(void *ctx, const struct unshard_measure *measure); /* as `checkpoint` */
 };
 
 /* -- the tree -- */
@@ -772,6 +774,46 @@ enum {
 UNSHARD_API int unshard_export(unshard *u, const char *path, const char *view, const char *out, unsigned flags,
 			       const struct unshard_calls *calls, struct unshard_exported *exported,
 			       struct unshard_error *err);
+
+/* -- the values of a checkpoint -- */
+
+enum {
+	UNSHARD_MAGNITUDES = 96,
+	UNSHARD_LEAST_EXPONENT = -80,
+};
+
+/* Absolute values of Adam's second moments that count as none: the square of the eps that torch's Adam has. */
+#define UNSHARD_SMALL_SQUARE 1e-16
+
+/* What the elements of a tensor are. Of complex ones the absolute values. */
+struct unshard_measure {
+	size_t size;
+	const struct unshard_tensor *tensor;
+	/* Of a tensor that holds all experts of a layer: what follows is of this one alone. -1 = of all of the tensor.
+	 */
+	int64_t expert;
+	const char *why; /* the tensor is damaged or incomplete: nothing below is known. NULL = it was read */
+	uint64_t n_elems;
+	uint64_t n_zero, n_negative, n_nan, n_infinite;
+	double min, max, mean, norm; /* of finite elements; 0 if there are none */
+	/* Of finite elements that are not 0, those from 2^(i + UNSHARD_LEAST_EXPONENT) to below twice that; the first
+	 * and the last also have what is beyond. */
+	uint64_t magnitude[UNSHARD_MAGNITUDES];
+	/* Along the first dimension (in a tensor of all experts, along the first two); 0 below two dimensions. Small
+	 * rows: no element is larger than 0; in second moments (UNSHARD_EXP_AVG_SQ), than UNSHARD_SMALL_SQUARE. */
+	uint64_t n_rows, n_small_rows;
+	/* Of first moments (UNSHARD_EXP_AVG) that have second ones, lr, betas, eps and a step: the norm of the update
+	 * that Adam makes of them, without weight decay; and lr. Otherwise NAN. */
+	double norm_update, lr;
+};
+
+/* Measure all tensors of the checkpoint, under its own names and in its own order, but for names of another tensor's
+ * bytes: calls->measure for each of a tensor's experts, if it holds several, and then for the tensor. First and second
+ * moments of a parameter come one after the other. Every byte is read once, in parallel, by way of the page cache;
+ * memory does not grow with the size of tensors. calls->progress (UNSHARD_READING). Sums are made in float64 in one
+ * order. */
+UNSHARD_API int unshard_measure_tensors(unshard *u, const char *checkpoint, const struct unshard_calls *calls,
+					struct unshard_error *err);
 
 /* -- the differences between two checkpoints -- */
 

@@ -39,6 +39,7 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 		if (code == 'W')
 			a->worlds = optarg;
 		a->every |= code == 'a';
+		a->values |= code == 'V';
 		status = arguments_flag(a, self, code);
 		if (status >= 0)
 			return status;

@@ -12,6 +12,7 @@ struct arguments {
 	size_t n_all;
 	bool json;
 	bool every; /* --all */
+	bool values; /* --values */
 	const char *tensors; /* --tensors[=GLOB]; NULL = not asked for */
 	const char *html, *svg; /* --html FILE, --svg FILE; NULL = not asked for */
 	const char *worlds; /* --world N,...; NULL = not asked for */
@@ -23,8 +24,8 @@ struct arguments {
 /* One flag that all these verbs know: json, store, -o, help. -1 = done, or it is the verb's own; else an exit status.
  */
 int arguments_flag(struct arguments *a, const struct command *self, int code);
-/* For a verb that has these flags alone, --tensors ('t'), --html ('H'), --svg ('G'), --world ('W') and --all ('a'). -1
- * = parsed; else an exit status. */
+/* For a verb that has these flags alone, --tensors ('t'), --html ('H'), --svg ('G'), --world ('W'), --values ('V') and
+ * --all ('a'). -1 = parsed; else an exit status. */
 int arguments_parse(struct arguments *a, const struct command *self, int argc, char **argv);
 /* What getopt left of the command line, at least one. */
 void arguments_take(struct arguments *a, int argc, char **argv);

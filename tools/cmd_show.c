@@ -11,6 +11,7 @@
 #include "show_page.h"
 #include "terminal.h"
 #include "text.h"
+#include "values.h"
 
 /* -- reading what the library wrote -- */
 
@@ -172,20 +173,37 @@ static int print_text(const struct shown *s, const struct shown_at *at)
 	return code;
 }
 
+/* values: NULL = not asked for. */
+static int print_json(const struct shown *s, const cJSON *values)
+{
+	char *text = values ? cJSON_PrintUnformatted(values) : NULL;
+
+	if (values && !text)
+		return -ENOMEM;
+	printf("{\"info\": %s, \"tensors\": %s%s%s}\n", s->info, tensors_or_none(s), text ? ", \"values\": " : "",
+	       text ? text : "");
+	cJSON_free(text);
+	return 0;
+}
+
 static int checkpoint_show(unshard *u, const char *name, const struct shown_at *at, const struct arguments *a)
 {
 	struct unshard_error err = { 0 };
+	cJSON *values = NULL;
 	struct shown s = { .u = u, .name = name, .glob = a->tensors, .all = a->every };
 	int status = EXIT_DONE;
 
 	if (collect(&s, &err) < 0)
 		status = command_fail("%s", err.text);
-	else if (a->json)
-		printf("{\"info\": %s, \"tensors\": %s}\n", s.info, tensors_or_none(&s));
-	else if (print_text(&s, at) < 0)
+	else if (a->values)
+		status = values_read(u, name, &values);
+	if (status == EXIT_DONE && (a->json ? print_json(&s, values) : print_text(&s, at)) < 0)
 		status = command_fail("out of memory");
+	if (status == EXIT_DONE && values && !a->json)
+		values_print(values);
 	if (status == EXIT_DONE && s.n_serious)
 		status = EXIT_PROBLEM;
+	cJSON_Delete(values);
 	shown_fini(&s);
 	return status;
 }
@@ -231,8 +249,9 @@ static int show_run(const struct command *self, int argc, char **argv)
 const struct command cmd_show = {
 	.name = "show",
 	.operands = "CHECKPOINT",
-	.arguments = "CHECKPOINT [--tensors[=GLOB]] [--all] [--json] [--html FILE [--world N,...]] [--svg FILE] "
-		     "[-o OPTION,...] [--store FILE|none]",
+	.arguments =
+		"CHECKPOINT [--tensors[=GLOB]] [--all] [--values] [--json] [--html FILE [--world N,...]] [--svg FILE] "
+		"[-o OPTION,...] [--store FILE|none]",
 	.summary = "describe a checkpoint: its content, its views, and why a view is not available",
 	.help = "The line to write for the training that saved the checkpoint, what it holds, its views with the "
 		"line to write for each and what to know before it is loaded, its modules, its problems. If a mount "
@@ -245,7 +264,10 @@ const struct command cmd_show = {
 			  NAMES_TENSOR },
 			{ 'a', "all", false, NULL, "list also views that this kind of checkpoint never has",
 			  NAMES_NOTHING },
-			FLAG_JSON("one object: info, tensors"),
+			{ 'V', "values", false, NULL,
+			  "read all data: norms, extremes, zeros, NaN, rows of zeros, of each layer and kind of tensor",
+			  NAMES_NOTHING },
+			FLAG_JSON("one object: info, tensors; values"),
 			{ 'H', "html", false, "FILE",
 			  "write a page for a browser: lines to write, problems, which rank holds what, "
 			  "modules, the training's curves; of a run: its checkpoints; - = stdout",

@@ -2,7 +2,6 @@
  * that follow each other and hold as many elements of every tensor share a bar. Owns the arithmetic and the drawing. */
 #include "map_svg.h"
 
-#include <ctype.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,20 +109,6 @@ static void layout_read(struct layout *to, const cJSON *pieces, const struct pic
 	}
 }
 
-/* "model.layers.3" of "model.layers.3.mlp.up_proj.weight"; else the first word. */
-static size_t module_length(const char *name)
-{
-	const char *s = name;
-	size_t n;
-
-	for (; *s; s += n + (s[n] == '.')) {
-		n = strcspn(s, ".");
-		if (n && strspn(s, "0123456789") == n)
-			return (size_t)(s - name) + n;
-	}
-	return strcspn(name, ".");
-}
-
 static bool is_named(const cJSON *problems, const char *name)
 {
 	const cJSON *problem;
@@ -144,7 +129,7 @@ static void tensor_read(struct picture *p, const cJSON *from, const cJSON *probl
 		return;
 	p->tensor[p->n_tensors++] =
 		(struct tensor){ .name = name,
-				 .n_module = module_length(name),
+				 .n_module = module_layer(name) ? module_layer(name) : strcspn(name, "."),
 				 .layout = &p->layout[(size_t)layout->valuedouble],
 				 .size_bytes = size ? size->valuedouble : 0,
 				 .colour = (int)module_kind_of(name),

@@ -35,6 +35,19 @@ size_t module_kind_of(const char *tensor_name)
 	return i;
 }
 
+size_t module_layer(const char *name)
+{
+	const char *s;
+	size_t n;
+
+	for (s = name; *s; s += n + (s[n] == '.')) {
+		n = strcspn(s, ".");
+		if (n && strspn(s, "0123456789") == n)
+			return (size_t)(s - name) + n;
+	}
+	return 0;
+}
+
 cJSON *module_kinds_json(void)
 {
 	cJSON *kinds = json_array(), *kind, *marks;

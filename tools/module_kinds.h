@@ -1,4 +1,5 @@
-/* What kind of module a tensor is in, by its name, and the colour that all pictures give that kind. */
+/* What a tensor is in, by its name: its layer, and its kind of module with the colour that all pictures
+ * give that kind. */
 #ifndef TOOLS_MODULE_KINDS_H
 #define TOOLS_MODULE_KINDS_H
 
@@ -19,6 +20,8 @@ extern const struct module_kind module_kinds[N_MODULE_KINDS];
 
 /* The index of its kind. */
 size_t module_kind_of(const char *tensor_name);
+/* How much of the name is its layer's: "model.layers.3" of "model.layers.3.mlp.up_proj.weight"; 0 = it is in none. */
+size_t module_layer(const char *tensor_name);
 /* [[name, colour, [mark]]]; NULL = out of memory, which has been reported (json.h). */
 cJSON *module_kinds_json(void);
 

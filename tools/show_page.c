@@ -10,6 +10,7 @@
 #include "map_svg.h"
 #include "page.h"
 #include "text.h"
+#include "values.h"
 
 /* -- the training -- */
 
@@ -121,19 +122,33 @@ static char *info_with_lines(const char *json, const struct shown_at *at)
 	return text;
 }
 
+/* As JSON text for cJSON_free. */
+static int values_text(unshard *u, const char *name, char **out)
+{
+	cJSON *values = NULL;
+	int status = values_read(u, name, &values);
+
+	*out = status == EXIT_DONE ? cJSON_PrintUnformatted(values) : NULL;
+	cJSON_Delete(values);
+	return status == EXIT_DONE && !*out ? command_fail("out of memory") : status;
+}
+
 struct drawn {
-	const char *info, *map, *training, *worlds; /* JSON; training is the text of a trainer_state.json, or NULL */
+	const char *info, *map, *training, *worlds,
+		*values; /* JSON; training is the text of a trainer_state.json, or NULL */
 };
 
 static int checkpoint_page(const struct shown_at *at, const struct drawn *d, const char *html)
 {
 	const char *const sources[] = { at->real, NULL };
 	char *with_lines = info_with_lines(d->info, at);
-	const struct page_part parts[] = {
-		{ .key = "path", .text = at->typed },   { .key = "training", .text = d->training },
-		{ .key = "info", .json = with_lines },  { .key = "map", .json = d->map },
-		{ .key = "worlds", .json = d->worlds }, { 0 }
-	};
+	const struct page_part parts[] = { { .key = "path", .text = at->typed },
+					   { .key = "training", .text = d->training },
+					   { .key = "info", .json = with_lines },
+					   { .key = "map", .json = d->map },
+					   { .key = "worlds", .json = d->worlds },
+					   { .key = "values", .json = d->values },
+					   { 0 } };
 	int status = with_lines ? page_write(&(struct page){ parts, sources }, html) : command_fail("out of memory");
 
 	cJSON_free(with_lines);
@@ -145,7 +160,7 @@ static int checkpoint_draw(unshard *u, const char *name, const char *info, const
 			   struct arguments *a, const char *above)
 {
 	struct unshard_error err = { 0 };
-	char *map = NULL, *training = NULL, *worlds = NULL;
+	char *map = NULL, *training = NULL, *worlds = NULL, *values = NULL;
 	size_t n_serious = 0;
 	int status;
 	int code = unshard_problems(u, name, NULL, &n_serious, &err);
@@ -157,13 +172,16 @@ static int checkpoint_draw(unshard *u, const char *name, const char *info, const
 	status = code < 0 ? command_fail("%s", err.text) : EXIT_DONE;
 	if (status == EXIT_DONE && a->html)
 		worlds = worlds_of(a, above, name, &status);
+	if (status == EXIT_DONE && a->html && a->values)
+		status = values_text(u, name, &values);
 	if (status == EXIT_DONE && a->html)
-		status = checkpoint_page(at, &(struct drawn){ info, map, training, worlds }, a->html);
+		status = checkpoint_page(at, &(struct drawn){ info, map, training, worlds, values }, a->html);
 	if (status == EXIT_DONE && a->svg)
 		status = map_svg_write(at, info, map, a->svg);
 	if (status == EXIT_DONE && n_serious)
 		status = EXIT_PROBLEM;
 	cJSON_free(worlds);
+	cJSON_free(values);
 	unshard_free(map);
 	free(training);
 	return status;
@@ -222,6 +240,8 @@ static int run_draw(struct arguments *a, const struct shown_at *at)
 
 	if (status < 0 && unshard_scan(u, &calls, &err) < 0)
 		status = command_fail("%s", err.text);
+	if (status < 0 && a->values)
+		status = command_fail("%s is not a checkpoint: --values reads one", at->typed);
 	if (status < 0 && a->svg)
 		status = command_fail("%s is not a checkpoint: --svg draws one", at->typed);
 	if (status < 0 && !cJSON_GetArraySize(r.rows))

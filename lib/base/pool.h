@@ -12,6 +12,7 @@ enum {
 	UNS_THREADS_SESSION = 32, /* items' headers, verification, the pieces of one read (engine/engine.c) */
 	UNS_THREADS_EXPORT = 8,   /* with the thread that calls unshard_export */
 	UNS_THREADS_DIFF = 8,     /* with the thread that calls unshard_diff */
+	UNS_THREADS_MEASURE = 8,  /* with the thread that calls unshard_measure_tensors */
 	/* Into a GPU, with a transfer's own, if there are as many processors: fewer than buffers, so that copies are
 	 * under way while all of them read. */
 	UNS_MOST_THREADS_DEVICE = 12,

@@ -15,6 +15,7 @@
 #include "diff/groups.h"
 #include "diff/values.h"
 #include "model/cover.h"
+#include "names/module_path.h"
 #include "session/shows.h"
 #include "tensors/tensors.h"
 
@@ -264,10 +265,10 @@ static struct unshard_figures figures_of(const struct diff_tally *t)
 					 .n_not_finite_b = t->n_not_finite_b,
 					 .n_not_finite_changed = t->n_not_finite_changed,
 					 .max_abs = t->max_abs,
-					 .mean_abs = t->n_finite ? diff_sum_value(&t->abs) / (double)t->n_finite : 0,
-					 .norm_a = sqrt(diff_sum_value(&t->square_a)),
-					 .norm_b = sqrt(diff_sum_value(&t->square_b)),
-					 .norm_difference = sqrt(diff_sum_value(&t->square)) };
+					 .mean_abs = t->n_finite ? uns_sum_value(&t->abs) / (double)t->n_finite : 0,
+					 .norm_a = sqrt(uns_sum_value(&t->square_a)),
+					 .norm_b = sqrt(uns_sum_value(&t->square_b)),
+					 .norm_difference = sqrt(uns_sum_value(&t->square)) };
 }
 
 static enum unshard_diff_kind kind_of(const struct diff *d, const struct unshard_tensor *a,
@@ -361,7 +362,7 @@ static int pair_cut(struct diff *d, size_t i, struct uns_err *err)
 	}
 	for (k = 0; k < a->n_dims; k++)
 		n *= a->shape[k];
-	n_experts = n ? diff_experts_of(a->name, a->shape, a->n_dims) : 0;
+	n_experts = n ? uns_name_experts(a->name, a->shape, a->n_dims) : 0;
 	of_part = n_experts ? n / n_experts : n;
 	unit.is_part = n_experts > 0;
 	do {

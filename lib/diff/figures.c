@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/cast.h"
+#include "engine/widen.h"
 
 /* gcc at -O2 does not vectorise loops of unknown length, nor float arithmetic that might trap. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
@@ -23,46 +23,7 @@ struct chunk {
 	uint8_t changed[CHUNK_ELEMS];
 };
 
-/* -- widening -- */
-
-#define WIDEN_EACH(type)                                     \
-	for (i = 0; i < n; i++) {                            \
-		type x;                                      \
-                                                             \
-		memcpy(&x, p + i * sizeof(type), sizeof(x)); \
-		out[i] = (double)x;                          \
-	}                                                    \
-	break
-
-/* Exactly, but for the 64-bit integers, which wide_at has. Not for complex numbers. */
-static void widen(enum uns_dtype dtype, const uint8_t *p, size_t n, double *out)
-{
-	size_t i;
-
-	switch (dtype) {
-	case UNS_BOOL:
-	case UNS_U8:
-		WIDEN_EACH(uint8_t);
-	case UNS_I8:
-		WIDEN_EACH(int8_t);
-	case UNS_I16:
-		WIDEN_EACH(int16_t);
-	case UNS_U16:
-		WIDEN_EACH(uint16_t);
-	case UNS_I32:
-		WIDEN_EACH(int32_t);
-	case UNS_U32:
-		WIDEN_EACH(uint32_t);
-	case UNS_F32:
-		WIDEN_EACH(float);
-	case UNS_I64:
-		WIDEN_EACH(int64_t);
-	case UNS_U64:
-		WIDEN_EACH(uint64_t);
-	default:
-		uns_cast(dtype, p, UNS_F64, out, n);
-	}
-}
+/* -- elements that are not one double -- */
 
 static bool is_complex(enum uns_dtype dtype)
 {
@@ -105,7 +66,7 @@ static struct wide wide_at(enum uns_dtype dtype, const uint8_t *p)
 		memcpy(d, p, sizeof(d));
 		break;
 	default:
-		widen(dtype, p, 1, d);
+		uns_widen(dtype, p, 1, d);
 	}
 	out.re = (long double)d[0];
 	out.im = (long double)d[1];
@@ -186,8 +147,8 @@ static void chunk_fill(struct chunk *c, enum uns_dtype of_a, const uint8_t *a, e
 	if (is_wide(of_a) || is_wide(of_b)) {
 		chunk_of_wide(c, of_a, a, of_b, b, n);
 	} else {
-		widen(of_a, a, n, c->a);
-		widen(of_b, b, n, c->b);
+		uns_widen(of_a, a, n, c->a);
+		uns_widen(of_b, b, n, c->b);
 		for (i = 0; i < n; i++)
 			c->difference[i] = c->a[i] - c->b[i];
 		if (of_a != of_b)
@@ -299,14 +260,6 @@ void diff_tally_block(enum uns_dtype of_a, const void *a, enum uns_dtype of_b, c
 	}
 }
 
-static void sum_add(struct diff_sum *to, const struct diff_sum *s)
-{
-	double sum = to->sum + s->sum;
-
-	to->lost += (fabs(to->sum) >= fabs(s->sum) ? (to->sum - sum) + s->sum : (s->sum - sum) + to->sum) + s->lost;
-	to->sum = sum;
-}
-
 void diff_tally_add(struct diff_tally *to, const struct diff_tally *t)
 {
 	to->n_elems += t->n_elems;
@@ -317,14 +270,8 @@ void diff_tally_add(struct diff_tally *to, const struct diff_tally *t)
 	to->n_not_finite_changed += t->n_not_finite_changed;
 	to->n_finite += t->n_finite;
 	to->max_abs = t->max_abs > to->max_abs ? t->max_abs : to->max_abs;
-	sum_add(&to->abs, &t->abs);
-	sum_add(&to->square, &t->square);
-	sum_add(&to->square_a, &t->square_a);
-	sum_add(&to->square_b, &t->square_b);
-}
-
-/* What overflowed has no remainder. */
-double diff_sum_value(const struct diff_sum *s)
-{
-	return is_finite(s->sum) ? s->sum + s->lost : s->sum;
+	uns_sum_add(&to->abs, &t->abs);
+	uns_sum_add(&to->square, &t->square);
+	uns_sum_add(&to->square_a, &t->square_a);
+	uns_sum_add(&to->square_b, &t->square_b);
 }

@@ -8,17 +8,13 @@
 #ifndef UNS_DIFF_FIGURES_H
 #define UNS_DIFF_FIGURES_H
 
+#include "base/long_sum.h"
 #include "wire/dtype.h"
 
 enum { DIFF_BLOCK_ELEMS = 64 << 10 };
 
 struct diff_tolerance {
 	double absolute, relative; /* of B's element; both 0: an element that changed at all is beyond */
-};
-
-/* With what was lost when it was added up. */
-struct diff_sum {
-	double sum, lost;
 };
 
 /* Adds up. All zeros: of no element. */
@@ -30,15 +26,13 @@ struct diff_tally {
 	uint64_t n_not_finite_changed; /* of those that changed, one or both elements are not finite */
 	uint64_t n_finite; /* both elements are finite: what the next two sums and max_abs are made of */
 	double max_abs;
-	struct diff_sum abs, square; /* of A - B */
-	struct diff_sum square_a, square_b; /* of finite elements */
+	struct uns_sum abs, square; /* of A - B */
+	struct uns_sum square_a, square_b; /* of finite elements */
 };
 
 /* n elements, at most DIFF_BLOCK_ELEMS; need no alignment. */
 void diff_tally_block(enum uns_dtype of_a, const void *a, enum uns_dtype of_b, const void *b, size_t n,
 		      const struct diff_tolerance *tolerance, struct diff_tally *out);
 void diff_tally_add(struct diff_tally *to, const struct diff_tally *t);
-
-double diff_sum_value(const struct diff_sum *s);
 
 #endif

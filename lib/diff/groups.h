@@ -21,10 +21,6 @@ struct diff_groups {
 	struct diff_group all;
 };
 
-/* A tensor's number of experts if it holds those of a layer, one behind the other along its first dimension
- * ("model.layers.3.mlp.experts.gate_up_proj", three dimensions); else 0. */
-uint64_t diff_experts_of(const char *name, const uint64_t *shape, uint32_t n_dims);
-
 /* Adds a tensor of the model to all, to its layer and to its expert. */
 int diff_groups_add(struct diff_groups *g, const char *name, const struct diff_tally *t, bool different,
 		    struct uns_err *err);

@@ -397,6 +397,16 @@ int tensor_stretch_read(const unshard_tensors *l, size_t i, uint64_t first, uint
 	return read_elems(&s, first, n, buf, err);
 }
 
+const struct uns_tensor *tensor_in_catalog(const unshard_tensors *l, size_t i)
+{
+	return l->listed[i].named.tensor;
+}
+
+const struct uns_catalog *tensors_catalog(const unshard_tensors *l)
+{
+	return l->snap->cat;
+}
+
 int unshard_tensor_read(const unshard_tensors *l, size_t i, const uint64_t *lo, const uint64_t *len,
 			enum unshard_dtype dtype, void *buf, size_t buf_bytes, struct unshard_error *error)
 {

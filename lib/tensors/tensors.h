@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "model/box.h"
+#include "model/catalog.h"
 #include "unshard.h"
 
 /* unshard_tensors_open of the view "weights", but under published names also where a directory's files have those that
@@ -32,5 +33,9 @@ int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf,
 int tensor_check(const unshard_tensors *list, size_t i, struct uns_err *err);
 int tensor_stretch_read(const unshard_tensors *list, size_t i, uint64_t first, uint64_t n, void *buf,
 			struct uns_err *err);
+
+/* What it is in the catalog, and the catalog; they live as long as the list. */
+const struct uns_tensor *tensor_in_catalog(const unshard_tensors *list, size_t i);
+const struct uns_catalog *tensors_catalog(const unshard_tensors *list);
 
 #endif

@@ -475,6 +475,33 @@ def test_a_browser_shows_two_models(browser, command, tmp_path):
 
 
 @pytest.mark.long
+def test_a_browser_shows_values(browser, command, tmp_path):
+    checkpoint = GOLDEN / "zero/z2_w3/global_step2"
+    command("show", checkpoint, "--html", tmp_path / "page.html", "--values", *OPTIONS)
+    want = json.loads(command("show", checkpoint, "--values", "--json", *OPTIONS).stdout)["values"]
+    browser.console()
+    browser.open(tmp_path / "page.html")
+    assert data_of((tmp_path / "page.html").read_text())["values"] == want
+    facts = dict(browser.run("return [...document.querySelectorAll('#values .facts div')].map((d) => "
+                             "[d.querySelector('span').textContent, d.querySelector('b').textContent])"))
+    assert facts["elements read"] == f"{sum(v['elements'] for v in want):,}"
+    kinds = list(dict.fromkeys(v["state"] or v["role"] for v in want))
+    for button in browser.run("return [...document.querySelectorAll('#values button')].map((b) => b.textContent)"):
+        browser.run(f"[...document.querySelectorAll('#values button')].find((b) => b.textContent === {json.dumps(button)}).click()")
+        rows = browser.run("return [...document.querySelector('#values .heatmap').rows].map((r) => [...r.cells].map((c) => c.textContent))")
+        if button == "root mean square":
+            assert rows[0] == ["layer", *kinds] and rows[1][0] == "(no layer)"
+            for kind, text in zip(kinds, rows[1][1:]):
+                of = [v for v in want if (v["state"] or v["role"]) == kind]
+                value = math.sqrt(sum(v["norm"] ** 2 for v in of) / sum(v["elements"] for v in of))
+                assert float(text) == pytest.approx(value, rel=0.06)
+    update = math.sqrt(sum(v["update_norm"] ** 2 for v in want if v["update_norm"] is not None))
+    weight = math.sqrt(sum(v["norm"] ** 2 for v in want if v["role"] == "master"))
+    assert float(rows[1][1]) == pytest.approx(update / weight, rel=0.06)
+    assert browser.console() == []
+
+
+@pytest.mark.long
 def test_a_browser_draws_70b_at_once(browser, command, tmp_path):
     sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 512, states=("exp_avg", "exp_avg_sq"))
     opened(browser, command, tmp_path / "src/ckpt", tmp_path)

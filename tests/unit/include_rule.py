@@ -39,15 +39,16 @@ BELOW["out"] = {"base", "io"}  # what is written: for rooms above the paths, whi
 ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair", "export", "sealing")  # each sees session and paths, none another
 BELOW.update({folder: set(BELOW) for folder in ABOVE})
 BELOW["diff"] = BELOW["tensors"] | {"tensors"}  # two lists of tensors
+BELOW["measure"] = BELOW["tensors"] | {"tensors"}  # one list of tensors
 BELOW["device"] = {"base", "api", "model", "tensors"}  # where a tensor's bytes come from is not its concern
 # What a room shows to others; the rest is for itself and for the rooms named here.
 SHOWS = {
-    "engine": ({"engine.h", "cast.h", "streams.h", "behind.h", "extents.h"}, {"verify"}),
+    "engine": ({"engine.h", "cast.h", "widen.h", "streams.h", "behind.h", "extents.h"}, {"verify"}),
     "verify": ({"verify.h"}, set()),
     "store": ({"store.h", "store_link.h", "catalog_memo.h"}, set()),
 }
 PUBLIC = "unshard.h"
-PUBLISHES = ("api", "session", "paths", "device", "diff") + ABOVE
+PUBLISHES = ("api", "session", "paths", "device", "diff", "measure") + ABOVE
 ALONE = {"formats": "format.h", "views": "view.h"}  # one file, one thing: all they share is this
 VAGUE = re.compile(r"(^|_)(utils?|common|helpers?|misc)\.[ch]$")
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "diff/groups.h"
+#include "names/module_path.h"
 #include "unshard.h"
 
 static const struct diff_tolerance none;
@@ -48,8 +49,8 @@ static void test_zeros_and_nan(void **state)
 	assert_int_equal(t.n_not_finite_changed, 3);
 	assert_int_equal(t.n_finite, 3);
 	is_double(t.max_abs, 0.5);
-	is_double(diff_sum_value(&t.square_a), 5);
-	is_double(diff_sum_value(&t.square_b), 1 + 9 + 1 + 6.25);
+	is_double(uns_sum_value(&t.square_a), 5);
+	is_double(uns_sum_value(&t.square_b), 1 + 9 + 1 + 6.25);
 	/* A tolerance forgives the sign of zero, and no NaN. */
 	t = of(UNS_F32, a, UNS_F32, b, 8, &(struct diff_tolerance){ .absolute = 0.5 });
 	assert_int_equal(t.n_beyond, 3);
@@ -114,7 +115,7 @@ static void test_sums_are_made_in_one_order(void **state)
 	equal = of(UNS_F32, a, UNS_F32, b, N, &none);
 	b[N - 1] += 1;
 	other = of(UNS_F32, a, UNS_F32, b, N, &none);
-	is_double(diff_sum_value(&equal.square_a), diff_sum_value(&other.square_a));
+	is_double(uns_sum_value(&equal.square_a), uns_sum_value(&other.square_a));
 	assert_int_equal(other.n_changed, 1);
 	free(a);
 	free(b);
@@ -128,10 +129,10 @@ static void test_sums_keep_what_is_small(void **state)
 	(void)state;
 	for (i = 0; i < 10; i++)
 		diff_tally_add(&t, &one);
-	is_double(diff_sum_value(&t.square), 1e16 + 10);
+	is_double(uns_sum_value(&t.square), 1e16 + 10);
 	t = (struct diff_tally){ .square = { .sum = DBL_MAX } };
 	diff_tally_add(&t, &t);
-	assert_true(isinf(diff_sum_value(&t.square)));
+	assert_true(isinf(uns_sum_value(&t.square)));
 }
 
 /* -- names -- */
@@ -166,8 +167,8 @@ static void test_layers_and_experts(void **state)
 		assert_int_equal(g.expert.n, rows[i].expert != NULL);
 		assert_true(!rows[i].layer || uns_map_get(&g.layer, rows[i].layer));
 		assert_true(!rows[i].expert || uns_map_get(&g.expert, rows[i].expert));
-		assert_int_equal(diff_experts_of(rows[i].name, shape, 3), rows[i].n_experts);
-		assert_int_equal(diff_experts_of(rows[i].name, shape, 2), 0);
+		assert_int_equal(uns_name_experts(rows[i].name, shape, 3), rows[i].n_experts);
+		assert_int_equal(uns_name_experts(rows[i].name, shape, 2), 0);
 		if (rows[i].n_experts) {
 			assert_int_equal(diff_groups_add_part(&g, rows[i].name, 4, &t, false, NULL), 0);
 			assert_int_equal(g.expert.n, 1);

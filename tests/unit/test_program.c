@@ -110,7 +110,7 @@ _Static_assert(offsetof(struct unshard_options, seals) + sizeof(void *) == sizeo
 _Static_assert(offsetof(struct unshard_stat, reserved) + sizeof(((struct unshard_stat *)0)->reserved) ==
 		       sizeof(struct unshard_stat),
 	       "stat");
-_Static_assert(offsetof(struct unshard_calls, sealed) + sizeof(void *) == sizeof(struct unshard_calls), "calls");
+_Static_assert(offsetof(struct unshard_calls, measure) + sizeof(void *) == sizeof(struct unshard_calls), "calls");
 _Static_assert(offsetof(struct unshard_diff_options, reserved) + sizeof(unsigned) ==
 		       sizeof(struct unshard_diff_options),
 	       "diff_options");

@@ -548,6 +548,7 @@ function drawTensor() {
 			make("p", {}, `${dtype(t)} [${t.shape.join(", ")}], ${count(elements(t.shape))} elements, ${
 				bytes(elements(t.shape) * t.size)}`),
 			t.key && t.key !== t.name ? make("p", {}, "in the checkpoint: ", make("code", {}, t.key)) : null,
+			...(valuesOf(t) || []),
 			t.alias_of ? make("p", {}, "the same bytes as ", make("code", {}, t.alias_of)) : null,
 			states.length ? make("div", { class: "tools" }, "also: ", states.map((s) =>
 				make("button", { type: "button", onclick: () => whole.show(s, true) },
@@ -809,7 +810,7 @@ function drawFingerprint() {
 	const rankMap = drawMap(showTensor), worlds = drawWorlds();
 	const parts = (data.diff ? diffParts(data.diff) : data.run ? [drawCheckpoints(), drawTraining()]
 		: [drawViews(), drawProblems(), rankMap, worlds, drawTree(showTensor), map.tensors.length ? tensor : null,
-		   drawTraining(), drawFingerprint()]).filter(Boolean);
+		   drawValues(), drawTraining(), drawFingerprint()]).filter(Boolean);
 	const links = make("nav", { "aria-label": "parts of this page" },
 		parts.map((p) => make("a", { href: `#${p.id}` }, p.querySelector("h2").textContent)));
 	const header = data.diff ? drawDiffHeader(data.diff) : data.run ? drawRunHeader() : drawHeader();
