@@ -72,6 +72,8 @@ struct uns_backing {
 	_Atomic uint64_t crc_changes;
 	_Atomic uint64_t call_bytes; /* see streams.c; 0 = not known yet */
 	_Atomic bool foreseen; /* its slots are */
+	bool is_far; /* its first file is on no block device: what storage is asked for are requests to a program or a
+			server */
 	pthread_mutex_t behind_lock;
 	struct uns_behind *behind; /* one per file, once bytes are kept elsewhere */
 };

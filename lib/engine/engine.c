@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <stdlib.h>
+#include <sys/sysmacros.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -113,6 +114,7 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat, st
 	UNS_TRY_ALLOC(b, err);
 	b->engine = engine;
 	b->cat = cat;
+	b->is_far = cat->n_files && major(cat->files[0].stat.id.dev) == 0;
 	pthread_mutex_init(&b->behind_lock, NULL);
 	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));
 	b->direct_slot = calloc(cat->n_files + 1, sizeof(*b->direct_slot));

@@ -22,7 +22,7 @@ static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
 /* What a header or a single touch of a mapped page takes is less: up to 4 MiB are read around it. */
 #define BEGIN_BYTES        (6 * MiB)
 #define FIRST_WINDOW_BYTES (4 * MiB)
-#define STEP_BYTES         MiB /* less is not asked for by itself */
+#define STEP_BYTES         MiB /* less is not asked for by itself; nor more of a shard at one go */
 /* The kernel reads no more for one call than its own read-ahead for that device: this much if it was not changed
  * it. Larger calls are better: storage at the other end of a network gets them as they are. */
 #define CALL_BYTES (128 * KiB)
@@ -89,10 +89,18 @@ static void window_widen(struct uns_stream *s, struct uns_engine *engine)
 		atomic_fetch_sub(&engine->ahead_bytes, more);
 }
 
+/* What is asked for at once is in many shards, a little in each: the more of it, the fewer requests. The reader needs
+ * the rest of its window for the time that they take. A disk answers small ones as well. */
+static uint64_t step_of(const struct uns_backing *b, uint64_t window)
+{
+	return b->is_far ? uns_u64_max(STEP_BYTES, window / 4) : STEP_BYTES;
+}
+
 /* The stretch to ask for, [*from, *to); false where there is none. */
-static bool stream_advance(struct uns_streams *streams, struct uns_engine *engine, uint64_t size, uint64_t at,
+static bool stream_advance(struct uns_streams *streams, const struct uns_backing *b, uint64_t size, uint64_t at,
 			   size_t len, const struct uns_stream **reader, uint64_t *from, uint64_t *to)
 {
+	struct uns_engine *engine = b->engine;
 	struct uns_stream *s;
 	bool any;
 
@@ -106,7 +114,7 @@ static bool stream_advance(struct uns_streams *streams, struct uns_engine *engin
 		window_widen(s, engine);
 	*from = uns_u64_max(s->asked, s->next);
 	*to = uns_u64_min(s->next + s->window, size);
-	any = s->window && *from < *to && (*to - *from >= STEP_BYTES || *to == size);
+	any = s->window && *from < *to && (*to - *from >= step_of(b, s->window) || *to == size);
 	if (any)
 		s->asked = *to;
 	if (s->asked == size)
@@ -273,7 +281,7 @@ void uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const 
 	size_t i;
 
 	foresee_all(b);
-	if (!stream_advance(streams, b->engine, layout->size_bytes, at, len, &wish.reader, &from, &to))
+	if (!stream_advance(streams, b, layout->size_bytes, at, len, &wish.reader, &from, &to))
 		return;
 	for (i = uns_layout_find(layout, from); i < layout->n && from < to; i++, from = end) {
 		const struct uns_segment *s = &layout->segment[i];

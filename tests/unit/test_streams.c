@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "engine/backing.h"
 #include "engine/streams.h"
 
 enum {
@@ -254,14 +255,29 @@ static void asks_nothing_for_a_header_or_for_reads_here_and_there(void **state)
 	uns_streams_fini(&streams, engine);
 }
 
-/* Small tensors of one shard, which has each 4 MiB of them from the last to the first. */
-enum { SMALL = 2048, SMALL_BYTES = 16 << 10, TURNED = 4 * MiB / SMALL_BYTES };
+/* Small tensors of one shard. */
+enum { SMALL = 8192, SMALL_BYTES = 16 << 10, TURNED = 4 * MiB / SMALL_BYTES, RANKS = 64 };
 
-static void add_small(size_t i)
+/* Where the shard has a tensor. */
+typedef size_t place_of(size_t i);
+
+/* Each 4 MiB of them from the last to the first. */
+static size_t turned(size_t i)
 {
-	const uint64_t elems = SMALL_BYTES / 2, place = i / TURNED * TURNED + TURNED - 1 - i % TURNED;
+	return i / TURNED * TURNED + TURNED - 1 - i % TURNED;
+}
+
+/* As if one of many ranks after the other had written its parts there, 4 MiB apart. */
+static size_t of_ranks(size_t i)
+{
+	return i % RANKS * TURNED + i / RANKS;
+}
+
+static void add_small(size_t i, place_of *place)
+{
+	const uint64_t elems = SMALL_BYTES / 2;
 	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
-				   .offset_bytes = place * SMALL_BYTES,
+				   .offset_bytes = place(i) * SMALL_BYTES,
 				   .length_bytes = SMALL_BYTES,
 				   .box = &(struct uns_box){ 1, { 0 }, { elems } } };
 	const char *name = uns_arena_printf(&arena, "w%zu", i);
@@ -280,7 +296,7 @@ static void add_small(size_t i)
 	assert_int_equal(uns_catalog_add_piece(cat, &piece, NULL), 0);
 }
 
-static struct uns_layout small_ones(void)
+static struct uns_layout small_ones(place_of *place)
 {
 	struct uns_layout_builder b = { .arena = &arena };
 	struct uns_layout layout;
@@ -290,7 +306,7 @@ static struct uns_layout small_ones(void)
 	uns_catalog_free(cat);
 	assert_int_equal(uns_catalog_new("checkpoint-1", &cat, NULL), 0);
 	for (i = 0; i < SMALL; i++)
-		add_small(i);
+		add_small(i, place);
 	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
 	assert_int_equal(uns_backing_new(engine, cat, &backing, NULL), 0);
 	for (i = 0; i < SMALL; i++)
@@ -299,18 +315,32 @@ static struct uns_layout small_ones(void)
 	return layout;
 }
 
-static void asks_at_one_go_for_what_is_near_in_a_shard(void **state)
+/* At least so many of them for each call. */
+static void read_small_ones(place_of *place, unsigned many)
 {
-	struct uns_layout layout = small_ones();
+	struct uns_layout layout = small_ones(place);
 	struct uns_streams streams;
 
-	(void)state;
+	backing->is_far = true;
 	uns_streams_init(&streams);
 	read_in_order(&streams, &layout, 0, SMALL / (MiB / SMALL_BYTES));
 	print_message("%llu calls for %llu bytes\n", (unsigned long long)asked_calls, (unsigned long long)asked_bytes);
 	assert_true(asked_bytes > (uint64_t)SMALL * SMALL_BYTES / 2);
-	assert_true(asked_calls < asked_bytes / SMALL_BYTES / 4);
+	assert_true(asked_calls < asked_bytes / SMALL_BYTES / many);
 	uns_streams_fini(&streams, engine);
+}
+
+static void asks_at_one_go_for_what_is_near_in_a_shard(void **state)
+{
+	(void)state;
+	read_small_ones(turned, 4);
+}
+
+/* Which have little each of what the reader wants next. */
+static void asks_many_ranks_at_one_go_for_more_than_is_wanted_next(void **state)
+{
+	(void)state;
+	read_small_ones(of_ranks, 6);
 }
 
 static void keeps_to_the_budget_and_gives_it_back(void **state)
@@ -365,6 +395,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(keeps_to_the_budget_and_gives_it_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(stops_when_the_reader_stops, setup, teardown),
 		cmocka_unit_test_setup_teardown(asks_at_one_go_for_what_is_near_in_a_shard, setup, teardown),
+		cmocka_unit_test_setup_teardown(asks_many_ranks_at_one_go_for_more_than_is_wanted_next, setup,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
