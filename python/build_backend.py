@@ -51,7 +51,8 @@ def entry_points():
     found = {group: re.search(rf"^\[{re.escape(table)}\]\n(.*?)(?:\n\n|\Z)", text, re.M | re.S).group(1).strip()
              for group, table in (("console_scripts", "project.scripts"),
                                   ("fsspec.specs", 'project.entry-points."fsspec.specs"'),
-                                  ("vllm.general_plugins", 'project.entry-points."vllm.general_plugins"'))}
+                                  ("vllm.general_plugins", 'project.entry-points."vllm.general_plugins"'),
+                                  ("sglang.srt.plugins", 'project.entry-points."sglang.srt.plugins"'))}
     return "\n".join(f"[{group}]\n{lines}\n" for group, lines in found.items()).replace('"', "")
 
 

@@ -1,5 +1,5 @@
-"""Servers load checkpoints by unshard's own loaders: against copies of their interfaces here, and with --long in vLLM
-itself, in an environment of its own, on the CPU."""
+"""vLLM and SGLang load checkpoints by unshard's own loaders: against copies of their interfaces here, and with --long in
+the programs themselves, each in an environment of its own, on the CPU."""
 
 import abc
 import dataclasses
@@ -221,6 +221,109 @@ def test_the_loader_has_vllms_signatures(vllm):
 
 def test_vllm_finds_the_loader():
     assert "[vllm.general_plugins]\nunshard = unshard.vllm:register\n" in build_backend.entry_points()
+
+
+# -- SGLang: a copy of the interface that SGLang 0.5.23 has. Facts of these files of it, below sglang/srt:
+#   plugins/__init__.py, plugins/hook_registry.py  the group "sglang.srt.plugins"; hooks are applied after all plugins ran
+#   server_args.py, arg_groups/choices.py          add_load_format_choices, of a list that plugins extend
+#   configs/load_config.py                         LoadConfig, a dataclass: _verify_load_format refuses other names
+#   model_loader/loader.py                         DefaultModelLoader; get_model_loader makes a load_format that is a class
+#   model_executor/model_runner_components/weight_updater.py  update_weights_from_disk: DefaultModelLoader and its subclasses,
+#                                                  by _get_weights_iterator(Source.init_new(..)), without an extra config
+
+@dataclasses.dataclass
+class SglangConfig:
+    load_format: object = "auto"
+    model_loader_extra_config: dict = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        self._verify_load_format()
+
+    def _verify_load_format(self):
+        if isinstance(self.load_format, str) and self.load_format not in ("auto", "safetensors"):
+            raise ValueError(f"{self.load_format!r} is not a valid LoadFormat")
+
+
+@dataclasses.dataclass
+class Source:
+    model_or_path: str
+    prefix: str = ""
+    model_config: object = None
+
+
+class SglangLoader:
+    def __init__(self, load_config):
+        self.load_config = load_config
+        unexpected = set(load_config.model_loader_extra_config) - {"enable_multithread_load", "num_threads"}
+        if unexpected:
+            raise ValueError(f"Unexpected extra config keys for load format {load_config.load_format}: {unexpected}")
+
+    def download_model(self, model_config) -> None:
+        raise AssertionError("SGLang's own files")
+
+    def _get_weights_iterator(self, source, *, resolved_source=None, startup_prefetch_started=False,
+                              startup_prefetch_active=False):
+        assert self.load_config.load_format == "auto"
+        yield source.prefix + "secondary", torch.ones(1)
+
+    def _get_all_weights(self, model_config, model):
+        yield from self._get_weights_iterator(Source(model_config.model_path, model_config=model_config))
+        for source in getattr(model, "secondary_weights", ()):
+            yield from self._get_weights_iterator(source)
+
+
+@pytest.fixture
+def sglang(monkeypatch):
+    """-> the names that --load-format may have"""
+    choices, hooks = ["auto", "safetensors"], {}
+
+    class HookRegistry:
+        """AROUND hooks get the original first."""
+
+        @staticmethod
+        def register(target, hook, hook_type):
+            assert hook_type == "around"
+            hooks[target] = hook
+
+    modules = {"sglang": {}, "sglang.srt": {}, "sglang.srt.plugins": {}, "sglang.srt.model_loader": {},
+               "sglang.srt.plugins.hook_registry": {"HookRegistry": HookRegistry,
+                                                    "HookType": types.SimpleNamespace(AROUND="around")},
+               "sglang.srt.server_args": {"add_load_format_choices": choices.extend},
+               "sglang.srt.model_loader.loader": {"DefaultModelLoader": SglangLoader}}
+    for name, members in modules.items():
+        module = types.ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    import unshard.sglang as ours
+    ours.register()
+    hook, original = hooks.pop("sglang.srt.configs.load_config.LoadConfig._verify_load_format"), SglangConfig._verify_load_format
+    monkeypatch.setattr(SglangConfig, "_verify_load_format", lambda self: hook(original, self))
+    assert not hooks
+    yield choices
+    ours.loader.cache_clear()
+
+
+def test_sglang_loads_and_updates_from_disk(made, sglang):
+    checkpoint = checkpoint_of(made, *CASE)
+    assert "unshard" in sglang and SglangConfig("safetensors").load_format == "safetensors"
+    with pytest.raises(ValueError, match="not a valid LoadFormat"):
+        SglangConfig("other")
+    for name, extra, view in (("checkpoint-1", {}, "weights"), ("latest", {"slices": True, "num_threads": 8}, "weights"),
+                              ("checkpoint-2", {"view": "weights-fp32"}, "weights-fp32")):
+        config = SglangConfig("unshard", extra)
+        assert isinstance(config.load_format, type)  # which get_model_loader makes
+        loader = config.load_format(config)
+        assert isinstance(loader, SglangLoader)  # what update_weights_from_disk asks
+        model_config = types.SimpleNamespace(model_path=str(checkpoint.parent / name))
+        loader.download_model(model_config)
+        got = list(loader._get_all_weights(model_config, types.SimpleNamespace(secondary_weights=[Source("x", "other.")])))
+        assert got.pop()[0] == "other.secondary" and len(got) == len(dict(got))
+        want = unshard.load_file(checkpoint.parent / name.replace("latest", "checkpoint-2"), view)
+        trees.assert_same({name: t.clone() for name, t in got}, want)
+
+
+def test_sglang_finds_the_loader():
+    assert "[sglang.srt.plugins]\nunshard = unshard.sglang:register\n" in build_backend.entry_points()
 
 
 # -- vLLM itself --
