@@ -12,24 +12,48 @@
 
 enum { BLOCK = 1024 };
 
+typedef double numbers __attribute__((vector_size(32), aligned(8), may_alias));
+enum { ACROSS = sizeof(numbers) / sizeof(double), DOWN = 4 };
+
+/* n_rows, DOWN at most and known to the compiler, of two vectors of columns: what is added up stays in registers. */
+static inline __attribute__((always_inline)) void add_rows(const double *left, size_t n_rows, size_t inner,
+							   const double *right, size_t n_columns, size_t step,
+							   double *sum)
+{
+	numbers a[DOWN], b[DOWN];
+	size_t i, j, k;
+
+	for (j = 0; j < n_columns; j += UNS_PRODUCTS_COLUMNS) {
+		for (i = 0; i < n_rows; i++) {
+			a[i] = *(const numbers *)(sum + i * step + j);
+			b[i] = *(const numbers *)(sum + i * step + j + ACROSS);
+		}
+		for (k = 0; k < inner; k++) {
+			const numbers x = *(const numbers *)(right + k * step + j);
+			const numbers y = *(const numbers *)(right + k * step + j + ACROSS);
+
+			for (i = 0; i < n_rows; i++) {
+				a[i] += left[i * inner + k] * x;
+				b[i] += left[i * inner + k] * y;
+			}
+		}
+		for (i = 0; i < n_rows; i++) {
+			*(numbers *)(sum + i * step + j) = a[i];
+			*(numbers *)(sum + i * step + j + ACROSS) = b[i];
+		}
+	}
+}
+
 static inline __attribute__((always_inline)) void add_all(const double *left, size_t n_rows, size_t inner,
 							  const double *right, size_t n_columns, size_t step,
 							  double *sum)
 {
-	size_t i, j, k;
+	size_t i;
 
-	for (i = 0; i < n_rows; i++, left += inner, sum += step) {
-		for (k = 0; k + 4 <= inner; k += 4) {
-			const double *a = right + k * step, *b = a + step, *c = b + step, *d = c + step;
-
-			for (j = 0; j < n_columns; j++)
-				sum[j] = (((sum[j] + left[k] * a[j]) + left[k + 1] * b[j]) + left[k + 2] * c[j]) +
-					 left[k + 3] * d[j];
-		}
-		for (; k < inner; k++)
-			for (j = 0; j < n_columns; j++)
-				sum[j] += left[k] * right[k * step + j];
-	}
+	for (i = 0; i + DOWN <= n_rows; i += DOWN)
+		add_rows(left + i * inner, DOWN, inner, right, n_columns, step, sum + i * step);
+	for (; i < n_rows; i++)
+		add_rows(left + i * inner, 1, inner, right, n_columns, step, sum + i * step);
 }
 
 #if defined(__x86_64__)

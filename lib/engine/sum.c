@@ -15,7 +15,8 @@
 #include "engine/elements.h"
 #include "engine/products.h"
 
-enum { WINDOW = 64 << 10, TILE = 256, ROWS = 32, INNER = 256 };
+/* STEP: rows of a tile lie in different lines of a processor's cache. */
+enum { WINDOW = 64 << 10, TILE = 256, STEP = TILE + UNS_PRODUCTS_COLUMNS, ROWS = 32, INNER = 256 };
 
 struct work {
 	const struct uns_catalog *cat;
@@ -23,7 +24,7 @@ struct work {
 	const struct uns_sum_reader *reader;
 	double sum[WINDOW];
 	double wide[TILE * INNER]; /* elements as fp64, as they lie; of one term at a time */
-	double left[ROWS * INNER], right[INNER * TILE], tile[ROWS * TILE];
+	double left[ROWS * INNER], right[INNER * STEP], tile[ROWS * STEP];
 	uint8_t raw[TILE * INNER * sizeof(double)];
 	/* What `right` holds now. */
 	const struct uns_tensor *held;
@@ -84,9 +85,12 @@ static int right_read(struct work *w, const struct uns_term *term, uint64_t colu
 		return 0;
 	w->held = NULL;
 	UNS_TRY(rows_read(w, &term->right, term->inner, column, n, k, n_inner, w->wide, err));
-	for (j = 0; j < n; j++)
-		for (i = 0; i < n_inner; i++)
-			w->right[i * TILE + j] = w->wide[j * n_inner + i];
+	for (i = 0; i < n_inner; i++) {
+		for (j = 0; j < n; j++)
+			w->right[i * STEP + j] = w->wide[j * n_inner + i];
+		for (; j % UNS_PRODUCTS_COLUMNS; j++)
+			w->right[i * STEP + j] = 0;
+	}
 	w->held = term->right.tensor;
 	w->held_column = column;
 	w->held_inner = k;
@@ -96,6 +100,7 @@ static int right_read(struct work *w, const struct uns_term *term, uint64_t colu
 static int tile_make(struct work *w, const struct uns_term *term, uint64_t row, size_t n_rows, uint64_t column,
 		     size_t n_columns, struct uns_err *err)
 {
+	const size_t n_added = (n_columns + UNS_PRODUCTS_COLUMNS - 1) / UNS_PRODUCTS_COLUMNS * UNS_PRODUCTS_COLUMNS;
 	uint64_t k;
 	size_t n_inner;
 
@@ -104,7 +109,7 @@ static int tile_make(struct work *w, const struct uns_term *term, uint64_t row, 
 		n_inner = (size_t)uns_u64_min(term->inner - k, INNER);
 		UNS_TRY(right_read(w, term, column, n_columns, k, n_inner, err));
 		UNS_TRY(rows_read(w, &term->left, term->inner, row, n_rows, k, n_inner, w->left, err));
-		uns_products_add(w->left, n_rows, n_inner, w->right, n_columns, TILE, w->tile);
+		uns_products_add(w->left, n_rows, n_inner, w->right, n_added, STEP, w->tile);
 	}
 	return 0;
 }
@@ -120,7 +125,7 @@ static void tile_add(struct work *w, double times, uint64_t columns, uint64_t ro
 		at = (row + i) * columns + column;
 		to = uns_u64_min(at + n_columns, first + n);
 		for (from = uns_u64_max(at, first); from < to; from++)
-			w->sum[from - first] += times * w->tile[i * TILE + (from - at)];
+			w->sum[from - first] += times * w->tile[i * STEP + (from - at)];
 	}
 }
 
