@@ -1,6 +1,7 @@
 """Every command of README.md and docs/ runs, in the order in which it stands there, and prints what is shown.
 Those of docs/howto/ run in test_howto.py."""
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+import compiled
 import trees
 from conftest import LONGEST_S, ROOT, UNSHARD
 from documents import FENCE, PAGES, must_print_what_is_shown, run_blocks, script
@@ -68,14 +70,7 @@ def sample(checkout, request):
     subprocess.run([UNSHARD, "umount", checkout / "mnt"], capture_output=True, timeout=LONGEST_S)
 
 
-def without_optimisation(folder):
-    """What cmake is to call before the compiler: commands print the same, built in a third of the time."""
-    launcher = folder / "compile"
-    launcher.write_text(f'#!/bin/sh\nexec {os.environ.get("CMAKE_C_COMPILER_LAUNCHER", "")} "$@" -O0\n')
-    launcher.chmod(0o755)
-    return launcher
-
-
+@contextlib.contextmanager
 def environment(place, installed, by_make):
     home, temporary = place.parent / "home", place.parent / "tmp"
     home.mkdir()
@@ -83,11 +78,11 @@ def environment(place, installed, by_make):
     path = [f"{sys.prefix}/bin", os.environ["PATH"]] + ([str(UNSHARD.parent)] if installed else [])
     found = {**os.environ, "HOME": str(home), "TMPDIR": str(temporary), "XDG_STATE_HOME": str(home / "state"),
              "PATH": ":".join(path), "UNSHARD_VENV": sys.prefix}
-    if not by_make:  # as tools/quickstart builds: where ccache is used (tests/run), nothing is compiled twice
-        found |= {"CMAKE_GENERATOR": "Ninja", "CCACHE_BASEDIR": str(place),
-                  "CMAKE_C_COMPILER_LAUNCHER": str(without_optimisation(home)),
-                  "CCACHE_DIR": os.environ.get("CCACHE_DIR", str(ROOT / "build/ccache"))}
-    return found
+    if by_make:
+        yield found
+    else:  # as tools/quickstart builds
+        with compiled.without_optimisation(place, home) as build:
+            yield {**found, **build}
 
 
 # In mounts of its own, without those of other tests: `unshard mounts` lists every mount that it sees, and fails if one of
@@ -104,8 +99,9 @@ def test_commands(sample, request):
     name, place = sample
     by_make = request.config.getoption("--long")
     steps = run_blocks(PAGES[name])
-    done = subprocess.run([*ALONE, script(steps)], cwd=place, env=environment(place, name != "README.md", by_make),
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONGEST_S)
+    with environment(place, name != "README.md", by_make) as environ:
+        done = subprocess.run([*ALONE, script(steps)], cwd=place, env=environ, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=LONGEST_S)
     must_print_what_is_shown(name, steps, done.stdout)
     assert not os.path.ismount(place / "mnt")
     assert not list((place.parent / "tmp").glob("unshard*"))  # tools/quickstart cleans up
