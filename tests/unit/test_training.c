@@ -80,12 +80,12 @@ ssize_t preadv2(int fd, const struct iovec *v, int n, off_t offset, int flags)
 
 long syscall(long number, ...)
 {
-	long (*real)(long, ...) = next("syscall"), a[6];
+	long (*real)(long, ...) = next("syscall"), a[4];
 	va_list ap;
 	size_t i;
 
 	va_start(ap, number);
-	for (i = 0; i < 6; i++)
+	for (i = 0; i < 4; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
 	if (number == SYS_openat2 && fault.file && fault.open && ends((const char *)a[1], fault.file)) {
@@ -93,7 +93,7 @@ long syscall(long number, ...)
 		errno = fault.error;
 		return -1;
 	}
-	return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	return real(number, a[0], a[1], a[2], a[3]);
 }
 
 /* -- a run -- */
