@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/hash.h"
 #include "base/path.h"
 #include "paths/forms.h"
@@ -133,7 +134,7 @@ int spot_open(struct unshard *u, const struct spot *spot, struct snapshot **snap
 		code = uns_fail(err, -ESTALE, "%s has changed", spot->key.path);
 	}
 	if (code < 0)
-		snapshot_put(u, *snap);
+		snapshot_put(u, UNS_TAKE(*snap)); /* a caller that cleans up has none to put */
 	*file = found;
 	return code;
 }
