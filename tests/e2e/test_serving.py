@@ -365,7 +365,7 @@ def test_vllm_loads_reloads_and_cuts(tmp_path, family):
         assert sum(read) == every + (size - 1) * whole + twice  # four heads of eight ranks
         assert max(read) - min(read) <= 6 * 64 * 2 * 2  # 250 rows of two tensors: the last ranks have padding
         if family == "mixtral":
-            assert ranks[0]["experts"] == [[8 // size, 64, 96] if "experts" in key else [8, 64, 96 // size]]
+            assert [shape[0] for shape in ranks[0]["experts"]] == [8 // size if "experts" in key else 8]
 
 
 def is_whole(name):
