@@ -475,6 +475,24 @@ def test_a_browser_shows_two_models(browser, command, tmp_path):
 
 
 @pytest.mark.long
+def test_a_browser_colours_param_groups(browser, command, tmp_path):
+    want = opened(browser, command, GOLDEN / "zero/z2_w3/global_step2", tmp_path)
+    groups = sorted({t["group"] for t in data_of((tmp_path / "page.html").read_text())["map"]["tensors"] if t["group"] >= 0})
+    assert len(groups) == 2 and want["info"]["weights"]
+    picture = "return document.querySelector('#map canvas').toDataURL()"
+    legend = "return [...document.querySelectorAll('#map .legend span')].map((s) => s.textContent)"
+    toggle = "[...document.querySelectorAll('#map button')].find((b) => b.textContent === 'param groups as colours').click();"
+    browser.run(toggle + toggle)  # the first drawing was made before the page had its width
+    before = browser.run(picture), browser.run(legend)
+    browser.run(toggle)
+    assert browser.run(legend) == [*[f"param group {g}" for g in groups], "in no param group"]
+    assert browser.run(picture) != before[0]
+    browser.run(toggle)
+    assert (browser.run(picture), browser.run(legend)) == before
+    assert browser.console() == []
+
+
+@pytest.mark.long
 def test_a_browser_shows_values(browser, command, tmp_path):
     checkpoint = GOLDEN / "zero/z2_w3/global_step2"
     command("show", checkpoint, "--html", tmp_path / "page.html", "--values", *OPTIONS)

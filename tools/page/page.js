@@ -242,10 +242,21 @@ function segmentAt(bar, at) {
 	return bar[low] && bar[low].from <= at && at < bar[low].to ? bar[low] : null;
 }
 
+/* Param groups, by the names of their parameters. */
+const groupByName = new Map(map.tensors.filter((t) => t.group >= 0).map((t) => [t.name, t.group]));
+const groups = [...new Set(groupByName.values())].sort((a, b) => a - b);
+let coloursAreGroups = false;
+
+function tensorColour(name) {
+	if (!coloursAreGroups)
+		return kindOf(name)[1];
+	return groupByName.has(name) ? rankColour(groupByName.get(name)) : PADDING;
+}
+
 function segmentColour(s) {
 	if (!s.tensor)
 		return PADDING;
-	return s.missing || namedByProblems.has(s.tensor.name) ? RED : kindOf(s.tensor.name)[1];
+	return s.missing || namedByProblems.has(s.tensor.name) ? RED : tensorColour(s.tensor.name);
 }
 
 /* rows: [{label, bar}]; at: {rank: its row, segment} is outlined */
@@ -338,7 +349,7 @@ function drawMap(showTensor) {
 	function choose(name) {
 		chosen = barsOf(selections[name][1]);
 		at = null;
-		for (const b of buttons)
+		for (const b of buttons.filter((x) => x.dataset.name))
 			b.setAttribute("aria-pressed", String(b.dataset.name === name));
 		repaint();
 	}
@@ -383,14 +394,27 @@ function drawMap(showTensor) {
 	onChange(repaint);
 	const buttons = Object.entries(selections).filter(([, [, which]]) => map.tensors.some(which)).map(([name, [label]]) =>
 		make("button", { type: "button", "data-name": name, onclick: () => choose(name) }, label));
-	const kinds = KINDS.filter((k) => map.tensors.some((t) => kindOf(t.name) === k));
-	const legend = make("div", { class: "legend" },
-		[...kinds.map((k) => [k[0], k[1]]), ...(namedByProblems.size || map.files.some((f) => f.missing) ? [["missing, or named by a problem", RED]] : [])].map(
-			([name, colour]) => {
-				const patch = make("i", {});
-				patch.style.background = colour;
-				return make("span", {}, patch, name);
-			}));
+	const legend = make("div", { class: "legend" });
+	function drawLegend() {
+		const kinds = KINDS.filter((k) => map.tensors.some((t) => kindOf(t.name) === k)).map((k) => [k[0], k[1]]);
+		const own = coloursAreGroups ? [...groups.map((g) => [`param group ${g}`, rankColour(g)]), ["in no param group", PADDING]] : kinds;
+		const red = namedByProblems.size || map.files.some((f) => f.missing) ? [["missing, or named by a problem", RED]] : [];
+		legend.replaceChildren(...[...own, ...red].map(([name, colour]) => {
+			const patch = make("i", {});
+			patch.style.background = colour;
+			return make("span", {}, patch, name);
+		}));
+	}
+	drawLegend();
+	if (groups.length) {
+		const toggle = make("button", { type: "button", "aria-pressed": "false", onclick: () => {
+			coloursAreGroups = !coloursAreGroups;
+			toggle.setAttribute("aria-pressed", String(coloursAreGroups));
+			drawLegend();
+			repaint();
+		} }, "param groups as colours");
+		buttons.push(toggle);
+	}
 	const all = barsOf(() => true);
 	const table = make("details", {}, make("summary", {}, "the same as a table"), make("table", {},
 		make("thead", {}, make("tr", {}, make("th", {}, "rank"), make("th", { class: "n" }, "tensors"),
