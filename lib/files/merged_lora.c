@@ -40,8 +40,9 @@ struct merge {
 	struct uns_merged *out;
 	struct uns_lora_settings settings;
 	struct uns_map modules; /* name in the base model -> struct module */
-	struct uns_map at;      /* name in the base model -> index into out->v */
-	enum uns_dtype *dtype;  /* of each of out->v in the base model */
+	struct uns_map at;      /* name in the base model -> index into v */
+	struct uns_named_tensor *v; /* becomes out->v */
+	enum uns_dtype *dtype;  /* of each of v in the base model */
 	bool plain, turned; /* whether a weight that is not square is [out, in]; [in, out] */
 };
 
@@ -50,7 +51,7 @@ static void merge_fini(struct merge *m)
 	uns_lora_settings_fini(&m->settings);
 	uns_map_fini(&m->modules);
 	uns_map_fini(&m->at);
-	free(m->dtype);
+	free(m->v);
 }
 
 /* -- the base model -- */
@@ -68,7 +69,7 @@ static int base_add(struct merge *m, const struct uns_tensor *t, const char *nam
 		return uns_fail(err, -ENOTSUP, "the base model has two tensors that would be named %s", name);
 	UNS_TRY_ALLOC(uns_map_put_index(&m->at, name, (uint32_t)out->n), err);
 	m->dtype[out->n] = t->dtype;
-	out->v[out->n++] = (struct uns_named_tensor){ name, t, out_of(m, t), NULL };
+	m->v[out->n++] = (struct uns_named_tensor){ name, t, out_of(m, t), NULL };
 	return 0;
 }
 
@@ -95,10 +96,11 @@ static int base_list(struct merge *m, struct uns_err *err)
 	const bool is_saved = cat->summary.adapter == UNS_ADAPTER_AND_BASE;
 	const struct uns_tensor *t = is_saved ? cat->tensors : m->in->base->v;
 	const struct uns_tensor *end = t + (is_saved ? cat->n_tensors : m->in->base->n);
+	const size_t most = (size_t)(end - t);
 	const char *name;
 
-	UNS_TRY_ALLOC(m->out->v = calloc(cat->n_tensors + m->in->base->n + 1, sizeof(*m->out->v)), err);
-	UNS_TRY_ALLOC(m->dtype = calloc(cat->n_tensors + m->in->base->n + 1, sizeof(*m->dtype)), err);
+	UNS_TRY_ALLOC(m->v = calloc(most + 1, sizeof(*m->v)), err);
+	UNS_TRY_ALLOC(m->dtype = UNS_NEW_N(m->arena, enum uns_dtype, most + 1), err);
 	for (; t < end; t++) {
 		name = t->name;
 		if (is_saved && (!uns_adapter_is_base(t) || is_tied(m->in, t)))
@@ -146,7 +148,7 @@ static bool may_be_tied(const struct uns_tensor *t)
 static int replace(struct merge *m, const struct uns_tensor *t, const char *name, struct uns_err *err)
 {
 	const uint32_t i = uns_map_index(&m->at, name);
-	struct uns_named_tensor *of = i == UNS_MAP_NO_INDEX ? NULL : &m->out->v[i];
+	struct uns_named_tensor *of = i == UNS_MAP_NO_INDEX ? NULL : &m->v[i];
 
 	if (m->in->ties_embeddings && may_be_tied(t))
 		return uns_fail(err, -ENOTSUP, "the adapter has %s, and config.json ties the model's embeddings",
@@ -211,7 +213,7 @@ static int sum_put(struct merge *m, const char *name, uint64_t columns, const st
 		   struct uns_err *err)
 {
 	const uint32_t i = uns_map_index(&m->at, name);
-	struct uns_named_tensor *of = &m->out->v[i];
+	struct uns_named_tensor *of = &m->v[i];
 	/* A tensor that the adapter has in its place is of the base model's dtype first, as PEFT loads it. */
 	const struct uns_term term[] = { { .times = 1, .left = { of->tensor, m->dtype[i] } }, *added };
 
@@ -249,7 +251,7 @@ static int weight_find(const struct merge *m, const char *name, const struct uns
 
 	if (i == UNS_MAP_NO_INDEX)
 		return uns_fail(err, -ENOTSUP, "the base model has no tensor %s, which the adapter changes", name);
-	*out = m->out->v[i].tensor;
+	*out = m->v[i].tensor;
 	return 0;
 }
 
@@ -356,5 +358,7 @@ int uns_merged_lora_make(const struct uns_merged_lora *in, struct uns_arena *are
 	UNS_TRY_ALLOC(out->adapter = uns_arena_strn(arena, adapter->name, adapter->len), err);
 	UNS_TRY(base_list(&m, err));
 	UNS_TRY(adapter_read(&m, adapter, err));
-	return all_merge(&m, err);
+	UNS_TRY(all_merge(&m, err));
+	out->v = UNS_TAKE(m.v);
+	return 0;
 }
