@@ -100,7 +100,8 @@ CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, 
 
 class Calls(Sized):
     _fields_ = [("size", c.c_size_t), ("ctx", c.c_void_p), *((name, CALLBACK[name]) for name in TOLD), ("writes", c.c_void_p),
-                *((name, CALLBACK[name]) for name in DIFFS), ("sealed", CALLBACK["sealed"])]
+                *((name, CALLBACK[name]) for name in DIFFS), ("sealed", CALLBACK["sealed"]),
+                ("measure", c.c_void_p)]
 
 
 class Stat(Sized):

@@ -225,9 +225,10 @@ def of_weights(t, exact=None, rounded=False):
     all others too where the checkpoint holds nothing else (rounded). Of a model with adapters its own tensors, under
     their own names; what is trained is in the view adapter."""
     file, weights = "model.safetensors", own_names(t, t.model)
-    views = {"adapter": Refused("holds no PEFT adapter")}
+    views = {"adapter": Refused("holds no PEFT adapter"), "merged": Refused("holds no PEFT adapter")}
     if t.is_adapter:
-        views = {"adapter": Shown(in_file("adapter_model.safetensors"), of_adapter(t), rounded)}
+        views = {"adapter": Shown(in_file("adapter_model.safetensors"), of_adapter(t), rounded),
+                 "merged": Refused("cannot be merged")}
     if t.is_adapter and not any(n in t.model for n in t.frozen):
         file, weights = "adapter_model.safetensors", of_adapter(t)
     exact = weights if exact is None else own_names(t, exact) if file[0] == "m" else of_adapter(t, exact)

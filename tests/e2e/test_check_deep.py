@@ -114,7 +114,7 @@ def test_one_bit_of_a_dcp_shard(command, golden, part):
     offset, length = largest_record(path)
     archives.flip(path, offset + length // 2)
     [text] = texts(deep(command, source), "crc")
-    assert text.startswith("__1_0.distcp") and "archive/" in text
+    assert text.startswith(f"{part}/__1_0.distcp") and "archive/" in text
 
 
 def test_an_item_without_its_end(command, golden):

@@ -776,6 +776,6 @@ def test_a_bit_of_a_tensor_flipped_is_found_by_reading_it(made, copied, command)
     (found,) = json.loads(done.stdout)["findings"]
     assert (found["check"], found["severity"]) == ("crc", "problem")
     assert found["text"].startswith(
-        "model_world_size_2_rank_1.pt (rank 1): record model_world_size_2_rank_1/data/4 of tensor "
-        "emb.weight, ")
+        "global_step_2/actor/model_world_size_2_rank_1.pt (rank 1): record model_world_size_2_rank_1/data/4 of "
+        "tensor emb.weight, ")
     assert "it was damaged after it was saved; copy it back" in found["text"]

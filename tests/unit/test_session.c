@@ -337,6 +337,57 @@ static void what_is_young_is_not_kept(void **state)
 	unshard_close(f->u);
 }
 
+/* -- an open that fails -- */
+
+static _Atomic bool trees_fail;
+
+int __real_show_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		     uint64_t parameter, const struct shown **out, struct uns_err *err);
+int __wrap_show_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		     uint64_t parameter, const struct shown **out, struct uns_err *err);
+int __wrap_show_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		     uint64_t parameter, const struct shown **out, struct uns_err *err)
+{
+	if (trees_fail)
+		return uns_fail(err, -EIO, "a tree that cannot be made");
+	return __real_show_tree(u, record, snap, view, parameter, out, err);
+}
+
+/* The references of all snapshots: each open file has one. */
+static unsigned references(struct fixture *f)
+{
+	struct snapshot *snap;
+	unsigned n = 0;
+
+	TAILQ_FOREACH(snap, &f->u->snapshots.by_use, by_use)
+	n += snap->refs;
+	return n;
+}
+
+/* Another file of the same snapshot is open meanwhile, and goes on. */
+static void an_open_that_fails_takes_no_reference(void **state)
+{
+	static const char path[] = "weights/checkpoint-2/model.safetensors";
+	struct fixture *f = *state;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	unshard_file *file, *other;
+	unsigned before;
+	char byte;
+
+	session_open(f);
+	assert_int_equal(unshard_file_open(f->u, path, NULL, &file, &st, NULL), 0);
+	before = references(f);
+	assert_int_equal(before, 1);
+	trees_fail = true;
+	assert_int_equal(unshard_file_open(f->u, path, NULL, &other, NULL, NULL), -EIO);
+	trees_fail = false;
+	assert_int_equal(references(f), before);
+	assert_int_equal(unshard_pread(file, &byte, 1, st.size_bytes - 1, NULL), 1);
+	unshard_file_close(file);
+	assert_int_equal(references(f), 0);
+	unshard_close(f->u);
+}
+
 /* -- many at once -- */
 
 enum { N_THREADS = 8 };
@@ -461,6 +512,7 @@ int main(void)
 		TEST(nothing_is_freed_under_the_lock),
 		TEST(what_was_removed_is_forgotten),
 		TEST(what_is_young_is_not_kept),
+		TEST(an_open_that_fails_takes_no_reference),
 		TEST(many_at_once_while_things_change),
 	};
 
