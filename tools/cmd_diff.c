@@ -82,19 +82,6 @@ static void add_figures(cJSON *o, const struct unshard_figures *f)
 	json_add_exact(o, "norm_difference", f->norm_difference);
 }
 
-static void add_shape(cJSON *o, const char *key, const struct unshard_tensor *t)
-{
-	cJSON *list = t ? json_array() : NULL;
-	uint32_t i;
-
-	for (i = 0; t && i < t->n_dims; i++)
-		json_append(list, cJSON_CreateNumber((double)t->shape[i]));
-	if (t)
-		json_add_value(o, key, list);
-	else
-		json_add_null(o, key);
-}
-
 static void add_tensor(struct diff *d, const struct unshard_tensor_diff *t)
 {
 	cJSON *o = json_object();
@@ -104,8 +91,8 @@ static void add_tensor(struct diff *d, const struct unshard_tensor_diff *t)
 	json_add(o, "kind", unshard_diff_name(t->kind));
 	json_add(o, "dtype_a", t->a ? unshard_dtype_name(t->a->dtype) : NULL);
 	json_add(o, "dtype_b", t->b ? unshard_dtype_name(t->b->dtype) : NULL);
-	add_shape(o, "shape_a", t->a);
-	add_shape(o, "shape_b", t->b);
+	json_add_shape(o, "shape_a", t->a);
+	json_add_shape(o, "shape_b", t->b);
 	if (t->figures)
 		add_figures(o, t->figures);
 	json_append(d->array[TENSORS], o);

@@ -114,6 +114,19 @@ void json_add_null(cJSON *object, const char *key)
 	json_add_value(object, key, made(cJSON_CreateNull()));
 }
 
+void json_add_shape(cJSON *object, const char *key, const struct unshard_tensor *tensor)
+{
+	cJSON *list = tensor ? json_array() : NULL;
+	uint32_t i;
+
+	for (i = 0; tensor && i < tensor->n_dims; i++)
+		json_append(list, cJSON_CreateNumber((double)tensor->shape[i]));
+	if (tensor)
+		json_add_value(object, key, list);
+	else
+		json_add_null(object, key);
+}
+
 void json_append_change(cJSON *array, const struct unshard_change *change, const char *path)
 {
 	cJSON *o = json_object();

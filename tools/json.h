@@ -17,6 +17,8 @@ void json_add_number(cJSON *object, const char *key, double number);
 /* To the last bit; null for what JSON has no number for. */
 void json_add_exact(cJSON *object, const char *key, double number);
 void json_add_null(cJSON *object, const char *key);
+/* The sizes of its dimensions; null for a tensor that is NULL. */
+void json_add_shape(cJSON *object, const char *key, const struct unshard_tensor *tensor);
 /* These own the value. */
 void json_add_value(cJSON *object, const char *key, cJSON *value);
 void json_append(cJSON *array, cJSON *value);

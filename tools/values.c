@@ -47,16 +47,13 @@ static cJSON *magnitudes(const struct unshard_measure *m)
 static int measured(void *ctx, const struct unshard_measure *m)
 {
 	const struct unshard_tensor *t = m->tensor;
-	cJSON *o = json_object(), *shape = json_array();
-	uint32_t i;
+	cJSON *o = json_object();
 
 	json_add(o, "name", t->name);
 	json_add(o, "state", t->state);
 	json_add(o, "role", unshard_role_name(t->role));
 	json_add(o, "dtype", unshard_dtype_name(t->dtype));
-	for (i = 0; i < t->n_dims; i++)
-		json_append(shape, cJSON_CreateNumber((double)t->shape[i]));
-	json_add_value(o, "shape", shape);
+	json_add_shape(o, "shape", t);
 	if (m->expert >= 0)
 		json_add_number(o, "expert", (double)m->expert);
 	else
