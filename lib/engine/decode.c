@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "engine/edges.h"
+#include "engine/engine.h"
 #include "engine/source_read.h"
 #include "engine/strided.h"
 
@@ -172,7 +173,7 @@ int uns_decode(struct uns_backing *b, const struct uns_tensor *tensor, const str
 		j.stored_bytes = j.dense_bytes + (piece->container == UNS_RAW ? 0 : ITEM_OVERHEAD_BYTES);
 	j.dense_copy = !j.stored_bytes || (piece->container == UNS_RAW && piece->stride_elems) ||
 		       (uns_location_known(b, piece, &where) && !where.dense);
-	UNS_TRY(uns_source_check(b, piece->file, err));
+	UNS_TRY(uns_backing_check(b, piece->file, err));
 	code = get_entry(&j, out, err);
 	if (code == NEEDS_DENSE_COPY) {
 		j.dense_copy = true;

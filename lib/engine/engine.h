@@ -73,6 +73,9 @@ ssize_t uns_read_by(enum uns_way way, struct uns_backing *backing, const struct 
 int uns_backing_lend(struct uns_backing *backing, uint32_t file, int (*use)(void *ctx, int fd, struct uns_err *err),
 		     void *ctx, struct uns_err *err);
 
+/* Is a source file still the one that the catalog saw? -ESTALE if not. */
+int uns_backing_check(struct uns_backing *backing, uint32_t file, struct uns_err *err);
+
 /* Read the item headers of a tensor's pieces now, in parallel, and check them against the catalog
  * (dtype, shape). Otherwise the first read of a piece does that. */
 int uns_backing_resolve(struct uns_backing *backing, const struct uns_tensor *tensor, struct uns_err *err);

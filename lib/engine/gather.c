@@ -24,6 +24,7 @@
 #include "base/search.h"
 #include "engine/reordered.h"
 #include "engine/decode.h"
+#include "engine/engine.h"
 #include "engine/source_read.h"
 #include "engine/sum.h"
 #include "model/cover.h"
@@ -338,7 +339,7 @@ static int block_open(const struct uns_gather *g, const struct uns_piece *piece,
 
 		first = first_piece(&s.g, want.at);
 		for (k = next_piece(&want, first, first); k < s.g.n_pieces; k = next_piece(&want, first, k + 1))
-			UNS_TRY(uns_source_check(s.g.b, s.g.piece[k].file, err));
+			UNS_TRY(uns_backing_check(s.g.b, s.g.piece[k].file, err));
 	}
 	return uns_block_get(g->b, g->tensor, piece, &reader, out, err);
 }

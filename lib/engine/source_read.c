@@ -105,7 +105,7 @@ int uns_backing_lend(struct uns_backing *b, uint32_t file, int (*use)(void *ctx,
 	return count_failure(b, code);
 }
 
-int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err)
+int uns_backing_check(struct uns_backing *b, uint32_t file, struct uns_err *err)
 {
 	const struct uns_file *f = &b->cat->files[file];
 	int code = uns_fds_pin(&b->engine->fds, &b->slot[file], f, err);

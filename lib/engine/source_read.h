@@ -16,8 +16,6 @@ struct uns_how {
 /* The same by another way, or without waiting. */
 int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf, size_t len, uint64_t off,
 			 struct uns_err *err);
-/* The check alone, for bytes that were read earlier. */
-int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err);
 
 /* A source file of the catalog as a reader; `source` must outlive it. */
 struct uns_source_file {

@@ -50,6 +50,32 @@ static int open_source_file(struct unshard_file *f, const struct spot *spot, str
 	return 0;
 }
 
+bool file_is_source(const struct unshard_file *f, struct uns_backing **backing, uint32_t *source)
+{
+	const struct uns_tensor *all = f->layout && f->layout->n == 1 ? f->layout->segment[0].tensor : NULL;
+
+	if (!all || !all->own)
+		return false;
+	*backing = f->backing;
+	*source = all->own->file;
+	return true;
+}
+
+/* A trainer that resumes writes its run's config.json again, and then opens the checkpoint's. The kernel looks a file
+ * up again where its open fails with ESTALE, and passes the ESTALE of a read on: a copy of one file is compared now.
+ * Whatever else keeps the file from being read fails its reads. */
+static int check_copied(const struct unshard_file *f, struct uns_err *err)
+{
+	struct uns_backing *backing;
+	struct uns_err why = { 0 };
+	uint32_t source;
+
+	if (!file_is_source(f, &backing, &source) || uns_backing_check(backing, source, &why) != -ESTALE)
+		return 0;
+	records_suspect(&f->u->records, f->record, true);
+	return uns_fail_copy(err, &why);
+}
+
 static int open_spot(struct unshard_file *f, struct spot *spot, struct uns_err *err)
 {
 	const struct uns_vfile *file;
@@ -65,7 +91,7 @@ static int open_spot(struct unshard_file *f, struct spot *spot, struct uns_err *
 		f->layout = &file->layout;
 		f->backing = f->snap->backing;
 		f->record = UNS_TAKE(spot->record);
-		return 0;
+		return check_copied(f, err);
 	}
 	f->text = spot->text;
 	spot->text = UNS_TEXT_INIT;
@@ -163,16 +189,24 @@ struct file_bytes file_bytes(const struct unshard_file *f)
 	return (struct file_bytes){ f->layout, f->backing, f->layout ? f->layout->size_bytes : f->text.len };
 }
 
+static int open_path(unshard *u, const char *path, const struct unshard_calls *calls, unshard_file **out,
+		     struct unshard_stat *st, struct uns_err *err)
+{
+	struct spot spot;
+
+	UNS_TRY(spot_find(u, path, &spot, err));
+	return open_at(u, &spot, path, calls, out, st, err);
+}
+
 int unshard_file_open(unshard *u, const char *path, const struct unshard_calls *calls, unshard_file **out,
 		      struct unshard_stat *st, struct unshard_error *error)
 {
-	struct uns_err err = { 0 };
-	struct spot spot;
-	int code = spot_find(u, path, &spot, &err);
+	struct uns_err err = { 0 }, changed = { 0 };
+	int code = open_path(u, path, calls, out, st, &changed);
 
-	if (code == 0)
-		code = open_at(u, &spot, path, calls, out, st, &err);
-	return give_error(error, &err, code);
+	if (code == -ESTALE) /* it changed between the look and the open */
+		return give_error(error, &err, open_path(u, path, calls, out, st, &err));
+	return give_error(error, &changed, code);
 }
 
 int unshard_node_open(const unshard_node *node, const struct unshard_calls *calls, unshard_file **out,
@@ -185,17 +219,6 @@ int unshard_node_open(const unshard_node *node, const struct unshard_calls *call
 	if (code == 0)
 		code = open_at(node_session(node), &spot, unshard_node_path(node), calls, out, st, &err);
 	return give_error(error, &err, code);
-}
-
-bool file_is_source(const struct unshard_file *f, struct uns_backing **backing, uint32_t *source)
-{
-	const struct uns_tensor *all = f->layout && f->layout->n == 1 ? f->layout->segment[0].tensor : NULL;
-
-	if (!all || !all->own)
-		return false;
-	*backing = f->backing;
-	*source = all->own->file;
-	return true;
 }
 
 static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, uint64_t off)

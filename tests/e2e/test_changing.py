@@ -11,6 +11,7 @@ import errno
 import mmap
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -24,6 +25,9 @@ import torch
 import torch.distributed.checkpoint as dist_cp
 from safetensors.torch import save_file
 
+from conftest import ROOT
+
+GOLDEN = ROOT / "tests/golden/run"
 WORDS = 16384  # of each file's data: all of them are its version
 BYTES = 4 * WORDS
 PAGE = mmap.PAGESIZE
@@ -436,6 +440,20 @@ def test_whatever_pages_are_kept(tmp_path, mount, faults, eventually, caches):
 @pytest.mark.long
 def test_a_hundred_thousand_steps(tmp_path, mount, faults, eventually):
     go(tmp_path, mount, faults, eventually, 100_000)
+
+
+# -- a file that is written between its lookup and its open --
+
+def test_a_config_that_the_trainer_has_just_written(tmp_path, mount):
+    """A trainer that resumes saves its run's config again, and opens the checkpoint's a moment later."""
+    run = shutil.copytree(GOLDEN, tmp_path / "source" / "run")
+    mnt = mount(tmp_path / "source", "settle=0", changing=True)
+    written, shown = run / "tokenizer_config.json", mnt / "full" / "run" / "checkpoint-2" / "tokenizer_config.json"
+    text = written.read_text()
+    for spaces in range(100):
+        assert shown.stat().st_size
+        written.write_text(text + " " * (spaces % 5 + 1))
+        assert shown.read_text() == written.read_text()
 
 
 # -- a first look that falls into a write --

@@ -182,12 +182,57 @@ static void a_device_with_another_number(void **state)
 	unshard_close(u);
 }
 
+/* -- a file that is written again between its lookup and its open -- */
+
+static unshard_node *look_up(unshard *u, const char *const *names)
+{
+	unshard_node *node, *below;
+
+	assert_int_equal(unshard_root(u, &node, NULL), 0);
+	for (; *names; names++) {
+		assert_int_equal(unshard_lookup(node, *names, &below, NULL, NULL), 0);
+		unshard_node_unref(node);
+		node = below;
+	}
+	return node;
+}
+
+/* The open fails, not the read: the kernel then looks the file up again, and its reader never sees ESTALE. */
+static void a_copied_file_that_is_written_again(void **state)
+{
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
+	const char *const names[] = { "full", "run", "checkpoint-2", "tokenizer_config.json", NULL };
+	char dir[] = "/tmp/uns_replaced_XXXXXX";
+	unshard_node *node;
+	unshard_file *file;
+	unshard *u;
+	int i;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	shell(dir, "cp -r " UNSHARD_GOLDEN
+		   "/run . && rm -rf run/checkpoint-4 && test ! -e run/checkpoint-2/tokenizer_config.json");
+	assert_int_equal(unshard_open(dir, &options, &u, NULL), 0);
+	for (i = 0; i < 5; i++) {
+		node = look_up(u, names);
+		shell(dir, "echo ' ' >>run/tokenizer_config.json");
+		assert_int_equal(unshard_node_open(node, NULL, &file, NULL, NULL), -ESTALE);
+		unshard_node_unref(node);
+		assert_int_equal(read_once(u, "full/run/checkpoint-2/tokenizer_config.json"), 0);
+		shell(dir, "echo ' ' >>run/tokenizer_config.json");
+		assert_int_equal(read_once(u, "full/run/checkpoint-2/tokenizer_config.json"), 0);
+	}
+	unshard_close(u);
+	shell(dir, "rm -r ../$(basename $PWD)");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_of_the_source),
 		cmocka_unit_test(a_file_of_a_checkpoint),
 		cmocka_unit_test(a_device_with_another_number),
+		cmocka_unit_test(a_copied_file_that_is_written_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
