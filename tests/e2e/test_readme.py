@@ -114,6 +114,19 @@ def test_the_first_screen():
     assert "\n$ tools/quickstart\n" in screen and "\n$ tests/run\n" in screen
 
 
+def test_the_recorded_terminal_is_what_the_commands_print():
+    done = subprocess.run([sys.executable, ROOT / "tests/docs/terminal.py", "--check", UNSHARD], capture_output=True,
+                          text=True, timeout=LONGEST_S)
+    assert done.returncode == 0, f"{done.stdout[-4000:]}{done.stderr[-4000:]}\nrun tests/docs/terminal.py"
+
+
+def test_the_drawn_map_is_what_show_writes(tmp_path):
+    shutil.copytree(ROOT / "tests/golden/run", tmp_path / "llama")
+    subprocess.run([UNSHARD, "show", "llama/checkpoint-2", "--svg", "map.svg", "-o", "settle=0,store=none"], cwd=tmp_path,
+                   check=True, capture_output=True, timeout=LONGEST_S)
+    assert (tmp_path / "map.svg").read_text() == (ROOT / "docs/pictures/map.svg").read_text()
+
+
 def test_an_install_stays_below_its_prefix(tmp_path):
     """And what it installs names the command that it installed."""
     prefix = tmp_path / "there"
