@@ -3,7 +3,10 @@
  * Otherwise they show both, which every loader accepts. */
 #include "facts/ties.h"
 
+#include <string.h>
+
 #include "names/template.h"
+#include "names/tie_rows.h"
 
 /* Suffixes of the output projections that transformers ties to an input embedding (source: `_tied_weights_keys` in the
  * modeling files of transformers 5.23). */
@@ -28,6 +31,52 @@ static const struct uns_tensor *embedding_for(const struct uns_catalog *cat, con
 	return NULL;
 }
 
+static bool is_left_out(const struct ties *ties, const struct uns_tensor *t)
+{
+	size_t i;
+
+	for (i = 0; i < ties->n && ties->v[i] != t; i++)
+		;
+	return i < ties->n;
+}
+
+/* What the family ties t to: the row's other name behind the same prefix. NULL = nothing, or what is left out itself.
+ */
+static const struct uns_tensor *named_by(const struct uns_tie_row *row, const struct uns_catalog *cat,
+					 const struct ties *ties, const struct uns_tensor *t)
+{
+	const size_t before = strlen(t->name) - strlen(row->second);
+	const struct uns_tensor *other = cat->tensors, *end = other + cat->n_tensors;
+
+	for (; other < end; other++)
+		if (other->role == UNS_ROLE_WEIGHT && other->dtype == t->dtype &&
+		    uns_shape_equal(&other->shape, &t->shape) && strncmp(other->name, t->name, before) == 0 &&
+		    strcmp(other->name + before, row->first) == 0)
+			return is_left_out(ties, other) ? NULL : other;
+	return NULL;
+}
+
+/* The tensor in whose place t would be a second name; NULL = t is shown in any case. */
+static const struct uns_tensor *partner_of(const struct uns_catalog *cat, struct uns_tie_rows family,
+					   const struct ties *ties, const struct uns_tensor *t)
+{
+	const struct uns_tie_row *row = family.v, *end = row + family.n;
+	const struct uns_tensor *other = NULL;
+	const char *const *suffix = tied_suffix;
+	bool is_first = false;
+
+	for (; row < end && !other; row++) {
+		if (row->first && uns_name_ends(t->name, row->second))
+			other = named_by(row, cat, ties, t);
+		is_first = is_first || (row->first && uns_name_ends(t->name, row->first));
+	}
+	if (other || is_first)
+		return other;
+	while (*suffix && !uns_name_ends(t->name, *suffix))
+		suffix++;
+	return *suffix ? embedding_for(cat, t) : NULL;
+}
+
 static int tie_prove(const struct uns_catalog *cat, struct uns_backing *backing, struct ties *out,
 		     const struct uns_tensor *head, const struct uns_tensor *embedding, struct uns_err *err)
 {
@@ -50,18 +99,17 @@ static int tie_prove(const struct uns_catalog *cat, struct uns_backing *backing,
 				err);
 }
 
-int ties_prove(const struct uns_catalog *cat, struct uns_backing *backing, struct ties *out, struct uns_err *err)
+int ties_prove(const struct uns_catalog *cat, const char *model_type, struct uns_backing *backing, struct ties *out,
+	       struct uns_err *err)
 {
-	const struct uns_tensor *head = cat->tensors, *end = head + cat->n_tensors, *embedding;
-	const char *const *suffix;
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors, *other;
+	const struct uns_tie_rows family = uns_tie_rows_of(model_type);
 
 	UNS_TRY_ALLOC(out->v = UNS_NEW_N(&out->arena, const struct uns_tensor *, cat->n_tensors), err);
-	for (; head < end; head++) {
-		for (suffix = tied_suffix; *suffix && !uns_name_ends(head->name, *suffix); suffix++)
-			;
-		embedding = *suffix && head->role == UNS_ROLE_WEIGHT ? embedding_for(cat, head) : NULL;
-		if (embedding)
-			UNS_TRY(tie_prove(cat, backing, out, head, embedding, err));
+	for (; t < end; t++) {
+		other = t->role == UNS_ROLE_WEIGHT ? partner_of(cat, family, out, t) : NULL;
+		if (other)
+			UNS_TRY(tie_prove(cat, backing, out, t, other, err));
 	}
 	return 0;
 }

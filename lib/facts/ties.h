@@ -12,8 +12,10 @@ struct ties {
 	struct uns_findings notes;
 };
 
-/* Call it for a model whose config.json ties its embeddings. Fills `out`, which must be zeroed. Reads tensors only if
- * recorded CRCs do not prove that they are equal; fails if a tensor could not be read at this moment. */
-int ties_prove(const struct uns_catalog *cat, struct uns_backing *backing, struct ties *out, struct uns_err *err);
+/* Call it for a model whose config.json ties its embeddings; model_type is config.json's, or NULL. Fills `out`, which
+ * must be zeroed. Reads tensors only if recorded CRCs do not prove that they are equal; fails if a tensor could not be
+ * read at this moment. */
+int ties_prove(const struct uns_catalog *cat, const char *model_type, struct uns_backing *backing, struct ties *out,
+	       struct uns_err *err);
 
 #endif

@@ -197,11 +197,13 @@ static int problem_tree(struct shown *shown, const struct dir_record *record, co
 
 static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *err)
 {
-	int code;
+	const struct uns_config_info *config = &snap->beside.config_info;
+	int code = 0;
 
 	if (!snapshots_learn(&u->snapshots, &snap->ties_learned))
 		return 0;
-	code = snap->beside.config_info.ties_embeddings ? ties_prove(snap->cat, snap->backing, &snap->ties, err) : 0;
+	if (config->ties_embeddings)
+		code = ties_prove(snap->cat, config->model_type, snap->backing, &snap->ties, err);
 	if (code < 0) {
 		uns_arena_fini(&snap->ties.arena);
 		snap->ties = (struct ties){ 0 };

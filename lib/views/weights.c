@@ -4,12 +4,11 @@
  * If the weights lie in files that a loader takes as they are, the view "weights" shows those files. Otherwise files
  * are assembled. This file decides of what:
  *
- *   which tensors     all of the model, but tied ones that save_pretrained leaves out; of a checkpoint with an adapter
- *                     the adapter's alone, or the model's alone (choose_tensors)
- *   whose elements    those of the weight, or, for weights-fp32, of the optimizer's fp32 copy, which is more exact
- *   in which type     the weight's own, or the view's
- *   under which name  without wrappers (names/strip.h) and PEFT's prefixes; then, where the model's type is known, as
- *                     save_pretrained publishes it (publish)
+ *   which tensors     all of the model, but those that save_pretrained leaves out because they are tied or computed; of
+ * a checkpoint with an adapter the adapter's alone, or the model's alone (choose_tensors) whose elements    those of
+ * the weight, or, for weights-fp32, of the optimizer's fp32 copy, which is more exact in which type     the weight's
+ * own, or the view's under which name  without wrappers (names/strip.h) and PEFT's prefixes; then, where the model's
+ * type is known, as save_pretrained publishes it (publish)
  *
  * files/ makes the files of that list. */
 #include <stdlib.h>
@@ -32,6 +31,7 @@
 #include "names/published_names.h"
 #include "files/safetensors_file.h"
 #include "names/template.h"
+#include "names/tie_rows.h"
 #include "files/view_dtype.h"
 #include "views/view.h"
 
@@ -161,6 +161,7 @@ struct assembly {
 	const char *wrapper; /* what the names begin with of the model that an adapter is put on */
 	const char *strip; /* what else is left out in front of names; "" = nothing */
 	struct uns_map masters, tied; /* tied: by name */
+	struct uns_tie_rows family; /* which tensors its models compute */
 	struct uns_named_tensor *v; /* n, which are shown */
 	size_t n, n_masters, n_rounded, n_widened; /* how many are made from masters, by a view or as stored; widened */
 	struct uns_text widened; /* the names of these: they have no master */
@@ -172,6 +173,7 @@ static struct assembly assembly_of(const struct uns_view_input *in, const struct
 	return (struct assembly){ .in = in,
 				  .module = module,
 				  .parameter = parameter,
+				  .family = uns_tie_rows_of(in->config_info.model_type),
 				  .adapter = in->catalog->summary.adapter,
 				  .wrapper = uns_adapter_wrapper(in->catalog) };
 }
@@ -186,7 +188,8 @@ static void assembly_fini(struct assembly *a)
 
 static bool leaves_out(const struct assembly *a, const struct uns_tensor *t)
 {
-	if (!uns_role_is_model(t->role) || uns_map_get(&a->tied, t->name) == t)
+	if (!uns_role_is_model(t->role) || uns_map_get(&a->tied, t->name) == t ||
+	    uns_tie_rows_computed(a->family, t->name))
 		return true;
 	if (a->module && !uns_sentence_module_has(a->module, t))
 		return true;
@@ -421,11 +424,19 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 
 static int notes(const struct uns_view_input *in, bool passed, struct uns_vtree *out, struct uns_err *err)
 {
+	const struct uns_tie_rows family = uns_tie_rows_of(in->config_info.model_type);
+	const struct uns_tensor *t = in->catalog->tensors, *end = t + in->catalog->n_tensors;
+
 	UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
 	if (passed && in->n_tied)
 		UNS_TRY(uns_vtree_note(out, err,
 				       "the directory's own weights files are "
 				       "shown unchanged, tied tensors included"));
+	for (; !passed && t < end; t++)
+		if (uns_role_is_model(t->role) && uns_tie_rows_computed(family, t->name))
+			UNS_TRY(uns_vtree_note(
+				out, err, "%s is left out, as save_pretrained leaves it out: the model computes it",
+				t->name));
 	return note_config(in, passed, out, err);
 }
 

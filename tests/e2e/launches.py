@@ -81,6 +81,8 @@ LAUNCHES = {
     "tune": ("torchtune_run.py", 0, ["full", "lora"]),
     "titan": ("torchtitan_run.py", 2, ["fsdp2"]),
     "composer": ("composer_run.py", 2, ["fsdp", "plain"]),
+    "ti2": ("tied_models.py", 2, ["t5-f1", "t5-f2", "t5-z2", "t5-z3", "bart-f2", "bart-z3", "marian-f1", "marian-z2",
+                                  "bert-f2", "bert-z3"]),
     "programs": ("program_source.py", 2, ["llama"]),
     "d4": ("plain_dcp.py", 4, ["mesh2d", "mesh2d-bf16", "fsdp2-bf16", "hf-bf16"]),
 }
@@ -99,6 +101,7 @@ MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2", "ms4"), cases("mo2m
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")
 ENGINES = cases("e2")
+TIED = cases("ti2")
 RANKS = [(n, c) for n, c in cases("v2", "v3", "v4")
          if not any(m in c for m in ("llava", "lora", "tied", "critic"))]
 RANK_MODELS = [x for x in cases("v2", "v3", "v4") if x not in RANKS]
