@@ -68,6 +68,13 @@ FIGURES = {
     "times_405b": ("Metadata at scale", ["405B, 512 ranks", "none"], 5, r"([\d.]+) times"),
     "memory_671b": ("Metadata at scale", ["671B", "none"], 5, "(.*)"),
     "slow_file": ("Storage that takes 8 ms for every read", ["128 KiB", "1"], 2, "(.*)"),
+    "clients_processor": ("Clients of distributed file systems", ["MooseFS, CephFS"], 1, "(.*) times"),
+    "rclone": ("Clients of distributed file systems", ["rclone over the web, `--vfs-cache-mode full`"], 2, "(.*)"),
+    "rclone_without": ("Clients of distributed file systems", ["rclone over the web, without"], 2, "(.*)"),
+    "requests_again": ("Requests to a file system behind a network", ["`ls weights/` once more"], 1, "(.*)"),
+    "requests_source": ("Requests to a file system behind a network", ["`ls -lR` of the source", "5"], 1, "(.*)"),
+    "merged_16": ("The view merged", ["16"], 1, "(.*)"),
+    "merged_256": ("The view merged", ["256"], 1, "(.*)"),
     "slow_mount": ("Storage that takes 8 ms for every read", ["128 KiB", "1"], 3, "(.*)"),
 }
 
@@ -266,6 +273,21 @@ def loaders(root):
               for r in rows(root, "A row for each loader, 984 MB") if len(r) == 8 and "**" in r[4])]
 
 
+def clients(root):
+    """The first measurement, and the two ratios of the later one where there is one."""
+    found = rows(root, "Clients of distributed file systems")
+    later = {r[0].partition(",")[0]: f"{r[1]}, now {r[2]}" for r in found if len(r) == 3}
+    return ["| file system | the client alone | the view | median ratio (least to most) | busy machine |", "|---|---:|---:|---:|---:|",
+            *(f"| {' | '.join(r)} | {'-' if 'without' in r[0] else later.get(r[0].partition(',')[0], '-')} |"
+              for r in found if len(r) == 4 and "MB/s" in r[1])]
+
+
+def requests(root):
+    of_kept = rows(root, "Requests to a file system behind a network")
+    end = next(i for i, r in enumerate(of_kept) if i and r == of_kept[0])
+    return ["| what | requests |", "|---|---:|", *(f"| {r[0]} | {r[1]} |" for r in of_kept[2:end])]
+
+
 def exports(root):
     return ["| tool | checkpoint | view | tool | export | sooner |", "|---|---|---|---:|---:|---:|",
             *(f"| `{r[0]}` | {r[1]} | {r[2]} | {r[3]} | {r[4]} | {r[5].strip('*')} |"
@@ -328,7 +350,8 @@ def main():
              "docs/resume.md": {"resume": resume(args.root)},
              "docs/performance.md": {"loaders": loaders(args.root), "exports": exports(args.root)},
              "docs/compatibility.md": {"readers": readers(args.root), "untested": untested(args.root)},
-             "README.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {}}
+             "docs/clusters.md": {"clients": clients(args.root), "requests": requests(args.root)},
+             "README.md": {}, "docs/merged.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {}}
     if args.unshard:
         pages["docs/compatibility.md"]["measured"] = measured(args.root, args.unshard)
         pages["docs/cli.md"] = {"verbs": verbs(args.unshard)}
