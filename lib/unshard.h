@@ -90,6 +90,11 @@ UNSHARD_API const char *unshard_version(void);
 /* Free what a function of the library made for the caller (texts, link targets). NULL is allowed. */
 UNSHARD_API void unshard_free(void *memory);
 
+/* The directory of the local Hugging Face cache, whether it exists or not: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE,
+ * $TRANSFORMERS_CACHE, $HF_HOME/hub, or huggingface/hub below $XDG_CACHE_HOME or ~/.cache. unshard_free() it; NULL =
+ * out of memory. */
+UNSHARD_API char *unshard_hub_cache(void);
+
 /* -- a session -- */
 
 enum unshard_log_level {

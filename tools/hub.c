@@ -1,4 +1,4 @@
-/* See hub.h. The order of the variables is that of huggingface_hub.constants and transformers.utils.hub. */
+/* See hub.h. */
 #include "hub.h"
 
 #include <dirent.h>
@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "unshard.h"
 
 #define PREFIX "models--"
 
@@ -29,26 +31,13 @@ __attribute__((format(printf, 2, 3))) static bool put(char out[PATH_MAX], const 
 	return n > 0 && n < PATH_MAX;
 }
 
-static const char *set(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? value : NULL;
-}
-
 bool hub_cache(char out[PATH_MAX])
 {
-	static const char *const itself[] = { "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE" };
-	size_t i;
+	char *path = unshard_hub_cache();
+	const bool fits = path && put(out, "%s", path);
 
-	for (i = 0; i < sizeof(itself) / sizeof(*itself); i++)
-		if (set(itself[i]))
-			return put(out, "%s", set(itself[i]));
-	if (set("HF_HOME"))
-		return put(out, "%s/hub", set("HF_HOME"));
-	if (set("XDG_CACHE_HOME"))
-		return put(out, "%s/huggingface/hub", set("XDG_CACHE_HOME"));
-	return put(out, "%s/.cache/huggingface/hub", set("HOME") ? set("HOME") : "");
+	unshard_free(path);
+	return fits;
 }
 
 /* What refs/main of the model names. */

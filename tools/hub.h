@@ -7,8 +7,7 @@
 
 /* "ORG/NAME", and no path that begins with '.' or '/'. */
 bool hub_is_name(const char *name);
-/* Where the cache is: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $TRANSFORMERS_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME or
- * ~/.cache, and huggingface/hub below. */
+/* Where the cache is: unshard_hub_cache. */
 bool hub_cache(char out[PATH_MAX]);
 /* The directory of the model's snapshot: the one that refs/main names, else the newest. */
 bool hub_snapshot(const char *name, char out[PATH_MAX]);

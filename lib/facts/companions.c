@@ -8,7 +8,9 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "facts/adapted_model.h"
 #include "facts/adapter_facts.h"
+#include "facts/hub.h"
 #include "facts/pipelines.h"
 #include "facts/siblings.h"
 #include "names/base_names.h"
@@ -35,6 +37,7 @@ struct search {
 	struct candidate *candidate;
 	size_t n, cap;
 	size_t first_named, end_named; /* those that -o model= or the fact "model" names */
+	bool has_tokenizer, has_processor;
 };
 
 #define CONFIG "config.json", "generation_config.json"
@@ -127,7 +130,6 @@ static int text_fact(struct search *s, const char *key, const char **value, stru
 /* The directory that the user named for this checkpoint or its run by `unshard meta set`. */
 static int add_model_fact(struct search *s, struct uns_err *err)
 {
-	const struct uns_root_options trusted = { .trusted = true };
 	struct uns_err why = { 0 };
 	const char *dir;
 	int code;
@@ -135,11 +137,7 @@ static int add_model_fact(struct search *s, struct uns_err *err)
 	UNS_TRY(text_fact(s, "model", &dir, err));
 	if (!dir)
 		return 0;
-	UNS_TRY(uns_place_seen(s->cat->capture, dir, err));
-	code = uns_root_open(dir, &trusted, &s->out->model, &why);
-	if (code == 0 && s->cat->capture &&
-	    uns_inputs_hold_root(uns_capture_inputs(s->cat->capture), s->out->model) < 0)
-		return uns_oom(err);
+	code = hub_root_open(dir, s->cat->capture, &s->out->model, &why);
 	if (code == 0)
 		return add_candidate(s, s->out->model, "", uns_root_path(s->out->model), false, err);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
@@ -343,9 +341,9 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 	return 1;
 }
 
-static int borrow_config(struct search *s, const struct candidate *c, struct uns_err *err)
+static int borrow_config(struct search *s, const struct candidate *c, const struct uns_config_info *info,
+			 struct uns_err *err)
 {
-	const struct uns_config_info *info = &s->out->config_info;
 	const char *path;
 	size_t i;
 	int there;
@@ -359,7 +357,7 @@ static int borrow_config(struct search *s, const struct candidate *c, struct uns
 		if (there)
 			UNS_TRY(borrow(s, c, info->auto_map_files[i], err));
 	}
-	return c->own ? 0 : note_borrowed(s, c, "config.json", err);
+	return 0;
 }
 
 /* The files of the modules that have a directory of their own. */
@@ -586,7 +584,8 @@ static int choose_config(struct search *s, struct uns_err *err)
 			return found;
 		if (found) {
 			UNS_TRY(compare_names(s, err));
-			return borrow_config(s, &s->candidate[i], err);
+			UNS_TRY(borrow_config(s, &s->candidate[i], &s->out->config_info, err));
+			return s->candidate[i].own ? 0 : note_borrowed(s, &s->candidate[i], "config.json", err);
 		}
 	}
 	memset(&s->out->config_info, 0, sizeof(s->out->config_info));
@@ -626,27 +625,106 @@ static int choose_base(struct search *s, struct uns_err *err)
 	return 0;
 }
 
+/* NULL = adapter_config.json was not found. */
+static const struct uns_file *adapter_config_file(const struct search *s)
+{
+	size_t i = 0;
+
+	while (i < s->out->n && strcmp(s->out->v[i].name, ADAPTER) != 0)
+		i++;
+	return i < s->out->n ? &s->cat->files[s->out->v[i].file] : NULL;
+}
+
 /* Sets out->adapter_config: for views that compute with it. */
 static int read_adapter_config(struct search *s, struct uns_err *err)
 {
+	const struct uns_file *file = adapter_config_file(s);
 	struct companions *out = s->out;
-	const struct uns_file *file;
 	struct uns_err why = { 0 };
-	size_t i = 0;
 	int code;
 
-	while (i < out->n && strcmp(out->v[i].name, ADAPTER) != 0)
-		i++;
-	if (i == out->n || s->cat->summary.adapter == UNS_ADAPTER_NONE)
+	if (!file || s->cat->summary.adapter == UNS_ADAPTER_NONE)
 		return 0;
-	file = &s->cat->files[out->v[i].file];
 	code = uns_read_seen(file->root, s->cat->capture, file->path, CONFIG_LIMIT_BYTES, &out->arena,
 			     &out->adapter_config, &why);
 	return uns_fail_if_passing(err, code, &why);
 }
 
-/* The model that an adapter alone is put on. Only the user can name it: a run's directory may have the result of
- * another merge. */
+/* What the model's own directory has, and the checkpoint, its run and the user's directories have not. */
+static int borrow_of_base(struct search *s, const struct candidate *c, struct uns_err *err)
+{
+	struct companions *out = s->out;
+	struct uns_config_info info = { 0 };
+	const size_t before = out->n;
+	const char *path;
+	size_t i;
+
+	if (!uns_span_left(&out->config) && uns_listing_find(&c->list, "config.json")) {
+		UNS_TRY_ALLOC(path = uns_path_join(&out->arena, c->path, "config.json"), err);
+		UNS_TRY(uns_read_seen(c->root, s->cat->capture, path, CONFIG_LIMIT_BYTES, &out->arena,
+				      &out->base_model.config, err));
+		UNS_TRY(uns_config_parse(out->base_model.config, &out->arena, &info, err));
+		out->base_model.ties_embeddings = info.ties_embeddings;
+		UNS_TRY(borrow_config(s, c, &info, err));
+	}
+	if (!s->has_tokenizer && has_any(c, tokenizer_marks))
+		UNS_TRY(borrow_all(s, c, tokenizer_globs, err));
+	if (!s->has_processor)
+		UNS_TRY(borrow_all(s, c, processor_globs, err));
+	for (i = before; i < out->n; i++)
+		out->v[i].of_base = true;
+	return 0;
+}
+
+static int base_unusable(struct search *s, const char *name, const char *why, struct uns_err *err)
+{
+	struct uns_base_model *base = &s->out->base_model;
+
+	*base = (struct uns_base_model){ .where = name };
+	UNS_TRY_ALLOC(base->why = uns_arena_str(&s->out->arena, why), err);
+	return 0;
+}
+
+static int base_adopt(struct search *s, const struct adapted_model *adapted, struct uns_err *err)
+{
+	struct companions *out = s->out;
+	struct candidate c = { .root = adapted->root, .path = adapted->path, .what = adapted->name };
+	struct uns_err why = { 0 };
+	int code;
+
+	UNS_TRY(uns_base_model_read(s->cat, c.root, c.path, &out->arena, &out->base_model, err));
+	if (!out->base_model.where)
+		return base_unusable(s, c.what, "its directory has no model.safetensors", err);
+	out->base_model.where = c.what;
+	if (out->base_model.why)
+		return 0;
+	code = uns_list_fitting(c.root, s->cat->capture, c.path, looked_for, &out->arena, &c.list, &why);
+	if (code == 0)
+		code = borrow_of_base(s, &c, &why);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	return code < 0 ? base_unusable(s, c.what, why.text, err) : 0;
+}
+
+/* The base model that adapter_config.json names. */
+static int find_base_model(struct search *s, struct uns_err *err)
+{
+	const struct uns_file *file = adapter_config_file(s);
+	struct adapted_model adapted = { 0 };
+	int code;
+
+	if (!file || !uns_span_left(&s->out->adapter_config))
+		return 0;
+	code = adapted_model_find(s->out->adapter_config, file->stat.uid, s->cat->capture, &s->out->arena, &adapted,
+				  err);
+	s->out->adapted = adapted.root;
+	UNS_TRY(code);
+	if (!adapted.name)
+		return 0;
+	return adapted.root ? base_adopt(s, &adapted, err) : base_unusable(s, adapted.name, adapted.why, err);
+}
+
+/* The model that an adapter alone is put on: the one that the user names, or else the one that the adapter names. A
+ * run's directory may have the result of another merge. */
 static int choose_base_model(struct search *s, struct uns_err *err)
 {
 	struct companions *out = s->out;
@@ -657,7 +735,7 @@ static int choose_base_model(struct search *s, struct uns_err *err)
 	for (i = s->first_named; i < s->end_named && !out->base_model.where; i++)
 		UNS_TRY(uns_base_model_read(s->cat, s->candidate[i].root, s->candidate[i].path, &out->arena,
 					    &out->base_model, err));
-	return 0;
+	return out->base_model.where ? 0 : find_base_model(s, err);
 }
 
 int companions_choose(const struct companions_input *in, struct uns_catalog *cat, struct companions *out,
@@ -675,8 +753,10 @@ int companions_choose(const struct companions_input *in, struct uns_catalog *cat
 	UNS_TRY(choose_modules(&s, err));
 	UNS_TRY(choose_config(&s, err));
 	UNS_TRY(choose_base(&s, err));
-	UNS_TRY(choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));
-	UNS_TRY(choose_set(&s, processor_globs, processor_globs, "processor", err));
+	UNS_TRY(found = choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));
+	s.has_tokenizer = found;
+	UNS_TRY(found = choose_set(&s, processor_globs, processor_globs, "processor", err));
+	s.has_processor = found;
 	UNS_TRY(choose_adapter_config(&s, err));
 	UNS_TRY(read_adapter_config(&s, err));
 	return choose_base_model(&s, err);
@@ -685,5 +765,6 @@ int companions_choose(const struct companions_input *in, struct uns_catalog *cat
 void companions_fini(struct companions *companions)
 {
 	uns_root_close(companions->model);
+	uns_root_close(companions->adapted);
 	uns_arena_fini(&companions->arena);
 }

@@ -47,9 +47,10 @@ struct companions {
 	const char *prefix;
 	struct uns_adapter_facts adapter; /* for an adapter whose adapter_config.json was not found */
 	struct uns_span adapter_config; /* the bytes of the one that is used; empty = none was found */
-	struct uns_base_model base_model; /* what an adapter alone is put on, of a directory that the user named */
+	struct uns_base_model base_model; /* what an adapter alone is put on */
 	struct uns_findings notes; /* what was borrowed from where, and what could not be borrowed */
 	struct uns_root *model; /* the directory that the fact "model" of the store names, or NULL */
+	struct uns_root *adapted; /* the directory that adapter_config.json names or the one above it, or NULL */
 };
 
 /* Chooses the files, reads config.json, and adds the files to the catalog. `out` must be zeroed; call

@@ -8,8 +8,11 @@ struct uns_base_model {
 	/* n tensors in no catalog, in the order of their files; 0 = there is no base model, or it cannot be used. */
 	const struct uns_tensor *v;
 	size_t n;
-	const char *where; /* its directory, for sentences; NULL = no directory has one */
+	const char *where; /* its directory or its name, for sentences; NULL = no directory has one */
 	const char *why;   /* why it cannot be used; NULL = it can */
+	/* Its config.json, if that is not the one that is used for the checkpoint; else empty. */
+	struct uns_span config;
+	bool ties_embeddings;
 };
 
 /* Looks for model.safetensors, or model.safetensors.index.json, in `dir`; `out` stays as it is if neither is there. The

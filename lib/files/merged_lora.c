@@ -335,10 +335,10 @@ static int base_check(const struct uns_merged_lora *in, struct uns_err *err)
 	if (in->catalog->summary.adapter == UNS_ADAPTER_BESIDE)
 		return uns_fail(err, -ENOTSUP, "a whole model was saved beside the adapter: see the view weights");
 	if (in->base->why)
-		return uns_fail(err, -ENOTSUP, "the base model in %s cannot be used: %s", in->base->where,
-				in->base->why);
+		return uns_fail(err, -ENOTSUP, "the base model %s cannot be used: %s", in->base->where, in->base->why);
 	return uns_fail(err, -ENOTSUP,
-			"the base model was not found: mount with -o model=DIR, where DIR holds its model.safetensors");
+			"adapter_config.json names no base model: mount with -o model=DIR, where DIR holds its "
+			"model.safetensors");
 }
 
 int uns_merged_lora_make(const struct uns_merged_lora *in, struct uns_arena *arena, struct uns_merged *out,

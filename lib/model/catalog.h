@@ -168,6 +168,7 @@ struct uns_companion {
 	bool shard; /* part of the sharded form (.metadata, .distcp, per-rank files): not for views that
 		     * assemble */
 	bool of_model; /* of a model that is in a directory of its own: a script saved it, or a pipeline has it */
+	bool of_base; /* of the model that adapter_config.json names: for views that have that model's weights */
 };
 
 enum { UNS_UNKNOWN = -1 };

@@ -39,7 +39,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	(void)parameter;
 	UNS_TRY(uns_adapter_files_add(&files, out, err));
 	for (i = 0; i < in->n_borrowed; i++)
-		if (!is_of_base(in->borrowed[i].name))
+		if (!in->borrowed[i].of_base && !is_of_base(in->borrowed[i].name))
 			UNS_TRY(uns_vtree_add_file(out, in->catalog, in->borrowed[i].name, in->borrowed[i].file, err));
 	return uns_adapter_config_add(&config, out, err);
 }

@@ -1,7 +1,8 @@
 /* merged, merged-bf16, merged-fp16, merged-fp32: the base model with the adapter merged into it, as PEFT's
  * merge_and_unload makes it: safetensors files with an index where they are large, config, tokenizer.
  *
- * The base model is the checkpoint's own, or, for an adapter alone, the one in the directory that -o model= names.
+ * The base model is the checkpoint's own, or, for an adapter alone, the one that -o model= names, or else
+ * adapter_config.json.
  * Weights are computed when they are read (model/sum_tensor.h). What cannot be merged exactly is refused as a whole. */
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,8 @@ static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns
 				      .adapter_config = in->adapter_config,
 				      .tied = in->tied,
 				      .n_tied = in->n_tied,
-				      .ties_embeddings = in->config_info.ties_embeddings,
+				      .ties_embeddings =
+					      in->config_info.ties_embeddings || in->base_model->ties_embeddings,
 				      .out = (enum uns_dtype)parameter };
 	struct uns_err why = { 0 };
 	int code;
@@ -76,6 +78,11 @@ static const char *origin_of(const struct uns_view_input *in, const struct uns_m
 		merged->adapter, merged->n_computed, merged->n, merged->n_replaced);
 }
 
+static const struct uns_span *config_of(const struct uns_view_input *in)
+{
+	return uns_span_left(&in->config) ? &in->config : &in->base_model->config;
+}
+
 /* A loader that finds adapter_config.json would load an adapter once more. */
 static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
@@ -85,8 +92,8 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 		if (strcmp(c->name, "adapter_config.json") == 0)
 			continue;
 		if (strcmp(c->name, "config.json") == 0)
-			UNS_TRY(uns_view_dtype_add_config(in->catalog, c, in->config, (enum uns_dtype)parameter, out,
-							  err));
+			UNS_TRY(uns_view_dtype_add_config(in->catalog, c, *config_of(in), (enum uns_dtype)parameter,
+							  out, err));
 		else
 			UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
 	}
@@ -117,7 +124,7 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 {
 	(void)parameter;
 	(void)is_file;
-	return uns_span_left(&in->config) ? "AutoModelForCausalLM.from_pretrained(\"%s\")" : UNS_LINE_OF_FILES;
+	return uns_span_left(config_of(in)) ? "AutoModelForCausalLM.from_pretrained(\"%s\")" : UNS_LINE_OF_FILES;
 }
 
 static const char *const listed[] = { "", NULL };

@@ -386,6 +386,8 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 	const struct uns_companion *c = in->borrowed, *end = c + in->n_borrowed;
 
 	for (; c < end; c++) {
+		if (c->of_base)
+			continue;
 		if (in->catalog->summary.adapter != UNS_ADAPTER_ALONE && strcmp(c->name, "adapter_config.json") == 0)
 			continue; /* from_pretrained would load the adapter, into another model */
 		if (strcmp(c->name, "config.json") == 0)

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import sys
 
 import peft
@@ -222,6 +223,111 @@ def test_what_cannot_be_merged_is_refused_by_name(command, mount, tmp_path):
     (tmp_path / "of_integers/model.safetensors").write_bytes(b"x" * 100)
     assert "of_integers cannot be used" in cause(command, run, "settle=0", f"model={tmp_path}/of_integers")
     assert not (mount(run.parent) / "merged/run/checkpoint-1").exists()
+
+
+def base_named(run, name, **more):
+    file = run / "checkpoint-1/adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": str(name)} | more))
+
+
+def hub(tmp_path, monkeypatch, models):
+    """A Hugging Face cache, as huggingface_hub lays it out: files are links to blobs. {commit: directory}"""
+    model = tmp_path / "hf/hub/models--org--base"
+    (model / "refs").mkdir(parents=True)
+    (model / "blobs").mkdir()
+    for commit, folder in models.items():
+        (model / "snapshots" / commit).mkdir(parents=True)
+        for file in folder.iterdir():
+            blob = f"{commit}-{file.name}"
+            shutil.copy(file, model / "blobs" / blob)
+            (model / "snapshots" / commit / file.name).symlink_to(f"../../blobs/{blob}")
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    return model
+
+
+def loads_as(shown, want):
+    """The directory is all that transformers needs."""
+    model, said = AutoModelForCausalLM.from_pretrained(shown, output_loading_info=True)
+    assert not any(said[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    trees.assert_same(model.state_dict(), {n: t for n, t in want.items() if n in model.state_dict()})
+
+
+def test_the_base_model_that_the_adapter_names_by_its_path(command, mount, tmp_path):
+    run, before, live, _ = saved(tmp_path, llama(torch.bfloat16), torch.bfloat16, LORAS["plain"])
+    (tmp_path / "base/tokenizer.json").write_text("{}")
+    base_named(run, tmp_path / "base")
+    m = mount(run.parent, changing=True)
+    shown = m / "merged/run/checkpoint-1"
+    want = same_as_formula(trees.weights(shown), before, live, LORAS["plain"], torch.bfloat16)
+    loads_as(shown, want)
+    assert sorted(os.listdir(shown)) == ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]
+    for view in ("adapter", "weights"):  # what loads an adapter looks for the base model itself
+        assert not {"config.json", "tokenizer.json"} & set(os.listdir(m / view / "run/checkpoint-1"))
+    assert f"{tmp_path}/base" in (shown / ".unshard/provenance.json").read_text()
+
+    for name, word in [("base", "has no model of this name"), ("../base", "a directory that is not recorded"),
+                       ("org/../base", "a directory that is not recorded"),
+                       (tmp_path / "absent", "No such file"), (tmp_path / "runs", "no model.safetensors")]:
+        base_named(run, name)
+        assert word in cause(command, run, "settle=0"), name
+    base_named(run, tmp_path / "base")
+    (tmp_path / "base/config.json").write_text("{")
+    assert "base cannot be used" in cause(command, run, "settle=0")
+
+
+def test_what_the_user_names_is_taken_first(mount, tmp_path):
+    run, before, live, _ = saved(tmp_path, llama(torch.float32), torch.float32, LORAS["plain"])
+    other = {n: t + 1 for n, t in before.items()}
+    (tmp_path / "other").mkdir()
+    save_file(other, tmp_path / "other/model.safetensors")
+    base_named(run, tmp_path / "base")
+    shown = mount(run.parent, f"model={tmp_path}/other") / "merged/run/checkpoint-1"
+    same_as_formula(trees.weights(shown), other, live, LORAS["plain"], torch.float32)
+
+
+def test_the_base_model_in_the_hugging_face_cache(command, mount, tmp_path, monkeypatch, eventually):
+    run, before, live, _ = saved(tmp_path, llama(torch.float32), torch.float32, LORAS["plain"])
+    shutil.copytree(tmp_path / "base", tmp_path / "newer")
+    newer = {n: t + 1 for n, t in before.items()}
+    save_file(newer, tmp_path / "newer/model.safetensors", metadata={"format": "pt"})
+    model = hub(tmp_path, monkeypatch, {"a" * 40: tmp_path / "base", "b" * 40: tmp_path / "newer"})
+    base_named(run, "org/base")
+    assert "no revision main" in cause(command, run, "settle=0")
+
+    def follows(base, shown):
+        return same_as_formula(trees.weights(shown), base, live, LORAS["plain"], torch.float32)
+    (model / "refs/main").write_text("a" * 40)
+    (model / "refs/stable").write_text("b" * 40)
+    m = mount(run.parent, changing=True)
+    loads_as(m / "merged/run/checkpoint-1", follows(before, m / "merged/run/checkpoint-1"))
+    for revision, base in [("b" * 40, newer), ("stable", newer), ("main", before)]:
+        base_named(run, "org/base", revision=revision)
+        follows(base, mount(run.parent, changing=True) / "merged/run/checkpoint-1")
+    for revision in ("c" * 40, "../snapshots", "tomorrow"):
+        base_named(run, "org/base", revision=revision)
+        assert "revision" in cause(command, run, "settle=0")
+
+    base_named(run, "org/base", revision=None)
+    (model / "refs/main").write_text("b" * 40)  # a later download
+
+    def is_new():
+        try:
+            return bool(follows(newer, m / "merged/run/checkpoint-1"))
+        except (AssertionError, OSError, SafetensorError):
+            return False
+    eventually(is_new)
+
+
+def test_an_adapter_of_another_user_opens_no_directory(command, tmp_path):
+    """Who may write into SOURCE reads no model by that which only the user of the mount may read."""
+    run, *_ = saved(tmp_path, llama(torch.float32), torch.float32, LORAS["plain"])
+    base_named(run, tmp_path / "base")
+    show = json.loads(command("show", run / "checkpoint-1", "--json", "-o", "settle=0").stdout)
+    assert show["info"]["views"]["merged"]["state"] == "ok"
+    os.chown(run / "checkpoint-1/adapter_config.json", 4321, 4321)
+    assert "another user" in cause(command, run, "settle=0")
 
 
 def test_it_says_what_it_is_made_of(command, mount, tmp_path):
