@@ -3,6 +3,7 @@
 #include "engine/resolve.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "engine/backing.h"
@@ -12,6 +13,9 @@
 
 /* Items whose headers are read together: each needs two reads, by a thread of the pool. */
 enum { AHEAD_PIECES = 32, AHEAD_SEGMENTS = 256 };
+
+/* Of storage that is far: a request is worth more than the bytes. */
+enum { AT_ONE_GO_BYTES = 128 << 10, AT_ONE_GO_GAP_BYTES = 16 << 10 };
 
 /* NULL for the piece of a whole file, which is not the catalog's. */
 static struct uns_resolved *resolved_of(struct uns_backing *b, const struct uns_piece *piece)
@@ -137,6 +141,14 @@ uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_piece *p
 	return t->contiguous && t->first_elem == 0 && t->storage_bytes == bytes ? t->crc32 : 0;
 }
 
+/* The bytes from a piece's item on are one request to storage that is far, if they are few: an item's ends and its
+ * elements would be three. */
+static void will_read(struct uns_backing *b, const struct uns_piece *piece, uint64_t end)
+{
+	if (b->is_far && end - piece->offset_bytes <= AT_ONE_GO_BYTES)
+		uns_source_will_read(b, piece->file, piece->offset_bytes, end);
+}
+
 static int read_location(struct uns_backing *b, const struct uns_tensor *tensor, const struct uns_piece *piece,
 			 struct uns_location *out, struct uns_err *err)
 {
@@ -144,6 +156,7 @@ static int read_location(struct uns_backing *b, const struct uns_tensor *tensor,
 	const struct uns_item_part *part = uns_piece_part(piece);
 	struct uns_torch_tensor t;
 
+	will_read(b, piece, piece->offset_bytes + piece->length_bytes);
 	UNS_TRY(uns_item_tensor_at(b, tensor, piece, &arena, &t, err));
 	*out = (struct uns_location){
 		.dense = t.contiguous,
@@ -155,11 +168,16 @@ static int read_location(struct uns_backing *b, const struct uns_tensor *tensor,
 
 /* -- headers of several pieces at once -- */
 
+struct item {
+	const struct uns_tensor *tensor;
+	const struct uns_piece *piece;
+};
+
+/* The items from first[k] to before first[k + 1] are read by one thread. */
 struct todo {
 	struct uns_backing *b;
-	const struct uns_tensor *tensor[AHEAD_PIECES];
-	const struct uns_piece *piece[AHEAD_PIECES];
-	size_t n;
+	struct item item[AHEAD_PIECES];
+	size_t n, first[AHEAD_PIECES + 1], n_runs;
 };
 
 static bool is_plain_item(const struct uns_piece *piece)
@@ -174,8 +192,7 @@ static void todo_add(struct todo *todo, const struct uns_tensor *tensor, const s
 	for (; piece < end && todo->n < AHEAD_PIECES; piece++) {
 		if (!is_plain_item(piece) || state_of(resolved_of(todo->b, piece)) != UNS_RESOLVED_NEW)
 			continue;
-		todo->tensor[todo->n] = tensor;
-		todo->piece[todo->n++] = piece;
+		todo->item[todo->n++] = (struct item){ tensor, piece };
 	}
 }
 
@@ -195,18 +212,62 @@ static void todo_add_following(struct todo *todo, const struct uns_reading_segme
 		}
 }
 
-/* One item of the list. A failure is left for the thread that needs the piece to find again. */
-static int resolve_quietly(void *ctx, size_t i, struct uns_err *err)
+static int by_place(const void *a, const void *b)
 {
-	struct todo *todo = ctx;
-	struct uns_resolved *resolved = resolved_of(todo->b, todo->piece[i]);
+	const struct uns_piece *x = ((const struct item *)a)->piece, *y = ((const struct item *)b)->piece;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return (x->offset_bytes > y->offset_bytes) - (x->offset_bytes < y->offset_bytes);
+}
+
+static uint64_t end_of(const struct item *item)
+{
+	return item->piece->offset_bytes + item->piece->length_bytes;
+}
+
+/* Where storage is far, items that lie together make one run, as they will be one request. */
+static void todo_divide(struct todo *todo)
+{
+	const struct uns_piece *first = NULL, *piece;
+	size_t i;
+
+	if (todo->b->is_far)
+		qsort(todo->item, todo->n, sizeof(*todo->item), by_place);
+	for (i = 0, todo->n_runs = 0; i < todo->n; i++) {
+		piece = todo->item[i].piece;
+		if (!i || !todo->b->is_far || piece->file != first->file ||
+		    piece->offset_bytes - first->offset_bytes + piece->length_bytes > AT_ONE_GO_BYTES ||
+		    piece->offset_bytes > end_of(&todo->item[i - 1]) + AT_ONE_GO_GAP_BYTES) {
+			first = piece;
+			todo->first[todo->n_runs++] = i;
+		}
+	}
+	todo->first[todo->n_runs] = todo->n;
+}
+
+/* A failure is left for the thread that needs the piece to find again. */
+static void resolve_quietly(struct uns_backing *b, const struct item *item)
+{
+	struct uns_resolved *resolved = resolved_of(b, item->piece);
 	bool ready;
 
-	(void)err;
 	if (!resolved_claim(resolved))
-		return 0;
-	ready = read_location(todo->b, todo->tensor[i], todo->piece[i], &resolved->location, NULL) == 0;
+		return;
+	ready = read_location(b, item->tensor, item->piece, &resolved->location, NULL) == 0;
 	atomic_store_explicit(&resolved->state, ready ? UNS_RESOLVED_READY : UNS_RESOLVED_NEW, memory_order_release);
+}
+
+static int resolve_run(void *ctx, size_t k, struct uns_err *err)
+{
+	struct todo *todo = ctx;
+	size_t i = todo->first[k], end = todo->first[k + 1];
+
+	(void)err;
+	if (end - i > 1)
+		will_read(todo->b, todo->item[i].piece, end_of(&todo->item[end - 1]));
+	for (; i < end; i++)
+		resolve_quietly(todo->b, &todo->item[i]);
 	return 0;
 }
 
@@ -226,8 +287,9 @@ int uns_locate(struct uns_backing *b, const struct uns_tensor *tensor, const str
 
 		todo_add(&todo, tensor, piece, uns_tensor_pieces(b->cat, tensor) + tensor->n_pieces);
 		todo_add_following(&todo, reading);
+		todo_divide(&todo);
 		if (todo.n > 1)
-			uns_pool_each(b->engine->pool, todo.n, resolve_quietly, &todo, NULL);
+			uns_pool_each(b->engine->pool, todo.n_runs, resolve_run, &todo, NULL);
 		if (uns_location_known(b, piece, out))
 			return 0;
 	}

@@ -1,6 +1,7 @@
 /* Checked reads of source files. */
 #include "engine/source_read.h"
 
+#include <fcntl.h>
 #include <time.h>
 
 #include "base/checked.h"
@@ -84,6 +85,20 @@ int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len
 	const struct uns_how how = { UNS_WAY_CACHE, .may_wait = true };
 
 	return uns_source_pread_how(b, file, how, buf, len, off, err);
+}
+
+void uns_source_will_read(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
+{
+	const struct uns_file *f = &b->cat->files[file];
+	struct uns_fd_slot *slot = &b->slot[file];
+	uint8_t byte;
+
+	end = uns_u64_min(end, f->stat.id.size);
+	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
+		return;
+	if (uns_fd_pread_now(slot->fd, &byte, 1, end - 1) < 0)
+		posix_fadvise(slot->fd, (off_t)at, (off_t)(end - at), POSIX_FADV_WILLNEED);
+	uns_fds_unpin(&b->engine->fds, slot);
 }
 
 int uns_backing_lend(struct uns_backing *b, uint32_t file, int (*use)(void *ctx, int fd, struct uns_err *err),

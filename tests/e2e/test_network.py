@@ -77,7 +77,7 @@ def test_listing_a_run_again_asks_for_its_directories_alone(hundred, mount):
     assert max(again, long) < source
 
 
-RANKS = 64
+RANKS, ITEMS = 64, 16  # of a rank
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def many_ranks(tmp_path):
     """A checkpoint of so many ranks below renumber_fs."""
     net = Network(tmp_path / "run", tmp_path / "network")
     net.path.mkdir()
-    tensors = {f"layer.{i}.weight": torch.randn(12 * RANKS, 512) for i in range(16)}
+    tensors = {f"layer.{i}.weight": torch.randn(12 * RANKS, 512) for i in range(ITEMS)}
     checkpoints.write_run(net.source, {}, tensors, RANKS)
     up_and_resting(net)
     yield net
@@ -103,9 +103,22 @@ def test_a_first_load_opens_each_shard_once(many_ranks, mount, command):
         took_s, tries = time.monotonic() - began, tries + 1
         asked = {kind: many - before[kind] for kind, many in requests(many_ranks.counts).items()}
         print(f"{took_s:.1f} s, {asked}")
-        assert asked["open"] <= RANKS * (1 + int(took_s)) + 4
+        assert asked["open"] <= RANKS * (1 + int(took_s)) + 3  # .metadata, config.json, and the first shard once more
+        assert asked["read"] < RANKS * ITEMS  # headers and elements of a short item are one request
         assert asked["getattr"] < 2 * RANKS * (1 + int(took_s))
         command("umount", m)
+
+
+def test_a_file_that_a_view_copies_is_opened_once(hundred, mount):
+    """Its open compares it with what was listed, and its reads go on from there."""
+    directory = mount(hundred.path, "store=none", changing=True) / "weights/checkpoint-2"
+    names = [name for name in os.listdir(directory) if "tokenizer" in name]
+    asked_for(hundred, "ls", directory)
+    before = requests(hundred.counts)
+    for name in names:
+        assert (directory / name).read_bytes() == (hundred.source / name).read_bytes()
+    asked = {kind: many - before[kind] for kind, many in requests(hundred.counts).items()}
+    assert asked["open"] == asked["read"] == len(names) > 0
 
 
 def read_or_stale(path):
