@@ -95,14 +95,17 @@ int values_read(unshard *u, const char *checkpoint, cJSON **json)
 	return EXIT_DONE;
 }
 
-/* -- the table -- */
+/* -- the weights that Adam's updates are compared with -- */
 
-/* What is added up of a layer's tensors of one kind. */
-struct group {
+struct weight {
 	const char *name;
-	size_t n_layer; /* of the name */
-	const char *kind;
-	double n_tensors, n_elems, n_zero, n_not_finite, squares, largest, n_rows, n_small_rows;
+	double norm;
+	bool is_master; /* the optimizer's own copy, which it updates: goes before the weight of that name */
+};
+
+struct weights {
+	struct weight *v; /* by name; of the weights of one name the first counts */
+	size_t n;
 };
 
 static double number_of(const cJSON *o, const char *key)
@@ -113,6 +116,71 @@ static double number_of(const cJSON *o, const char *key)
 		return strtod(value->valuestring, NULL);
 	return cJSON_IsNumber(value) ? value->valuedouble : 0;
 }
+
+static bool is_null(const cJSON *o, const char *key)
+{
+	return cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(o, key));
+}
+
+/* The figures of a whole tensor: neither of one expert, nor of a tensor that could not be read. */
+static bool is_whole(const cJSON *o)
+{
+	return is_null(o, "expert") && is_null(o, "why");
+}
+
+static int weight_order(const void *a, const void *b)
+{
+	const struct weight *x = a, *y = b;
+	const int order = strcmp(x->name, y->name);
+
+	return order ? order : y->is_master - x->is_master;
+}
+
+/* Of `n` measures at most. False = out of memory. */
+static bool weights_make(const cJSON *json, size_t n, struct weights *out)
+{
+	const cJSON *o;
+
+	*out = (struct weights){ .v = calloc(n + 1, sizeof(*out->v)) };
+	if (!out->v)
+		return false;
+	cJSON_ArrayForEach (o, json) {
+		const char *role = show_string(o, "role", "");
+		const bool is_master = strcmp(role, "master") == 0;
+
+		if (is_whole(o) && (is_master || strcmp(role, "weight") == 0))
+			out->v[out->n++] =
+				(struct weight){ show_string(o, "name", ""), number_of(o, "norm"), is_master };
+	}
+	qsort(out->v, out->n, sizeof(*out->v), weight_order);
+	return true;
+}
+
+/* NULL = there is none. */
+static const struct weight *weight_find(const struct weights *w, const char *name)
+{
+	size_t lo = 0, hi = w->n, middle;
+
+	while (lo < hi) {
+		middle = lo + (hi - lo) / 2;
+		if (strcmp(w->v[middle].name, name) < 0)
+			lo = middle + 1;
+		else
+			hi = middle;
+	}
+	return lo < w->n && strcmp(w->v[lo].name, name) == 0 ? &w->v[lo] : NULL;
+}
+
+/* -- the table -- */
+
+/* What is added up of a layer's tensors of one kind. */
+struct group {
+	const char *name;
+	size_t n_layer; /* of the name */
+	const char *kind;
+	double n_tensors, n_elems, n_zero, n_not_finite, squares, largest, n_rows, n_small_rows;
+	double update_squares, updated_squares; /* of Adam's updates, and of the weights that they change */
+};
 
 static struct group *group_of(struct group *v, size_t *n, const char *name, const char *kind)
 {
@@ -127,8 +195,11 @@ static struct group *group_of(struct group *v, size_t *n, const char *name, cons
 	return g;
 }
 
-static void group_add(struct group *g, const cJSON *o)
+static void group_add(struct group *g, const cJSON *o, const struct weights *weights)
 {
+	const double update = number_of(o, "update_norm");
+	const struct weight *weight =
+		is_null(o, "update_norm") ? NULL : weight_find(weights, show_string(o, "name", ""));
 	const double norm = number_of(o, "norm"), min = fabs(number_of(o, "min")), max = fabs(number_of(o, "max"));
 
 	g->n_tensors++;
@@ -139,6 +210,10 @@ static void group_add(struct group *g, const cJSON *o)
 	g->largest = fmax(g->largest, fmax(min, max));
 	g->n_rows += number_of(o, "rows");
 	g->n_small_rows += number_of(o, "small_rows");
+	if (weight) {
+		g->update_squares += update * update;
+		g->updated_squares += weight->norm * weight->norm;
+	}
 }
 
 __attribute__((format(printf, 2, 3))) static void cell(struct table *t, const char *fmt, ...)
@@ -170,40 +245,53 @@ static void group_print(struct table *t, const struct group *g)
 		cell(t, "%.0f of %.0f", g->n_small_rows, g->n_rows);
 	else
 		table_add(t, "-");
+	if (g->updated_squares > 0)
+		cell(t, "%.3g", sqrt(g->update_squares / g->updated_squares));
+	else
+		table_add(t, "-");
+}
+
+static void not_read_print(const cJSON *json)
+{
+	const cJSON *o;
+
+	cJSON_ArrayForEach (o, json)
+		if (is_null(o, "expert") && !is_null(o, "why")) {
+			fputs("  not read: ", stdout);
+			text_print(show_string(o, "why", ""));
+			putchar('\n');
+		}
 }
 
 void values_print(const cJSON *json)
 {
-	static const char *const head[] = { "LAYER",   "KIND",  "TENSORS",  "NORM",
-					    "LARGEST", "ZEROS", "NAN, INF", "SMALL ROWS" };
-	struct table t = { .n_columns = sizeof(head) / sizeof(head[0]), .right = 0xfc };
-	struct group *v = calloc((size_t)cJSON_GetArraySize(json) + 1, sizeof(*v));
+	static const char *const head[] = { "LAYER", "KIND",     "TENSORS",    "NORM",  "LARGEST",
+					    "ZEROS", "NAN, INF", "SMALL ROWS", "UPDATE" };
+	struct table t = { .n_columns = sizeof(head) / sizeof(head[0]), .right = 0x1fc };
+	const size_t most = (size_t)cJSON_GetArraySize(json);
+	struct group *v = calloc(most + 1, sizeof(*v));
+	struct weights weights = { NULL };
 	const cJSON *o;
 	size_t n = 0, i;
 
-	if (!v) {
+	if (!v || !weights_make(json, most, &weights)) {
 		command_no_memory();
+		free(v);
 		return;
 	}
 	for (i = 0; i < t.n_columns; i++)
 		table_add(&t, head[i]);
 	cJSON_ArrayForEach (o, json)
-		if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(o, "expert")) &&
-		    cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(o, "why")))
+		if (is_whole(o))
 			group_add(group_of(v, &n, show_string(o, "name", ""),
 					   show_string(o, "state", show_string(o, "role", ""))),
-				  o);
+				  o, &weights);
 	for (i = 0; i < n; i++)
 		group_print(&t, &v[i]);
 	puts("\nvalues");
 	table_print(&t, "  ");
-	cJSON_ArrayForEach (o, json)
-		if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(o, "expert")) &&
-		    cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "why"))) {
-			fputs("  not read: ", stdout);
-			text_print(show_string(o, "why", ""));
-			putchar('\n');
-		}
+	not_read_print(json);
 	table_fini(&t);
+	free(weights.v);
 	free(v);
 }

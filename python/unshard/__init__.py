@@ -13,13 +13,14 @@ from __future__ import annotations
 from ._library import lib as _lib
 from .differences import Diff, Figures, GroupDiff, TensorDiff, ValueDiff, diff
 from .errors import Damaged, Error, Incomplete, NotFound, NotSupported, Stale
+from .measures import Measure, Values, measure
 from .session import (Change, Checkpoint, Entry, Exported, Fact, File, Finding, Kind, Progress, Seal, Session, Stat,
                       Tensor, Tensors, check, checkpoints, open, seal)  # pylint: disable=redefined-builtin
 
 __version__ = _lib.unshard_version().decode()
 __all__ = ["Change", "Checkpoint", "Damaged", "Diff", "Entry", "Error", "Exported", "Fact", "Figures", "File", "Finding",
-           "GroupDiff", "Incomplete", "Kind", "NotFound", "NotSupported", "Progress", "Seal", "Session", "Stale", "Stat", "Tensor",
-           "TensorDiff", "Tensors", "ValueDiff", "check", "checkpoints", "diff", "open", "seal"]
+           "GroupDiff", "Incomplete", "Kind", "Measure", "NotFound", "NotSupported", "Progress", "Seal", "Session", "Stale", "Stat", "Tensor",
+           "TensorDiff", "Tensors", "ValueDiff", "Values", "check", "checkpoints", "diff", "measure", "open", "seal"]
 
 _WITH_TORCH = {"iterate": "loading", "load_file": "loading", "load_state_dict": "loading", "safe_open": "loading",
                "Reader": "dcp"}

@@ -93,15 +93,22 @@ class Seal(c.Structure):
                 ("where", c.c_char_p), ("files", c.c_size_t), ("pieces", c.c_size_t), ("size_bytes", c.c_uint64)]
 
 
+MAGNITUDES, LEAST_EXPONENT = 96, -80
+
+
+class Measure(c.Structure):
+    pass  # its fields are below, behind Tensor
+
+
 TOLD = {"progress": Progress, "checkpoint": Checkpoint, "finding": Finding, "change": Change, "fact": Fact}
 DIFFS = {"tensor_diff": TensorDiff, "group_diff": GroupDiff, "value_diff": ValueDiff}
-CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, struct in (TOLD | DIFFS | {"sealed": Seal}).items()}
+LATER = {"sealed": Seal, "measure": Measure}
+CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, struct in (TOLD | DIFFS | LATER).items()}
 
 
 class Calls(Sized):
     _fields_ = [("size", c.c_size_t), ("ctx", c.c_void_p), *((name, CALLBACK[name]) for name in TOLD), ("writes", c.c_void_p),
-                *((name, CALLBACK[name]) for name in DIFFS), ("sealed", CALLBACK["sealed"]),
-                ("measure", c.c_void_p)]
+                *((name, CALLBACK[name]) for name in (*DIFFS, *LATER))]
 
 
 class Stat(Sized):
@@ -123,6 +130,11 @@ class Tensor(c.Structure):
 
 TensorDiff._fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("state", c.c_char_p), ("kind", c.c_int),
                        ("a", c.POINTER(Tensor)), ("b", c.POINTER(Tensor)), ("figures", c.POINTER(Figures))]
+
+Measure._fields_ = [("size", c.c_size_t), ("tensor", c.POINTER(Tensor)), ("expert", c.c_int64), ("why", c.c_char_p),
+                    *((name, c.c_uint64) for name in ("n_elems", "n_zero", "n_negative", "n_nan", "n_infinite")),
+                    *((name, c.c_double) for name in ("min", "max", "mean", "norm")), ("magnitude", c.c_uint64 * MAGNITUDES),
+                    ("n_rows", c.c_uint64), ("n_small_rows", c.c_uint64), ("norm_update", c.c_double), ("lr", c.c_double)]
 
 
 class DiffOptions(Sized):
@@ -205,6 +217,7 @@ def declare(lib):
         "meta_unset": (c.c_int, p, text, text, err),
         "export": (c.c_int, p, text, text, text, c.c_uint, calls, c.POINTER(Exported), err),
         "diff": (c.c_int, p, text, p, text, c.POINTER(DiffOptions), calls, c.POINTER(DiffCounts), err),
+        "measure_tensors": (c.c_int, p, text, calls, err),
         "diff_name": (text, c.c_int), "group_name": (text, c.c_int),
         "tensors_open": (c.c_int, p, text, text, out, err), "tensors_close": (None, p), "tensors_count": (size, p),
         "tensors_at": (c.POINTER(Tensor), p, size),

@@ -4,10 +4,12 @@ import collections
 import contextlib
 import copy
 import ctypes
+import dataclasses
 import doctest
 import errno
 import gc
 import importlib.util
+import json
 import os
 import pickle
 import platform
@@ -59,7 +61,7 @@ STRUCTS = {"error": native.ErrorStruct, "options": native.Options, "progress": n
            "check_counts": native.CheckCounts, "exported": native.Exported, "device_options": native.DeviceOptions,
            "device_box": native.DeviceBox, "figures": native.Figures, "tensor_diff": native.TensorDiff,
            "group_diff": native.GroupDiff, "value_diff": native.ValueDiff, "diff_options": native.DiffOptions,
-           "diff_counts": native.DiffCounts}
+           "diff_counts": native.DiffCounts, "measure": native.Measure}
 
 
 def test_structs_are_those_of_the_header(tmp_path):
@@ -76,7 +78,7 @@ def test_structs_are_those_of_the_header(tmp_path):
     assert told.split("\n")[:-1] == ours
 
 
-@pytest.mark.parametrize("name", ["", ".session", ".errors", ".differences", ".loading", ".filesystem"])
+@pytest.mark.parametrize("name", ["", ".session", ".errors", ".differences", ".measures", ".loading", ".filesystem"])
 def test_what_the_documentation_shows(monkeypatch, name):
     import fsspec
     module = importlib.import_module(f"unshard{name}")
@@ -84,6 +86,11 @@ def test_what_the_documentation_shows(monkeypatch, name):
     monkeypatch.chdir(ROOT)
     done = doctest.testmod(module)
     assert done.attempted and not done.failed
+
+
+def test_the_magnitudes_are_those_of_the_header():
+    text = (ROOT / "lib/unshard.h").read_text()
+    assert f"UNSHARD_MAGNITUDES = {native.MAGNITUDES}," in text and f"UNSHARD_LEAST_EXPONENT = {native.LEAST_EXPONENT}," in text
 
 
 # -- a session --
@@ -428,6 +435,43 @@ def test_check_of_the_package(tmp_path):
         [finding] = unshard.check(run, settle_seconds=3600, wait=wait)
         assert (finding.id, finding.severity) == ("still_saving", "not judged")
     assert "trainer_state_missing" in [f.id for f in unshard.check(run, settle_seconds=1, wait=None)]
+
+
+def test_measure_has_what_the_command_prints(command, tmp_path):
+    """Of all kinds of tensors: sharded, experts of one tensor, moments with and without a rule, one that cannot be read."""
+    fused = tmp_path / "fused"
+    fused.mkdir()
+    save_file({"m.0.mlp.experts.up": torch.tensor([[[1.0, -2.0], [0.0, 0.0]], [[torch.nan, torch.inf], [2.0**-90, 2.0**20]]])},
+              fused / "model.safetensors")
+    damaged = shutil.copytree(GOLDEN / "run/checkpoint-2", tmp_path / "run/checkpoint-2")
+    (damaged / "optimizer_0/__1_0.distcp").unlink()
+    for path in (GOLDEN / "zero/z2_w3/global_step2", fused, damaged):
+        shown = json.loads(command("show", path, "--values", "--json", "-o", "settle=0,store=none", check=False).stdout)["values"]
+        found = unshard.measure(path)
+        assert len(found) == len(shown) > 0
+        for m, want in zip(found, shown):
+            got = dataclasses.asdict(m) | (dataclasses.asdict(m.values) if m.values else {})
+            if m.values:
+                first, *counts = want.pop("magnitudes") or [0]
+                assert got.pop("magnitudes") == {first + i: n for i, n in enumerate(counts) if n}
+            del got["values"]
+            got.pop("magnitudes", None)
+            assert got == {**want, "shape": tuple(want["shape"])}
+    assert any(m.why for m in found) and not all(m.why for m in found)
+
+
+def test_measure_of_a_runs_newest_and_what_ends_it():
+    assert unshard.measure(GOLDEN / "run/latest") == unshard.measure(GOLDEN / "run/checkpoint-2")
+    seen = []
+    unshard.measure(GOLDEN / "run/checkpoint-2", progress=seen.append)
+    assert seen and {p.phase for p in seen} == {"reading"} and max(p.done_bytes for p in seen) == seen[-1].total_bytes
+    with pytest.raises(unshard.NotFound, match="is not a checkpoint"):
+        unshard.measure(GOLDEN)
+
+    def stop(_):
+        raise KeyError("stop")
+    with pytest.raises(KeyError, match="stop"):
+        unshard.measure(GOLDEN / "run/checkpoint-2", progress=stop)
 
 
 def test_numbers_and_names_that_c_would_cut(run, tmp_path):

@@ -13,8 +13,8 @@ import torch.distributed.checkpoint as dist_cp
 from safetensors.torch import save_file
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
-from conftest import ROOT
-from test_diff import COMPLEX, FLOATS, INTEGERS, drawn, save
+from conftest import ROOT, UNSHARD
+from test_diff import COMPLEX, FLOATS, INTEGERS, drawn, peak_bytes, save, zeros
 from test_diff import values as widened
 
 GOLDEN = ROOT / "tests/golden"
@@ -97,23 +97,34 @@ def test_experts_of_one_tensor_are_measured_each(command, tmp_path):
     assert_measures(got[3], expected(t, rows=3 * 70), "all")
 
 
-def test_the_update_is_the_one_that_adam_made(command, tmp_path):
-    """Of the last step: the difference that it made to the weights, which had no decay."""
+def trained(amsgrad=False):
+    """A model of two layers after some steps, its optimizer, and the weights before the last step."""
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(30, 70), torch.nn.Linear(70, 5))
-    optimizer = torch.optim.AdamW([{"params": model[0].parameters(), "lr": 0.003},
-                                   {"params": model[1].parameters(), "lr": 0.02, "betas": (0.8, 0.95), "eps": 1e-6}], weight_decay=0)
+    groups = [{"params": model[0].parameters(), "lr": 0.003, "amsgrad": amsgrad},
+              {"params": model[1].parameters(), "lr": 0.02, "betas": (0.8, 0.95), "eps": 1e-6}]
+    optimizer = torch.optim.AdamW(groups, weight_decay=0)
     for _ in range(4):
         before = {n: p.detach().clone() for n, p in model.named_parameters()}
         model(torch.randn(8, 30) * (torch.arange(30) != 7)).square().sum().backward()
         optimizer.step()
         optimizer.zero_grad()
+    return model, optimizer, before
+
+
+def saved(folder, model, optimizer):
+    weights, states = get_state_dict(model, optimizer)
+    dist_cp.save({"model": weights, "optimizer": states}, checkpoint_id=folder, no_dist=True)
+    return folder
+
+
+def test_the_update_is_the_one_that_adam_made(command, tmp_path):
+    """Of the last step: the difference that it made to the weights, which had no decay."""
+    model, optimizer, before = trained()
     dead = optimizer.state[model[1].weight]
     with torch.no_grad():
         dead["exp_avg_sq"][2] = 1e-17  # below eps squared
-    weights, states = get_state_dict(model, optimizer)
-    dist_cp.save({"model": weights, "optimizer": states}, checkpoint_id=tmp_path / "ckpt", no_dist=True)
-    got = {(x["name"], x["state"]): x for x in measured(command, tmp_path / "ckpt")}
+    got = {(x["name"], x["state"]): x for x in measured(command, saved(tmp_path / "ckpt", model, optimizer))}
     for name, p in model.named_parameters():
         first, second = got[name, "exp_avg"], got[name, "exp_avg_sq"]
         state = optimizer.state[p]
@@ -124,6 +135,17 @@ def test_the_update_is_the_one_that_adam_made(command, tmp_path):
             made = (p.detach() - before[name]).double().norm().item()
             assert math.isclose(first["update_norm"], made, rel_tol=1e-3), name
     assert got["1.weight", "exp_avg_sq"]["small_rows"] == 1
+
+
+def test_the_updates_of_another_rule_are_not_known(command, tmp_path):
+    """amsgrad divides by another state, and only of one of the groups."""
+    model, optimizer, _ = trained(amsgrad=True)
+    folder = saved(tmp_path / "ckpt", model, optimizer)
+    for x in measured(command, folder):
+        known = x["state"] == "exp_avg" and x["name"].startswith("1.")
+        assert (x["update_norm"] is not None) == (x["lr"] is not None) == known, x["name"]
+    rows = {tuple(row[:2]): row for row in table(command, folder)}
+    assert rows["0", "exp_avg"][-1] == "-" != rows["1", "exp_avg"][-1]
 
 
 @pytest.mark.parametrize("name", ["run/checkpoint-2", "zero/z2_w3/global_step2", "zero/z3_w2/global_step2", "ranks/fsdp2"])
@@ -149,15 +171,54 @@ def test_a_damaged_tensor_is_named_and_the_others_are_measured(command, tmp_path
             assert x == sound[key]
 
 
+def table(command, folder):
+    text = command("show", folder, "--values", *OPTIONS, check=False).stdout
+    return [line.split() for line in text[text.index("\nvalues\n"):].splitlines()[3:]]
+
+
 def test_the_table_adds_up(command, tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
     save_file({"a.0.w": torch.tensor([[3.0, 0.0], [0.0, 0.0]]), "a.0.b": torch.tensor([-4.0, math.nan]), "c": torch.ones(2)},
               folder / "model.safetensors")
-    text = command("show", folder, "--values", *OPTIONS, check=False).stdout
-    rows = [line.split() for line in text[text.index("\nvalues\n"):].splitlines()[2:]]
-    assert ["a.0", "weight", "2", "5", "4", "3", "1", "1", "of", "2"] in rows
-    assert ["(no", "layer)", "weight", "1", "1.414", "1", "0", "0", "-"] in rows
+    rows = table(command, folder)
+    assert ["a.0", "weight", "2", "5", "4", "3", "1", "1", "of", "2", "-"] in rows
+    assert ["(no", "layer)", "weight", "1", "1.414", "1", "0", "0", "-", "-"] in rows
+
+
+def test_the_table_has_the_updates_as_parts_of_the_weights(command, tmp_path):
+    model, optimizer, before = trained()
+    rows = {tuple(row[:2]): row for row in table(command, saved(tmp_path / "ckpt", model, optimizer))}
+    for layer in "01":
+        now, then = (torch.cat([t[n].detach().double().flatten() for n in (f"{layer}.weight", f"{layer}.bias")])
+                     for t in (dict(model.named_parameters()), before))
+        made = ((now - then).norm() / now.norm()).item()
+        assert math.isclose(float(rows[layer, "exp_avg"][-1]), made, rel_tol=6e-3)  # three digits
+        assert {row[-1] for key, row in rows.items() if key[1] != "exp_avg"} == {"-"}
+
+
+def test_the_tables_updates_are_compared_with_the_fp32_copies(command, tmp_path):
+    """DeepSpeed's optimizer updates copies of the weights; here the weights are four times as large as these."""
+    folder = shutil.copytree(GOLDEN / "zero/z2_w3", tmp_path / "run") / "global_step2"
+    for path in folder.glob("mp_rank_*"):
+        states = torch.load(path, weights_only=False)
+        for name, t in states["module"].items():
+            states["module"][name] = 4 * t
+        torch.save(states, path)
+    norms = {(x["name"], x["role"]): x for x in measured(command, folder)}
+    updated = [name for name, role in norms if role == "exp_avg"]
+    update = math.hypot(*(norms[n, "exp_avg"]["update_norm"] for n in updated))
+    copies, weights = (math.hypot(*(norms[n, role]["norm"] for n in updated)) for role in ("master", "weight"))
+    row, = (row for row in table(command, folder) if "exp_avg" in row)
+    assert weights > 3 * copies and row[-1] == f"{update / copies:.3g}"
+
+
+def test_memory_does_not_grow_with_the_model(tmp_path):
+    """10 million elements (20 MB) and 100 million (200 MB)."""
+    sides = [zeros(tmp_path / str(n), "BF16", n) for n in (10_000_000, 100_000_000)]
+    for output in ([], ["--html", tmp_path / "page.html"]):
+        peaks = [peak_bytes(UNSHARD, "show", side, "--values", *output, *OPTIONS) for side in sides]
+        assert peaks[1] < 1.1 * peaks[0] and peaks[1] < 100e6, (output, peaks)
 
 
 def test_a_run_is_refused(command):
