@@ -369,7 +369,7 @@ enum unshard_what {
 	UNSHARD_TENSORS,
 	UNSHARD_PROVENANCE,
 	UNSHARD_MAP, /* which rank holds which part of which tensor, short */
-	UNSHARD_VIEW_MAP, /* which file of the view holds how much of which tensor, short */
+	UNSHARD_VIEW_MAP, /* which file of the view holds how much of which tensor, under which name, short */
 };
 
 /* One checkpoint as a JSON text (for unshard_free): what it is, its views (the line to write, or why the view is
@@ -377,9 +377,10 @@ enum unshard_what {
  * the mount's CHECKPOINT/.unshard/{info,tensors,provenance}.json; UNSHARD_MAP: {"files", "layouts": [[[rank, file,
  * first.., length..]..]..], "tensors": [{.., "layout"}]}, where tensors that are cut alike share a layout;
  * UNSHARD_VIEW_MAP, of the session's view ("weights" if it has none): {"files": [{"path", "bytes", "list"}], "lists":
- * [[tensor, bytes, ..]..]}, where tensor is an index of UNSHARD_MAP's "tensors", -1 = padding, -2 = one that was made
- * for the view. Fails as the view does (-ENOTSUP, -ENODATA, -EBADMSG). mount_hint: the path to put into the lines to
- * write.
+ * [[tensor, bytes, ..]..], "names": [[tensor, n, first, last]..]}, where tensor is an index of UNSHARD_MAP's "tensors",
+ * -1 = padding, -2 = one that was made for the view; "names" has the tensors that the view's files of weights hold
+ * under n other names. Fails as the view does (-ENOTSUP, -ENODATA, -EBADMSG). mount_hint: the path to put into the
+ * lines to write.
  */
 UNSHARD_API int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what, const char *mount_hint,
 				 char **json, struct unshard_error *err);

@@ -122,6 +122,23 @@ static char *info_with_lines(const char *json, const struct shown_at *at)
 	return text;
 }
 
+/* Tensors that the view weights calls otherwise, as JSON text for cJSON_free; NULL = it cannot be shown. */
+static char *names_of(unshard *u, const char *name)
+{
+	char *map = NULL, *names;
+	cJSON *parsed;
+
+	if (unshard_describe(u, name, UNSHARD_VIEW_MAP, NULL, &map, NULL) < 0)
+		return NULL;
+	parsed = cJSON_Parse(map);
+	names = parsed ? cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(parsed, "names")) : NULL;
+	if (!names)
+		command_no_memory();
+	cJSON_Delete(parsed);
+	unshard_free(map);
+	return names;
+}
+
 /* As JSON text for cJSON_free. */
 static int values_text(unshard *u, const char *name, char **out)
 {
@@ -134,21 +151,20 @@ static int values_text(unshard *u, const char *name, char **out)
 }
 
 struct drawn {
-	const char *info, *map, *training, *worlds,
-		*values; /* JSON; training is the text of a trainer_state.json, or NULL */
+	/* JSON; NULL = there is none. training: the text of a trainer_state.json */
+	const char *info, *map, *names, *training, *worlds, *values;
 };
 
 static int checkpoint_page(const struct shown_at *at, const struct drawn *d, const char *html)
 {
 	const char *const sources[] = { at->real, NULL };
 	char *with_lines = info_with_lines(d->info, at);
-	const struct page_part parts[] = { { .key = "path", .text = at->typed },
-					   { .key = "training", .text = d->training },
-					   { .key = "info", .json = with_lines },
-					   { .key = "map", .json = d->map },
-					   { .key = "worlds", .json = d->worlds },
-					   { .key = "values", .json = d->values },
-					   { 0 } };
+	const struct page_part parts[] = {
+		{ .key = "path", .text = at->typed },   { .key = "training", .text = d->training },
+		{ .key = "info", .json = with_lines },  { .key = "map", .json = d->map },
+		{ .key = "names", .json = d->names },   { .key = "worlds", .json = d->worlds },
+		{ .key = "values", .json = d->values }, { 0 }
+	};
 	int status = with_lines ? page_write(&(struct page){ parts, sources }, html) : command_fail("out of memory");
 
 	cJSON_free(with_lines);
@@ -160,26 +176,29 @@ static int checkpoint_draw(unshard *u, const char *name, const char *info, const
 			   struct arguments *a, const char *above)
 {
 	struct unshard_error err = { 0 };
-	char *map = NULL, *training = NULL, *worlds = NULL, *values = NULL;
+	char *map = NULL, *names = NULL, *training = NULL, *worlds = NULL, *values = NULL;
 	size_t n_serious = 0;
 	int status;
 	int code = unshard_problems(u, name, NULL, &n_serious, &err);
 
 	if (code >= 0)
 		code = unshard_describe(u, name, UNSHARD_MAP, NULL, &map, &err);
-	if (code >= 0 && a->html)
+	if (code >= 0 && a->html) {
+		names = names_of(u, name);
 		training = training_of(u, name, info);
+	}
 	status = code < 0 ? command_fail("%s", err.text) : EXIT_DONE;
 	if (status == EXIT_DONE && a->html)
 		worlds = worlds_of(a, above, name, &status);
 	if (status == EXIT_DONE && a->html && a->values)
 		status = values_text(u, name, &values);
 	if (status == EXIT_DONE && a->html)
-		status = checkpoint_page(at, &(struct drawn){ info, map, training, worlds, values }, a->html);
+		status = checkpoint_page(at, &(struct drawn){ info, map, names, training, worlds, values }, a->html);
 	if (status == EXIT_DONE && a->svg)
 		status = map_svg_write(at, info, map, a->svg);
 	if (status == EXIT_DONE && n_serious)
 		status = EXIT_PROBLEM;
+	cJSON_free(names);
 	cJSON_free(worlds);
 	cJSON_free(values);
 	unshard_free(map);

@@ -1,24 +1,28 @@
 /* The map of a view. Owns its keys. */
 #include "files/tree_map.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/cleanup.h"
 #include "files/shared_texts.h"
 
 enum { PADDING = -1, OF_THE_VIEW = -2, NOTHING = -3 };
 
-static int64_t tensor_of(const struct uns_catalog *cat, const struct uns_segment *s)
+static int64_t index_of(const struct uns_catalog *cat, const struct uns_tensor *t)
 {
-	const struct uns_tensor *t = s->tensor;
-
-	if (s->from == UNS_FROM_ZEROS)
-		return PADDING;
-	if (s->from != UNS_FROM_PIECES)
-		return NOTHING;
 	if (t->of)
 		t = t->of;
 	if (t->renamed)
 		t = t->renamed;
 	return t >= cat->tensors && t < cat->tensors + cat->n_tensors ? t - cat->tensors : OF_THE_VIEW;
+}
+
+static int64_t tensor_of(const struct uns_catalog *cat, const struct uns_segment *s)
+{
+	if (s->from == UNS_FROM_ZEROS)
+		return PADDING;
+	return s->from == UNS_FROM_PIECES ? index_of(cat, s->tensor) : NOTHING;
 }
 
 /* Stretches of one tensor that follow each other are one. */
@@ -59,6 +63,43 @@ static void file_print(struct uns_text *out, const struct uns_catalog *cat, cons
 	out->failed |= list.failed;
 }
 
+/* The names that a view has for a tensor: it may be cut into many. */
+struct names {
+	const char *first, *last;
+	size_t n;
+};
+
+static void names_print(struct uns_text *out, const struct uns_catalog *cat, const struct uns_vtree *tree)
+{
+	UNS_CLEANUP(uns_free_p) struct names *names = calloc(cat->n_tensors + 1, sizeof(*names));
+	const char *between = "\n";
+	int64_t k;
+	size_t i;
+
+	if (!names) {
+		out->failed = true;
+		return;
+	}
+	for (i = 0; i < tree->n_tensors; i++) {
+		k = index_of(cat, tree->tensor[i].tensor);
+		if (k == OF_THE_VIEW)
+			continue;
+		if (!names[k].n++)
+			names[k].first = tree->tensor[i].name;
+		names[k].last = tree->tensor[i].name;
+	}
+	for (i = 0; i < cat->n_tensors; i++) {
+		if (!names[i].n || (names[i].n == 1 && strcmp(names[i].first, cat->tensors[i].name) == 0))
+			continue;
+		uns_text_printf(out, "%s[%zu,%zu,", between, i, names[i].n);
+		uns_text_json_str(out, names[i].first);
+		uns_text_str(out, ",");
+		uns_text_json_str(out, names[i].last);
+		uns_text_str(out, "]");
+		between = ",\n";
+	}
+}
+
 void uns_tree_map_print(struct uns_text *out, const struct uns_catalog *cat, const struct uns_vtree *tree)
 {
 	UNS_CLEANUP(shared_texts_fini) struct shared_texts lists = SHARED_TEXTS_INIT;
@@ -71,5 +112,7 @@ void uns_tree_map_print(struct uns_text *out, const struct uns_catalog *cat, con
 	}
 	uns_text_str(out, "],\n\"lists\":[");
 	shared_texts_print(out, &lists);
+	uns_text_str(out, "],\n\"names\":[");
+	names_print(out, cat, tree);
 	uns_text_str(out, "]}\n");
 }

@@ -15,6 +15,7 @@ import torch
 
 from browser import Browser
 from conftest import HERE, ROOT
+from test_names import as_loaded, build, saved_sharded
 
 sys.path.insert(0, str(HERE / "make"))
 import sparse_dcp  # noqa: E402
@@ -79,6 +80,29 @@ def test_the_page_has_what_json_has(command, name, tmp_path):
         assert [(None if rank < 0 else rank, files[file]["path"], *where) for rank, file, *where in pieces] == \
             [placed(piece) for piece in tensor["pieces"]]
     assert len({json.dumps(layout) for layout in layouts}) == len(layouts)
+
+
+def bytes_of(tensor):
+    return tensor.contiguous().numpy().tobytes()
+
+
+@pytest.mark.parametrize("family", ["llama", "mixtral", "qwen2_5_vl"])
+def test_the_page_has_the_published_names(command, tmp_path, family):
+    """Of each tensor that save_pretrained calls otherwise, or cuts: how many it makes of it, the first and the last. That they
+    are parts of it is seen by their bytes, which are random."""
+    model = as_loaded(build(family))
+    saved_sharded(model, tmp_path / "src")
+    model.save_pretrained(tmp_path / "want")
+    held, published = model.state_dict(), safetensors.torch.load_file(tmp_path / "want/model.safetensors")
+    data = data_of(page_of(command, tmp_path / "src/ckpt"))
+    names = {data["map"]["tensors"][i]["name"]: made for i, *made in data["names"]}
+    kept = held.keys() - names.keys()
+    assert {t["name"] for t in data["map"]["tensors"]} == held.keys() and kept <= published.keys()
+    assert bool(names) == (family != "llama") and len(kept) + sum(n for n, *_ in names.values()) == len(published)
+    for name, (n, *ends) in names.items():
+        assert n * published[ends[0]].numel() == held[name].numel() and (n > 1) == (ends[0] != ends[1])
+        for end in ends:
+            assert end not in kept and bytes_of(published[end]) in bytes_of(held[name])
 
 
 def test_the_page_has_the_training(command):
@@ -339,6 +363,10 @@ def browser():
     b.end()
 
 
+OPEN_THE_TREE = """for (let i = 0; i < 50; i++) document.querySelectorAll('#modules details:not([open])').forEach((d) => {
+    d.open = true; d.dispatchEvent(new Event('toggle')); })"""
+
+
 def opened(browser, command, checkpoint, tmp_path):
     out = tmp_path / "page.html"
     command("show", checkpoint, "--html", out, *OPTIONS, check=False)
@@ -395,10 +423,34 @@ def test_keys_alone_reach_every_tensor(browser, command, tmp_path):
 
 
 @pytest.mark.long
+def test_a_browser_shows_each_name_beside_the_others(browser, command, tmp_path):
+    """The name in memory, the published one, and what the trainer called it."""
+    saved_sharded(as_loaded(build("mixtral")), tmp_path / "src")
+    opened(browser, command, tmp_path / "src/ckpt", tmp_path)
+    browser.run(OPEN_THE_TREE)
+    leaves = browser.run("return [...document.querySelectorAll('#modules .leaf')].map((e) => e.textContent)")
+    data = data_of((tmp_path / "page.html").read_text())
+    names = {data["map"]["tensors"][i]["name"]: made for i, *made in data["names"]}
+    experts = [n for n in names if n.startswith("model.layers.0.") and "experts" in n]
+    assert len(experts) == 2
+    for name in experts:
+        n, first, last = names[name]
+        leaf, = (text for text in leaves if first in text)
+        assert leaf.startswith(name.split(".")[-1]) and f"published as {first} to {last} ({n})" in leaf
+        assert leaf.endswith(f"saved as model.{name}")
+        browser.run(f"const f = document.querySelector('#modules input'); f.value = {json.dumps(last)};"
+                    "f.dispatchEvent(new Event('input')); document.querySelector('#modules .tools + .tree .leaf').click()")
+        assert browser.run("return document.querySelector('#tensor h3').textContent") == name
+        assert f"published as {first} to {last} ({n})" in browser.run("return document.querySelector('#tensor').textContent")
+    norm, = (text for text in leaves if "saved as model.model.norm.weight" in text)
+    assert "published as" not in norm
+    assert browser.console() == []
+
+
+@pytest.mark.long
 def test_a_browser_shows_hostile_names_as_text(browser, command, hostile, tmp_path):
     opened(browser, command, hostile, tmp_path)
-    browser.run("for (let i = 0; i < 50; i++) document.querySelectorAll('#modules details:not([open])').forEach((d) => {"
-                " d.open = true; d.dispatchEvent(new Event('toggle')); })")
+    browser.run(OPEN_THE_TREE)
     for i in range(len(HOSTILE)):
         browser.run(f"document.querySelectorAll('#modules .leaf')[{i}].click()")
     assert browser.run("return window.hurt === undefined && document.querySelectorAll('img').length === 0")

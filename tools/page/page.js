@@ -144,6 +144,16 @@ function rankName(rank) {
 	return rank < 0 ? "no rank known" : `rank ${rank}`;
 }
 
+/* What the view weights calls a tensor, if that is another name, or several: of parts of it. */
+const publishedByName = new Map((data.names || []).map(([i, n, first, last]) =>
+	[map.tensors[i].name, n > 1 ? `${first} to ${last} (${count(n)})` : first]));
+
+/* Beside the name in memory: [who has another, which]. */
+function otherNames(t) {
+	return [["published as", isModel(t) || t.role === "master" ? publishedByName.get(t.name) : null],
+		["saved as", t.key === t.name ? null : t.key]].filter((pair) => pair[1]);
+}
+
 const namedByProblems = new Set((info.problems || []).map((p) => p.tensor).filter(Boolean));
 
 /* -- what it is -- */
@@ -571,7 +581,7 @@ function drawTensor() {
 			make("h3", { class: "name", tabindex: -1 }, t.name, t.state ? ` · ${t.state}` : ""),
 			make("p", {}, `${dtype(t)} [${t.shape.join(", ")}], ${count(elements(t.shape))} elements, ${
 				bytes(elements(t.shape) * t.size)}`),
-			t.key && t.key !== t.name ? make("p", {}, "in the checkpoint: ", make("code", {}, t.key)) : null,
+			...otherNames(t).map(([who, name]) => make("p", {}, `${who} `, make("code", {}, name))),
 			...(valuesOf(t) || []),
 			t.alias_of ? make("p", {}, "the same bytes as ", make("code", {}, t.alias_of)) : null,
 			states.length ? make("div", { class: "tools" }, "also: ", states.map((s) =>
@@ -648,7 +658,8 @@ function leafOf(t, showTensor) {
 		make("span", { class: "row" }, make("span", { class: "name" }, t.name.split(".").pop()),
 			make("span", { class: "quiet" }, `${dtype(t)} [${t.shape.join(", ")}]`),
 			make("span", { class: "quiet" }, bytes(elements(t.shape) * t.size)),
-			states.length ? make("span", { class: "quiet" }, states.map((s) => s.state || s.role).join(", ")) : null));
+			states.length ? make("span", { class: "quiet" }, states.map((s) => s.state || s.role).join(", ")) : null,
+			otherNames(t).map(([who, name]) => make("span", { class: "quiet" }, `${who} `, make("span", { class: "name" }, name)))));
 }
 
 function branchOf(label, node, times, open, showTensor) {
@@ -680,7 +691,8 @@ function drawTree(showTensor) {
 	const find = make("input", { type: "search", placeholder: "part of a name", "aria-label": "find a tensor",
 		oninput: () => {
 			const wanted = find.value.toLowerCase();
-			const found = wanted ? map.tensors.filter((t) => t.name.toLowerCase().includes(wanted)) : [];
+			const fits = (t) => [t.name, ...otherNames(t).map((pair) => pair[1])].some((n) => n.toLowerCase().includes(wanted));
+			const found = wanted ? map.tensors.filter(fits) : [];
 			results.replaceChildren(...found.slice(0, ROWS_SHOWN).map((t) => make("div", { class: "leaf", tabindex: 0,
 				role: "button", onclick: () => showTensor(t),
 				onkeydown: (event) => { if (event.key === "Enter") showTensor(t); } },
