@@ -12,14 +12,15 @@ enum { COMPARE_BYTES = 1 << 20 };
 
 enum answer { NOT_RECORDED, EQUAL, DIFFERENT };
 
-/* By the pieces' CRCs, if both tensors are cut alike: of those cut into columns only the pieces have CRCs. */
+/* By the pieces' CRCs, if both tensors are cut alike: of those cut into columns only the pieces have CRCs. What is
+ * computed has no pieces. */
 static int compare_pieces(const struct uns_gather *a, const struct uns_gather *b, enum answer *out, struct uns_err *err)
 {
 	uint32_t crc_a, crc_b;
 	size_t i;
 
 	*out = NOT_RECORDED;
-	if (a->n_pieces != b->n_pieces || !uns_shape_equal(&a->tensor->shape, &b->tensor->shape))
+	if (!a->n_pieces || a->n_pieces != b->n_pieces || !uns_shape_equal(&a->tensor->shape, &b->tensor->shape))
 		return 0;
 	for (i = 0; i < a->n_pieces; i++)
 		if (!uns_same_elements(&a->piece[i], &b->piece[i]))

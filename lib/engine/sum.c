@@ -165,6 +165,8 @@ static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct
 		else
 			UNS_TRY(add_elements(w, &sum->term[i], first, n, err));
 	}
+	for (i = 0; sum->divisor != 1 && i < n; i++)
+		w->sum[i] /= sum->divisor;
 	uns_products_round(w->sum, w->tensor->dtype, out, n);
 	return 0;
 }

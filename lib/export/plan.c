@@ -70,6 +70,25 @@ static int check_whole_model(struct export *e, struct dir_record *record, struct
 				      text.p);
 }
 
+static int judge_checkpoint(struct export *e, const char *path, struct uns_err *err)
+{
+	const struct shown *shown;
+	struct dir_record *record;
+	struct snapshot *snap;
+	int code;
+
+	UNS_TRY(record_get_for(e->u, path, e->view, e->parameter, &record, err));
+	code = snapshot_get(e->u, record, &snap, err);
+	if (code == 0) {
+		code = show_served(e->u, record, snap, e->view, e->parameter, &shown, err);
+		if (code == 0)
+			code = check_whole_model(e, record, snap, err);
+		snapshot_put(e->u, snap);
+	}
+	record_put(e->u, record);
+	return code;
+}
+
 /* What the view cannot show of the directory's checkpoints is left out: its tree does not list them. If the directory
  * is itself a checkpoint, that is why there is no export. */
 static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err *err)
@@ -77,17 +96,9 @@ static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err
 	struct export *e = ctx;
 	const struct walk others = { .u = e->u, .ctx = e, .unreadable = visit_unreadable };
 	struct uns_err why = { 0 };
-	const struct shown *shown;
-	struct snapshot *snap;
 	const char *path;
-	int code = snapshot_get(e->u, record, &snap, &why);
+	int code = judge_checkpoint(e, record->path, &why);
 
-	if (code == 0) {
-		code = show_served(e->u, record, snap, e->view, e->parameter, &shown, &why);
-		if (code == 0)
-			code = check_whole_model(e, record, snap, &why);
-		snapshot_put(e->u, snap);
-	}
 	if (code == 0) { /* check_each_has_files asks for its files */
 		e->made.checkpoints++;
 		path = uns_arena_str(&e->arena, record->path);

@@ -216,8 +216,9 @@ static int sum_put(struct merge *m, const char *name, uint64_t columns, const st
 	struct uns_named_tensor *of = &m->v[i];
 	/* A tensor that the adapter has in its place is of the base model's dtype first, as PEFT loads it. */
 	const struct uns_term term[] = { { .times = 1, .left = { of->tensor, m->dtype[i] } }, *added };
+	const struct uns_sum sum = { .term = term, .n = 2, .columns = columns, .divisor = 1 };
 
-	UNS_TRY(uns_sum_tensor_make(of->tensor, of->out, columns, term, 2, m->arena, &of->tensor, err));
+	UNS_TRY(uns_sum_tensor_make(of->tensor, of->out, &sum, m->arena, &of->tensor, err));
 	m->out->n_computed++;
 	return 0;
 }

@@ -196,6 +196,63 @@ int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope, c
 	return uns_catalog_add_finding(cat, &f, err);
 }
 
+/* -- tensors of another catalog -- */
+
+static int room_for_pieces(struct uns_catalog *cat, size_t n, struct uns_err *err)
+{
+	size_t want = 2 * cat->cap_pieces;
+	struct uns_piece *bigger;
+
+	if (n >= UNS_NONE - cat->n_pieces)
+		return uns_fail(err, -ENOTSUP, "checkpoints of more than 2^32 items");
+	if (cat->n_pieces + n <= cat->cap_pieces)
+		return 0;
+	if (want < cat->n_pieces + n)
+		want = cat->n_pieces + n;
+	UNS_TRY_ALLOC(bigger = reallocarray(cat->pieces, want, sizeof(*bigger)), err);
+	cat->pieces = bigger;
+	cat->cap_pieces = want;
+	return 0;
+}
+
+static int take_piece(struct uns_catalog *cat, const struct uns_catalog *from, const struct uns_piece *piece,
+		      struct uns_err *err)
+{
+	const struct uns_file *file = &from->files[piece->file];
+	struct uns_piece own = *piece;
+
+	if (piece->kind == UNS_PIECE_BOX)
+		UNS_TRY_ALLOC(own.box = uns_arena_grow(&cat->arena, piece->box, 1, 1, sizeof(*piece->box)), err);
+	if (uns_piece_is_strided(piece))
+		UNS_TRY_ALLOC(own.stride_elems = uns_arena_grow(&cat->arena, piece->stride_elems, piece->box->n,
+								piece->box->n, sizeof(*piece->stride_elems)),
+			      err);
+	if (uns_piece_part(piece))
+		UNS_TRY_ALLOC(own.part = uns_arena_grow(&cat->arena, piece->part, 1, 1, sizeof(*piece->part)), err);
+	UNS_TRY(uns_catalog_add_file(cat, file->root, file->path, &own.file, err));
+	cat->pieces[cat->n_pieces++] = own;
+	return 0;
+}
+
+int uns_catalog_take_tensor(struct uns_catalog *cat, const struct uns_catalog *from, const struct uns_tensor *tensor,
+			    uint32_t *out, struct uns_err *err)
+{
+	const struct uns_piece *piece = from->pieces + tensor->first_piece;
+	struct uns_tensor own = {
+		.role = UNS_ROLE_OTHER, .root = "", .dtype = tensor->dtype, .shape = tensor->shape, UNS_TENSOR_ALONE
+	};
+	uint32_t i;
+
+	own.name = uns_arena_str(&cat->arena, tensor->name);
+	own.key = uns_arena_str(&cat->arena, tensor->key);
+	UNS_TRY(room_for_pieces(cat, tensor->n_pieces, err));
+	UNS_TRY(uns_catalog_add_tensor(cat, &own, out, err));
+	for (i = 0; i < tensor->n_pieces; i++)
+		UNS_TRY(take_piece(cat, from, &piece[i], err));
+	cat->tensors[*out].n_pieces = tensor->n_pieces;
+	return 0;
+}
+
 /* -- param groups -- */
 
 /* One mention of a name in a group; names that several optimizers hold are chained. */

@@ -279,6 +279,11 @@ struct uns_catalog {
 	struct uns_finding *findings; /* what is wrong with it, and notes; in order of being found */
 	size_t n_findings, cap_findings;
 
+	/* Its weights are the mean of those of so many checkpoints (session/means.c), and which they are, for
+	 * sentences; 0, NULL = they are its own. */
+	unsigned n_averaged;
+	const char *averaged;
+
 	/* Where the stats of files come from; NULL = from the files themselves. The caller of a format's open sets it,
 	 * for as long as files are added. */
 	struct uns_capture *capture;
@@ -310,6 +315,10 @@ int uns_catalog_add_group(struct uns_catalog *cat, const struct uns_group *group
 int uns_catalog_add_value(struct uns_catalog *cat, const struct uns_named_value *value, struct uns_err *err);
 int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_t file, bool shard,
 			      struct uns_err *err);
+/* Adds a copy of another catalog's tensor, with all its pieces and their files, as role OTHER. The copy is stored: no
+ * alias. Also behind seal; pointers to tensors and pieces are void then. */
+int uns_catalog_take_tensor(struct uns_catalog *cat, const struct uns_catalog *from, const struct uns_tensor *tensor,
+			    uint32_t *out, struct uns_err *err);
 /* Give `group` (index into groups) and `position` to every tensor that has none and whose name a group
  * lists: weights by any group, optimizer tensors by a group of their own root. */
 int uns_catalog_assign_groups(struct uns_catalog *cat, struct uns_err *err);

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "model/sum_tensor.h"
 
 /* Limits for hostile lists of boxes: pairs that are compared, and steps in search of a hole. */
 enum { MAX_COMPARISONS = 1 << 28, MAX_HOLE_STEPS = 1 << 20 };
@@ -377,15 +378,11 @@ static int check_boxes(const struct cover *c, struct uns_err *err)
 	return sum == uns_shape_elems(&c->t->shape) ? 0 : fail_box_hole(c, err);
 }
 
-int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor, struct uns_err *err)
+static int check_stored(const struct uns_catalog *cat, const struct uns_tensor *tensor, struct uns_err *err)
 {
 	UNS_CLEANUP(cover_fini) struct cover c = { .cat = cat, .t = tensor };
 	bool any_range;
 
-	if (tensor->alias_of != UNS_NONE)
-		c.t = tensor = &cat->tensors[tensor->alias_of];
-	if (tensor->of)
-		c.t = tensor = tensor->of;
 	if (!uns_shape_elems(&tensor->shape))
 		return 0;
 	uns_shape_text(&tensor->shape, c.shape, sizeof(c.shape));
@@ -395,6 +392,21 @@ int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tens
 	if (any_range)
 		return uns_fail_with(err, UNS_FINDING(OF_TENSOR(&c, UNS_FOUND_SHARDS_OF_TWO_KINDS)));
 	return check_boxes(&c, err);
+}
+
+int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor, struct uns_err *err)
+{
+	size_t i;
+
+	if (tensor->alias_of != UNS_NONE)
+		tensor = &cat->tensors[tensor->alias_of];
+	if (tensor->of)
+		tensor = tensor->of;
+	if (!tensor->sum)
+		return check_stored(cat, tensor, err);
+	for (i = 0; i < tensor->sum->n; i++)
+		UNS_TRY(check_stored(cat, tensor->sum->term[i].left.tensor, err));
+	return 0;
 }
 
 int uns_cover_refusal(const struct uns_catalog *cat, enum uns_scope scope, struct uns_err *why)

@@ -538,6 +538,10 @@ KIND(NOT_MERGED, not_merged, UNKNOWN, "{checkpoint}: adapter and base model cann
      .help = "load the base model and the view adapter with PEFT, or mount with -o model=DIR where DIR holds the base model's safetensors",
      .cause =
 	     "the base model was not named or is another one, or the adapter is of a kind that unshard does not merge exactly")
+KIND(NOT_AVERAGED, not_averaged, UNKNOWN, "{checkpoint}: no mean of {expected} checkpoints: {cause}", .advice = "",
+     .help = "take a smaller K in mean-K, or the view weights",
+     .cause =
+	     "the run has fewer checkpoints up to this one, or one of them is damaged or has tensors of other names, shapes or dtypes")
 KIND(MODEL_EMPTY, model_empty, INCOMPLETE,
      "{checkpoint}: {file} holds no tensor at all, while the optimizer has states of {tensor}: the model was not saved",
      .advice = "peft 0.21 with FSDP1 saves no adapter; train with FSDP2, or save the adapter with save_pretrained",

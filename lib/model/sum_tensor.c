@@ -36,21 +36,21 @@ static int term_check(const struct uns_term *term, uint64_t n_elems, uint64_t co
 	return factor_check(&term->right, right, err);
 }
 
-int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, uint64_t columns,
-			const struct uns_term *term, size_t n, struct uns_arena *arena, const struct uns_tensor **made,
-			struct uns_err *err)
+int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, const struct uns_sum *sum,
+			struct uns_arena *arena, const struct uns_tensor **made, struct uns_err *err)
 {
 	struct uns_tensor *tensor = UNS_NEW(arena, struct uns_tensor);
-	struct uns_term *terms = UNS_NEW_N(arena, struct uns_term, n);
-	struct uns_sum *sum = UNS_NEW(arena, struct uns_sum);
+	struct uns_term *terms = UNS_NEW_N(arena, struct uns_term, sum->n);
+	struct uns_sum *own = UNS_NEW(arena, struct uns_sum);
 	size_t i;
 
-	UNS_TRY_ALLOC(tensor && terms && sum, err);
+	UNS_TRY_ALLOC(tensor && terms && own, err);
 	UNS_TRY(dtype_check(like, out, err));
-	for (i = 0; i < n; i++)
-		UNS_TRY(term_check(&term[i], uns_shape_elems(&like->shape), columns, err));
-	memcpy(terms, term, n * sizeof(*terms));
-	*sum = (struct uns_sum){ .term = terms, .n = n, .columns = columns };
+	for (i = 0; i < sum->n; i++)
+		UNS_TRY(term_check(&sum->term[i], uns_shape_elems(&like->shape), sum->columns, err));
+	memcpy(terms, sum->term, sum->n * sizeof(*terms));
+	*own = *sum;
+	own->term = terms;
 	*tensor = *like;
 	tensor->dtype = out;
 	tensor->first_piece = 0;
@@ -60,7 +60,7 @@ int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, uint6
 	tensor->slice = NULL;
 	tensor->renamed = NULL;
 	tensor->alias_of = UNS_NONE;
-	tensor->sum = sum;
+	tensor->sum = own;
 	*made = tensor;
 	return 0;
 }

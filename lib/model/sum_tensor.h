@@ -4,7 +4,8 @@
  *             + times * (left times right's transpose) + ...
  *
  * For a product the tensor is a matrix of `columns` columns. Then left is [rows, inner], and right [columns, inner].
- * The sum is made in fp64, term by term and product by product in order, and is rounded once, to the tensor's dtype. */
+ * The sum is made in fp64, term by term and product by product in order, then divided, and is rounded once, to the
+ * tensor's dtype. */
 #ifndef UNS_MODEL_SUM_TENSOR_H
 #define UNS_MODEL_SUM_TENSOR_H
 
@@ -26,13 +27,13 @@ struct uns_sum {
 	const struct uns_term *term;
 	size_t n;
 	uint64_t columns;
+	double divisor; /* of the whole sum; 1 = it stays as it is */
 };
 
-/* A tensor `like` another (its name, shape and role), of dtype `out`, with the sum of n terms. Terms are copied.
+/* A tensor `like` another (its name, shape and role), of dtype `out`, with the sum of n terms. sum->term is copied.
  * -ENOTSUP if an element's dtype is not real and floating; -EBADMSG if a term has another number of elements than it
  * needs. Pure. */
-int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, uint64_t columns,
-			const struct uns_term *term, size_t n, struct uns_arena *arena, const struct uns_tensor **made,
-			struct uns_err *err);
+int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, const struct uns_sum *sum,
+			struct uns_arena *arena, const struct uns_tensor **made, struct uns_err *err);
 
 #endif

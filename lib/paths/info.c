@@ -231,7 +231,7 @@ static size_t count_listed(void)
 	size_t i, k, n = 0;
 
 	for (i = 0; uns_views[i]; i++) {
-		n += uns_views[i]->placeholder != NULL;
+		n += uns_views[i]->placeholder && !uns_views[i]->of_run;
 		for (k = 0; uns_views[i]->listed[k]; k++)
 			n++;
 	}
@@ -365,8 +365,9 @@ static int all_verdicts(const struct asked *a, struct views *out, struct uns_err
 		for (k = 0; view->listed[k]; k++)
 			if (view->parse(view->listed[k], &number))
 				UNS_TRY(verdict_of(a, view, view->listed[k], number, out, err));
-		/* At as many ranks as saved it. */
-		if (view->placeholder)
+		/* At as many ranks as saved it. What is made of several checkpoints is found out where it is asked for:
+		 * the others would have to be opened. */
+		if (view->placeholder && !view->of_run)
 			UNS_TRY(verdict_of(a, view, view->placeholder, ranks > 0 ? (uint64_t)ranks : 1, out, err));
 	}
 	return 0;

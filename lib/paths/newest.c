@@ -73,7 +73,7 @@ static int parts_are_whole(const struct search *s, const char *dir, int64_t *new
 		UNS_TRY_ALLOC(path = uns_path_join(s->arena, dir, list.v[i].name), err);
 		if (list.v[i].kind != UNS_KIND_DIR || session_hides(s->u, path))
 			continue;
-		code = record_get(s->u, path, &record, &why);
+		code = record_get_for(s->u, path, s->view, s->parameter, &record, &why);
 		if (code < 0)
 			return left_out(code, &why, err);
 		if (!record->is.format) {
@@ -135,7 +135,7 @@ static int try_entry(struct search *s, const char *dir, const struct uns_entry *
 	if (uns_map_get(&s->series, series) || !session_walks_into(s->u, path, entry->kind) ||
 	    (entry->kind == UNS_KIND_FILE && !s->view->opens_files))
 		return 0;
-	code = record_get(s->u, path, &record, &why);
+	code = record_get_for(s->u, path, s->view, s->parameter, &record, &why);
 	if (code < 0)
 		return code == -ENOTDIR ? 0 : left_out(code, &why, err);
 	code = try_record(s, record, entry->name, err);

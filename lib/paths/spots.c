@@ -210,8 +210,14 @@ static int go_to_record(struct unshard *u, struct spot *spot, struct uns_err *er
 
 static int find_record(struct unshard *u, struct spot *spot, struct uns_err *err)
 {
-	return spot->glances ? record_glance(u, spot->key.path, &spot->record, err)
-			     : record_get(u, spot->key.path, &spot->record, err);
+	const struct uns_view *view = spot->key.view;
+
+	UNS_TRY(spot->glances ? record_glance(u, spot->key.path, &spot->record, err)
+			      : record_get(u, spot->key.path, &spot->record, err));
+	if (!view || !view->of_run || !spot->record->is.format)
+		return 0;
+	let_go(u, spot);
+	return record_get_for(u, spot->key.path, view, spot->key.parameter, &spot->record, err);
 }
 
 static int go_to_directory(struct unshard *u, struct spot *spot, struct uns_err *err)
@@ -363,7 +369,7 @@ static int enter_source(struct unshard *u, struct spot *spot, const char *name, 
 	UNS_TRY_ALLOC(spot->key.path = uns_path_join(&spot->arena, dir, name), err);
 	/* What was looked at a moment ago is not looked at again. */
 	spot->record = records_known(&u->records, spot->key.path, spot->glances);
-	if (spot->record && !forms_has_file(view, spot->record))
+	if (spot->record && !forms_has_file(view, spot->record) && !(view->of_run && spot->record->is.format))
 		return go_to_record(u, spot, err);
 	let_go(u, spot);
 	UNS_TRY(found = go_to_mark(u, spot, dir, name, err));
@@ -540,7 +546,7 @@ static int go_to_key(struct unshard *u, struct spot *spot, struct uns_err *err)
 		go_to_link(spot, inside);
 		return 0;
 	}
-	UNS_TRY(record_get(u, path, &spot->record, err));
+	UNS_TRY(record_get_for(u, path, spot->key.view, spot->key.parameter, &spot->record, err));
 	if (!spot->record->is.format)
 		return uns_fail(err, -ESTALE, "%s is not a checkpoint any more", spot->key.path);
 	spot->key.inside = inside;

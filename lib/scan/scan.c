@@ -121,7 +121,7 @@ static int checkpoint_get(struct unshard *u, const char *path, struct dir_record
 	struct uns_finding f;
 	bool begun;
 
-	UNS_TRY(record_get(u, path, out, err));
+	UNS_TRY(record_get_for(u, path, u->opt.only, u->opt.only_parameter, out, err));
 	if ((*out)->is.format) {
 		show_handed_over(u, *out);
 		return 0;

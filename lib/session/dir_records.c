@@ -28,23 +28,11 @@ static void verdicts_free(struct dir_record *record)
 	record->verdict = NULL;
 }
 
-static struct dir_record *record_new(const char *path)
-{
-	struct dir_record *record = calloc(1, sizeof(*record));
-
-	if (record && !(record->path = strdup(path))) {
-		free(record);
-		return NULL;
-	}
-	if (record)
-		record->step = record->world_size = UNS_UNKNOWN;
-	return record;
-}
-
 static void record_free(struct dir_record *record)
 {
 	if (!record)
 		return;
+	free(record->key);
 	verdicts_free(record);
 	uns_capture_free(record->capture);
 	examined_fini(&record->is);
@@ -53,21 +41,47 @@ static void record_free(struct dir_record *record)
 	free(record);
 }
 
+/* No path has two slashes. NULL = out of memory. */
+static char *key_of(const char *path, unsigned n_averaged)
+{
+	char *key;
+
+	if (!n_averaged)
+		return strdup(path);
+	return asprintf(&key, "%s//%u", path, n_averaged) < 0 ? NULL : key;
+}
+
+static struct dir_record *record_new(const char *path, unsigned n_averaged)
+{
+	struct dir_record *record = calloc(1, sizeof(*record));
+
+	if (!record)
+		return NULL;
+	record->path = strdup(path);
+	record->key = key_of(path, n_averaged);
+	record->n_averaged = n_averaged;
+	record->step = record->world_size = UNS_UNKNOWN;
+	if (record->path && record->key)
+		return record;
+	record_free(record);
+	return NULL;
+}
+
 /* -- the table; lock held for all of these -- */
 
 /* The table's reference goes to the caller. */
 static struct dir_record *table_remove(struct record_table *t, struct dir_record *record)
 {
-	if (uns_map_get(&t->map, record->path) != record)
+	if (uns_map_get(&t->map, record->key) != record)
 		return NULL;
-	uns_map_del(&t->map, record->path);
+	uns_map_del(&t->map, record->key);
 	record->replaced = true;
 	return record;
 }
 
 static bool table_add(struct record_table *t, struct dir_record *record)
 {
-	if (!uns_map_put(&t->map, record->path, record, NULL))
+	if (!uns_map_put(&t->map, record->key, record, NULL))
 		return false;
 	record->refs++;
 	return true;
@@ -90,14 +104,18 @@ static bool rests(const struct dir_record *record)
 }
 
 /* The record, with a reference: fresh, or busy for the caller alone. NULL = out of memory. */
-static struct dir_record *record_acquire(struct record_table *t, const char *path, bool glance, bool *fresh)
+static struct dir_record *record_acquire(struct record_table *t, const char *path, unsigned n_averaged, bool glance,
+					 bool *fresh)
 {
+	UNS_CLEANUP(uns_free_p) char *key = key_of(path, n_averaged);
 	struct dir_record *record;
 
-	while ((record = uns_map_get(&t->map, path)) && record->busy)
+	if (!key)
+		return NULL;
+	while ((record = uns_map_get(&t->map, key)) && record->busy)
 		pthread_cond_wait(t->changed, t->lock); /* it may have been replaced meanwhile */
 	if (!record) {
-		record = record_new(path);
+		record = record_new(path, n_averaged);
 		if (!record || !table_add(t, record)) {
 			record_free(record);
 			return NULL;
@@ -260,7 +278,8 @@ static int conclude(struct record_table *t, struct dir_record *record, int code,
 	struct dir_record *fresh = NULL, *now = NULL, *old = NULL;
 	const bool gone = code == -ENOENT || code == -ENOTDIR;
 
-	if (code == 0 && record->known && !same_as_known(t, record, f) && !(fresh = record_new(record->path)))
+	if (code == 0 && record->known && !same_as_known(t, record, f) &&
+	    !(fresh = record_new(record->path, record->n_averaged)))
 		code = uns_oom(err);
 	pthread_mutex_lock(t->lock);
 	record->busy = false;
@@ -311,8 +330,8 @@ static struct examiner examiner_of(const struct record_table *t, const struct di
 				  .before = record->known ? before : NULL };
 }
 
-static int find_record(struct record_table *t, const char *path, bool glance, struct dir_record **out,
-		       struct uns_err *err)
+static int find_record(struct record_table *t, const char *path, unsigned n_averaged, bool glance,
+		       struct dir_record **out, struct uns_err *err)
 {
 	struct uns_capture *capture = NULL;
 	struct examined found, before = { 0 };
@@ -322,7 +341,7 @@ static int find_record(struct record_table *t, const char *path, bool glance, st
 	int code;
 
 	pthread_mutex_lock(t->lock);
-	record = record_acquire(t, path, glance, &fresh);
+	record = record_acquire(t, path, n_averaged, glance, &fresh);
 	glance = glance && record && rests(record);
 	if (record && !fresh)
 		before = copy_known(record);
@@ -338,9 +357,10 @@ static int find_record(struct record_table *t, const char *path, bool glance, st
 	return conclude(t, record, code, &found, capture, out, err);
 }
 
-static int get(struct record_table *t, const char *path, bool glance, struct dir_record **out, struct uns_err *err)
+static int get(struct record_table *t, const char *path, unsigned n_averaged, bool glance, struct dir_record **out,
+	       struct uns_err *err)
 {
-	UNS_TRY(find_record(t, path, glance, out, err));
+	UNS_TRY(find_record(t, path, n_averaged, glance, out, err));
 	if ((*out)->is.format || (*out)->is.stat.kind == UNS_KIND_DIR)
 		return 0;
 	records_put(t, *out);
@@ -350,12 +370,18 @@ static int get(struct record_table *t, const char *path, bool glance, struct dir
 
 int records_get(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err)
 {
-	return get(t, path, false, out, err);
+	return get(t, path, 0, false, out, err);
+}
+
+int records_get_averaged(struct record_table *t, const char *path, unsigned n, struct dir_record **out,
+			 struct uns_err *err)
+{
+	return get(t, path, n, false, out, err);
 }
 
 int records_glance(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err)
 {
-	return get(t, path, true, out, err);
+	return get(t, path, 0, true, out, err);
 }
 
 struct dir_record *records_known(struct record_table *t, const char *path, bool glance)

@@ -26,6 +26,10 @@ struct verdict {
 
 struct dir_record {
 	char *path; /* below SOURCE */
+	/* It is for views that are made of so many checkpoints of a run, this one and others before it, which are
+	 * among its inputs; 0 = it is what the path is by itself. */
+	unsigned n_averaged;
+	char *key; /* of path and n_averaged, in the table */
 	struct dir_record *next; /* of those that are forgotten together */
 
 	/* Constant once known: a directory that has changed gets a new record. But `at_ns`, `facts` and `dirs` are of
@@ -95,7 +99,7 @@ struct record_table {
 	 * marked busy and waited for on `changed`. */
 	pthread_mutex_t *lock;
 	pthread_cond_t *changed;
-	struct uns_map map; /* path -> record */
+	struct uns_map map; /* key -> record */
 	struct devices devices;
 };
 
@@ -103,6 +107,9 @@ struct record_table {
  * Returns a reference. -ENOENT; -ENOTDIR: any other file. */
 int records_get(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err);
 void records_put(struct record_table *t, struct dir_record *record); /* NULL is allowed */
+/* The same with a record of its own for views that are made of n checkpoints. */
+int records_get_averaged(struct record_table *t, const char *path, unsigned n, struct dir_record **out,
+			 struct uns_err *err);
 /* The same for what only lists or looks up the directory, and opens nothing in it. Where each look is a request to a
  * server, a checkpoint that rests is compared by its directories: that a file of it was written over is not seen. */
 int records_glance(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err);

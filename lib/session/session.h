@@ -62,6 +62,13 @@ static inline int record_glance(struct unshard *u, const char *path, struct dir_
 	return records_glance(&u->records, path, out, err);
 }
 
+/* What the view is made of at that path. */
+static inline int record_get_for(struct unshard *u, const char *path, const struct uns_view *view, uint64_t parameter,
+				 struct dir_record **out, struct uns_err *err)
+{
+	return records_get_averaged(&u->records, path, view && view->of_run ? (unsigned)parameter : 0, out, err);
+}
+
 static inline void record_put(struct unshard *u, struct dir_record *record)
 {
 	records_put(&u->records, record);

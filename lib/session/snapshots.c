@@ -11,6 +11,7 @@
 #include "facts/siblings.h"
 #include "facts/stored_units.h"
 #include "session/last_look.h"
+#include "session/means.h"
 #include "session/sealed.h"
 
 void shown_free(struct shown *shown)
@@ -340,9 +341,14 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 	if (snap->cat->summary.resumed_by & UNS_BY_TRAINER)
 		UNS_TRY(siblings_look(c->root, capture, record->path, err));
 	UNS_TRY(compare_with_before(c, record, capture, snap->cat, err));
+	if (record->n_averaged) {
+		UNS_TRY(means_add(c->root, record, capture, c->format, snap->cat, err));
+		snap->lasting = false; /* the CRCs that are kept are of the checkpoint's own tensors */
+	}
 	snap->cat->capture = NULL;
 	UNS_TRY(uns_backing_new(c->engine, snap->cat, &snap->backing, err));
-	load_crcs(c, snap);
+	if (!record->n_averaged)
+		load_crcs(c, snap);
 	return 0;
 }
 

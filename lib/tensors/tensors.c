@@ -114,15 +114,12 @@ static int list_add_published(struct unshard_tensors *l, const struct uns_vtree 
 	return 0;
 }
 
-static int list_add_of_view(struct unshard_tensors *l, const char *name, bool published, struct uns_err *err)
+static int list_add_of_view(struct unshard_tensors *l, const struct uns_view *view, uint64_t parameter,
+			    const char *name, bool published, struct uns_err *err)
 {
-	uint64_t parameter;
-	const struct uns_view *view = view_find(name, strlen(name), &parameter);
 	const struct shown *shown;
 	size_t i;
 
-	if (!view)
-		return uns_fail(err, -ENOENT, "no such view: %s", name);
 	UNS_TRY(show_served(l->u, l->record, l->snap, view, parameter, &shown, err));
 	if (!shown->tree.n_tensors)
 		return uns_fail(err, -ENOTSUP,
@@ -141,15 +138,20 @@ static int list_add_of_view(struct unshard_tensors *l, const char *name, bool pu
 static int list_fill(struct unshard_tensors *l, const char *checkpoint, const char *view, bool published,
 		     struct uns_err *err)
 {
+	uint64_t parameter = 0;
+	const struct uns_view *shown = view ? view_find(view, strlen(view), &parameter) : NULL;
 	const struct uns_catalog *cat;
 	const struct uns_tensor *t;
 
-	UNS_TRY(record_get(l->u, checkpoint, &l->record, err));
+	if (view && !shown)
+		return uns_fail(err, -ENOENT, "no such view: %s", view);
+	UNS_TRY(record_get_for(l->u, checkpoint, shown, parameter, &l->record, err));
 	if (!l->record->is.format)
 		return walk_no_checkpoint(l->u, checkpoint, err);
 	UNS_TRY(snapshot_get(l->u, l->record, &l->snap, err));
 	cat = l->snap->cat;
-	UNS_TRY(view ? list_add_of_view(l, view, published, err) : list_begin(l, cat->n_tensors, err));
+	UNS_TRY(view ? list_add_of_view(l, shown, parameter, view, published, err)
+		     : list_begin(l, cat->n_tensors, err));
 	for (t = cat->tensors; !view && t < cat->tensors + cat->n_tensors; t++)
 		UNS_TRY(list_add(l, &(struct uns_named_tensor){ t->name, t, t->dtype, NULL }, err));
 	return uns_layout_build(&l->building, l->snap->cat, &l->layout, err);

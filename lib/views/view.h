@@ -75,6 +75,8 @@ struct uns_view {
 	bool needs_finished;
 	/* Needs config, tokenizer and so on (uns_view_input's borrowed, tied). */
 	bool needs_companions;
+	/* Is made of as many checkpoints of a run as its parameter is (session/means.h). */
+	bool of_run;
 	/* Shows a checkpoint that is one file as a directory of its name; others show the file unchanged. */
 	bool opens_files;
 	/* Needs uns_view_input's training and trainer_state_valid. */

@@ -130,7 +130,8 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 	uint32_t i;
 
 	UNS_TRY_ALLOC(used && v, err);
-	if (cat->summary.adapter == UNS_ADAPTER_AND_BASE || form_is_damaged(cat) || !mark_published_files(cat, used))
+	if (cat->n_averaged || cat->summary.adapter == UNS_ADAPTER_AND_BASE || form_is_damaged(cat) ||
+	    !mark_published_files(cat, used))
 		return 0;
 	for (i = 0; i < cat->n_files; i++) {
 		if (!used[i])
@@ -255,8 +256,14 @@ static int choose_tensors(struct assembly *a, struct uns_arena *arena, struct un
 
 static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 {
+	const struct uns_catalog *cat = a->in->catalog;
 	const char *torch;
 
+	if (cat->averaged)
+		return uns_arena_printf(arena,
+					"the mean of %u checkpoints, added in fp64 in this order, divided and rounded "
+					"once: %s; what is not of a floating dtype is the last one's",
+					cat->n_averaged, cat->averaged);
 	if (a->parameter == UNS_DTYPE_NONE && a->n_rounded)
 		return uns_arena_printf(
 			arena,

@@ -77,22 +77,6 @@ def scale(settings, module, r):
     return alpha / (r ** 0.5 if settings.get("use_rslora") else r)
 
 
-def rounded(exact, dtype):
-    """Each fp64 number to the nearest of dtype, ties to even: torch goes by way of fp32, and so rounds twice."""
-    once = exact.to(dtype)
-    if dtype in (torch.float32, torch.float64):
-        return once
-    step = once.view(torch.int16)
-    best, distance = once, (once.double() - exact).abs()
-    for other in (step + 1, step - 1):
-        other = other.view(dtype)
-        d = (other.double() - exact).abs()
-        even = (d == distance) & (other.view(torch.int16) & 1 == 0)
-        better = (d < distance) | even
-        best, distance = torch.where(better, other, best), torch.where(better, d, distance)
-    return best
-
-
 def product(left, right):
     """left @ right in fp64, in the order in which unshard adds: so that the last bit is no matter of torch's kernels."""
     total = torch.zeros(left.shape[0], right.shape[1], dtype=torch.float64)
@@ -130,7 +114,7 @@ def sizes(before, live, settings):
 
 
 def same_as_formula(shown, before, live, settings, dtype):
-    want = {n: rounded(t, dtype) for n, t in formula(before, live, settings).items()}
+    want = {n: trees.rounded(t, dtype) for n, t in formula(before, live, settings).items()}
     trees.assert_same(shown, {n: t for n, t in want.items() if n in shown})
     assert set(want) - set(shown) <= {"lm_head.weight"}
     return want
@@ -354,7 +338,7 @@ def test_a_base_model_that_changes(mount, tmp_path, eventually):
             while f.read(1 << 20):
                 pass
         assert failed.value.errno == errno.ESTALE
-    want = {n: rounded(t, torch.float32) for n, t in formula(changed, live, LORAS["plain"]).items()}
+    want = {n: trees.rounded(t, torch.float32) for n, t in formula(changed, live, LORAS["plain"]).items()}
 
     def is_new():
         try:

@@ -60,3 +60,19 @@ def assert_same_values(got, want):
             assert torch.equal(bits(got[name][~nan]), bits(expected[~nan])), name
         else:
             assert torch.equal(bits(got[name]), bits(expected)), name
+
+
+def rounded(exact, dtype):
+    """Each fp64 number to the nearest of dtype, ties to even: torch goes by way of fp32, and so rounds twice."""
+    once = exact.to(dtype)
+    if dtype in (torch.float32, torch.float64):
+        return once
+    step = once.view(torch.int16)
+    best, distance = once, (once.double() - exact).abs()
+    for other in (step + 1, step - 1):
+        other = other.view(dtype)
+        d = (other.double() - exact).abs()
+        even = (d == distance) & (other.view(torch.int16) & 1 == 0)
+        better = (d < distance) | even
+        best, distance = torch.where(better, other, best), torch.where(better, d, distance)
+    return best

@@ -1302,8 +1302,11 @@ static const struct uns_tensor *put_sum(struct made *m, const struct sum_row *ro
 	if (row->turned)
 		assert_int_equal(
 			uns_block_tensor_make(m->cat, &turned, &block, 1, &m->arena, &term[1].right.tensor, &err), 0);
-	assert_int_equal(uns_sum_tensor_make(&t[row->base], row->out, row->columns, term, 2, &m->arena, &made, &err),
-			 0);
+	assert_int_equal(
+		uns_sum_tensor_make(&t[row->base], row->out,
+				    &(struct uns_sum){ .term = term, .n = 2, .columns = row->columns, .divisor = 1 },
+				    &m->arena, &made, &err),
+		0);
 	for (i = 0; i < row->rows; i++)
 		for (j = 0; j < row->columns; j++) {
 			sum = 0;
@@ -1447,7 +1450,11 @@ static void a_sum_needs_little_memory(void **state)
 			{ .times = 1, .left = { &t[1], UNS_BF16 }, .right = { &t[2], UNS_BF16 }, .inner = 8 }
 		};
 
-		assert_int_equal(uns_sum_tensor_make(&t[0], UNS_BF16, COLUMNS, term, 2, &m.arena, &made, &err), 0);
+		assert_int_equal(
+			uns_sum_tensor_make(&t[0], UNS_BF16,
+					    &(struct uns_sum){ .term = term, .n = 2, .columns = COLUMNS, .divisor = 1 },
+					    &m.arena, &made, &err),
+			0);
 	}
 	uns_layout_tensor(&b, made, 0, size / 2, UNS_BF16);
 	assert_int_equal(uns_layout_build(&b, m.cat, &layout, &err), 0);
@@ -1480,14 +1487,26 @@ static void refuses_what_is_no_sum(void **state)
 						   .right = { &t[2], UNS_I64 },
 						   .inner = 4 };
 
-		assert_int_equal(uns_sum_tensor_make(&t[0], UNS_BF16, 30, &other_size, 1, &m.arena, &made, &err),
+		assert_int_equal(uns_sum_tensor_make(
+					 &t[0], UNS_BF16,
+					 &(struct uns_sum){ .term = &other_size, .n = 1, .columns = 30, .divisor = 1 },
+					 &m.arena, &made, &err),
 				 -EBADMSG);
-		assert_int_equal(uns_sum_tensor_make(&t[0], UNS_BF16, 30, &integers, 1, &m.arena, &made, &err),
-				 -ENOTSUP);
-		assert_int_equal(uns_sum_tensor_make(&t[0], UNS_BF16, 7, &integers, 1, &m.arena, &made, &err),
-				 -EBADMSG);
-		assert_int_equal(uns_sum_tensor_make(&t[0], UNS_I64, 30, &integers, 1, &m.arena, &made, &err),
-				 -ENOTSUP);
+		assert_int_equal(
+			uns_sum_tensor_make(&t[0], UNS_BF16,
+					    &(struct uns_sum){ .term = &integers, .n = 1, .columns = 30, .divisor = 1 },
+					    &m.arena, &made, &err),
+			-ENOTSUP);
+		assert_int_equal(
+			uns_sum_tensor_make(&t[0], UNS_BF16,
+					    &(struct uns_sum){ .term = &integers, .n = 1, .columns = 7, .divisor = 1 },
+					    &m.arena, &made, &err),
+			-EBADMSG);
+		assert_int_equal(
+			uns_sum_tensor_make(&t[0], UNS_I64,
+					    &(struct uns_sum){ .term = &integers, .n = 1, .columns = 30, .divisor = 1 },
+					    &m.arena, &made, &err),
+			-ENOTSUP);
 	}
 	finish(&m);
 }

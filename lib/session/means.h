@@ -1,0 +1,15 @@
+/* The mean of K checkpoints of one run: the catalog of the newest, in which each floating weight is a sum of the K
+ * checkpoints' tensors (model/sum_tensor.h). */
+#ifndef UNS_SESSION_MEANS_H
+#define UNS_SESSION_MEANS_H
+
+#include "formats/format.h"
+#include "session/dir_records.h"
+
+/* Finds the record->n_averaged - 1 checkpoints before the record's, opens them, and puts sums in the place of the
+ * catalog's weights. All that is looked at becomes the capture's input. What keeps them from being averaged becomes a
+ * finding of the catalog, which has its own weights then. Fails only in passing. */
+int means_add(const struct uns_root *root, const struct dir_record *record, struct uns_capture *capture,
+	      const struct uns_format_options *options, struct uns_catalog *cat, struct uns_err *err);
+
+#endif
