@@ -341,12 +341,17 @@ def test_a_picture_shows_what_is_missing(command, tmp_path):
     assert "missing: checkpoint-2/optimizer_0/__1_0.distcp" in [t.text for t in svg.iter(f"{SVG}text")]
 
 
-def test_a_picture_is_small_and_safe(command, hostile, tmp_path):
-    sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 512, states=("exp_avg", "exp_avg_sq"))
+@pytest.mark.parametrize("layers", [4, pytest.param(80, marks=pytest.mark.long)])
+def test_a_picture_of_512_ranks_is_small(command, layers, tmp_path):
+    shapes = sparse_dcp.llama(8192, 28672, layers)
+    sparse_dcp.write(tmp_path / "src/ckpt", shapes, 512, states=("exp_avg", "exp_avg_sq"))
     done = command("show", tmp_path / "src/ckpt", "--svg", "-", *OPTIONS, check=False)
     assert len(done.stdout) < 100_000
     bars = [(first, last) for first, last, *_ in bars_of(xml.etree.ElementTree.fromstring(done.stdout))]
     assert len(bars) < 5 and [r for first, last in bars for r in range(first, last + 1)] == list(range(512))
+
+
+def test_a_picture_is_safe(command, hostile, tmp_path):
     odd = hostile.rename(tmp_path / "<script>&'\x01\"")
     svg = svg_of(command, odd)
     assert svg.find(f"{SVG}title").text.endswith("/<script>&'?\"") and not list(svg.iter(f"{SVG}script"))
