@@ -1,5 +1,6 @@
 """A headless Chromium, driven through chromedriver's WebDriver protocol."""
 
+import base64
 import json
 import shutil
 import socket
@@ -48,6 +49,15 @@ class Browser:
     def press(self, *names):
         actions = [{"type": kind, "value": KEYS[name]} for name in names for kind in ("keyDown", "keyUp")]
         self.ask("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+    def media(self, name, **features):
+        """How the page is shown: name is "print", "screen" or "" (as it is); features as in prefers_color_scheme="dark"."""
+        params = {"media": name, "features": [{"name": k.replace("_", "-"), "value": v} for k, v in features.items()]}
+        self.ask("POST", "/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": params})
+
+    def print(self):
+        """The bytes of a PDF."""
+        return base64.b64decode(self.ask("POST", "/print", {}))
 
     def console(self):
         return [entry["message"] for entry in self.ask("POST", "/se/log", {"type": "browser"})]

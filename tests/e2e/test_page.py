@@ -585,3 +585,125 @@ def test_a_browser_draws_70b_at_once(browser, command, tmp_path):
     assert browser.run("const c = document.querySelector('#map canvas'); const p = c.getContext('2d').getImageData("
                        "c.width / 2, 10, 1, 1).data; return p[3]") == 255
     assert browser.console() == []
+
+
+# -- the structure in a few lines --
+
+def pasted(browser):
+    """The lines, as the button copies them."""
+    return browser.run("return document.querySelector('#fingerprint pre').textContent").split("\n")
+
+
+def named(folder, names):
+    folder.mkdir()
+    safetensors.torch.save_file({name: torch.zeros(2, 3) for name in names}, folder / "model.safetensors")
+    return folder
+
+
+FEW = ["model.norm.weight", *(f"model.layers.{i}.up.weight" for i in range(4))]
+NAMES = {"5": FEW, "300": [f"model.layers.{i // 10}.m{i % 10}.weight" for i in range(300)],
+         "23000": [f"block{i % 50}.m{i // 50 % 23}.part{i // 1150}.weight" for i in range(23000)],
+         "odd": [f"{'long' * 500}{i}\n\u2028\rline.{i}.weight" for i in range(30)]}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("names", NAMES)
+def test_what_is_pasted_is_short(browser, command, names, tmp_path):
+    """Whatever the checkpoint: 12 lines of 200 characters at most, and nothing that is only of this machine."""
+    opened(browser, command, named(tmp_path / "here", NAMES[names]), tmp_path)
+    lines = pasted(browser)
+    assert 8 <= len(lines) <= 12 and max(map(len, lines)) <= 200, lines
+    assert f"{len(NAMES[names]):,} tensors, {6 * len(NAMES[names]):,} elements" in lines[3] and "here" not in "\n".join(lines)
+    page = tmp_path / "page.html"
+    many = json.dumps([{"id": f"made_up_{i % 40}", "text": "x", "severity": "problem"} for i in range(4000)])
+    page.write_text(re.sub(r'"problems":\[.*?\]', lambda _: f'"problems":{many}', page.read_text(), count=1, flags=re.DOTALL))
+    browser.open(page)
+    last = pasted(browser)[-1]
+    assert last.startswith("problems   made_up_0 ×100, ") and last.endswith(" and 34 more") and len(last) <= 200
+    assert browser.console() == []
+
+
+@pytest.mark.long
+def test_what_is_pasted_names_the_structure(browser, command, tmp_path):
+    """Equal structures have the same number; another name, shape or dtype has another."""
+    seen = []
+    for i, changed in enumerate(({}, {}, {"x": torch.zeros(1)}, {FEW[0]: torch.zeros(3, 2)}, {FEW[0]: torch.zeros(2, 3).half()})):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        safetensors.torch.save_file({name: torch.full((2, 3), float(i)) for name in FEW} | changed, folder / "model.safetensors")
+        opened(browser, command, folder, tmp_path)
+        seen.append(re.search(r"structure ([0-9a-f]{16})$", pasted(browser)[0])[1])
+    assert seen[0] == seen[1] and len(set(seen)) == 4
+
+
+# -- on paper --
+
+SHOWN = """return [...document.querySelectorAll(%s)].filter((e) => e.getClientRects().length > 0 && getComputedStyle(e).visibility !== 'hidden')
+    .map((e) => e.textContent)"""
+
+
+def shown(browser, selector):
+    """The texts of those elements that are seen."""
+    return browser.run(SHOWN % json.dumps(selector))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["run/checkpoint-2", "zero/z2_w3/global_step2"])
+def test_paper_has_no_controls_and_all_that_was_folded(browser, command, name, tmp_path):
+    want = described(command, GOLDEN / name)
+    command("show", GOLDEN / name, "--html", tmp_path / "page.html", "--values", *OPTIONS, check=False)
+    browser.console()
+    browser.open(tmp_path / "page.html")
+    controls = "nav, button, input, .tools, .screen"
+    assert len(shown(browser, controls)) > 10
+    before = browser.run("return document.querySelectorAll('details[open]').length")
+    browser.run("window.seen = null; addEventListener('beforeprint', () => { const root = document.documentElement; window.seen = {"
+                "closed: document.querySelectorAll('details:not([open])').length, printing: root.classList.contains('printing'),"
+                "leaves: [...document.querySelectorAll('#modules .leaf .row > .name')].map((e) => e.textContent)}; })")
+    assert browser.print().startswith(b"%PDF-")
+    seen = browser.run("return window.seen")
+    names = {t["name"].split(".")[-1] for t in want["tensors"] if t["role"] in ("weight", "buffer")}
+    assert seen["closed"] == 0 and seen["printing"] and set(seen["leaves"]) == names
+    assert browser.run("return document.querySelectorAll('details[open]').length") == before
+    assert browser.run("return !document.documentElement.classList.contains('printing')")
+    browser.media("print")
+    try:
+        assert shown(browser, controls) == [] and shown(browser, "#tensor") == []
+        assert len(shown(browser, "h1, h2, .card, canvas, .heatmap, .chart")) > 10
+        assert browser.run("return [...document.querySelectorAll('.map, .wideTable')].every((e) => getComputedStyle(e).overflow ==="
+                           " 'visible' && e.scrollHeight <= e.clientHeight + 1)")
+    finally:
+        browser.media("")
+    assert browser.console() == []
+
+
+@pytest.mark.long
+def test_paper_is_white_in_the_dark(browser, command, tmp_path):
+    """The colours of texts and canvases are those of a light page while it is printed."""
+    opened(browser, command, GOLDEN / "run/checkpoint-2", tmp_path)
+    paper = "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
+    picture = "return document.querySelector('#map canvas').toDataURL()"
+    events = "dispatchEvent(new Event('%s'));"
+    browser.media("", prefers_color_scheme="light")
+    try:
+        browser.run("dispatchEvent(new Event('resize'))")
+        light = browser.run(paper), browser.run(picture)
+        browser.media("", prefers_color_scheme="dark")
+        browser.run("dispatchEvent(new Event('resize'))")
+        dark = browser.run(paper), browser.run(picture)
+        assert light[0] != dark[0] and light[1] != dark[1]
+        browser.run(events % "beforeprint")
+        assert (browser.run(paper), browser.run(picture)) == light
+        browser.run(events % "afterprint")
+        assert (browser.run(paper), browser.run(picture)) == dark
+    finally:
+        browser.media("")
+
+
+@pytest.mark.long
+def test_paper_has_a_large_tree_as_far_as_it_is_read(browser, command, tmp_path):
+    opened(browser, command, named(tmp_path / "large", NAMES["23000"]), tmp_path)
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert 100 < browser.run("return document.querySelectorAll('details[open]').length") <= 402
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run("return document.querySelectorAll('details[open]').length") == 1

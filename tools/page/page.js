@@ -325,7 +325,9 @@ function painted(canvas, holder, rows, longest, at) {
 	paint(context, width, rows, longest, at);
 }
 
+const repaints = [];
 function onChange(repaint) {
+	repaints.push(repaint);
 	addEventListener("resize", repaint);
 	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 }
@@ -434,8 +436,8 @@ function drawMap(showTensor) {
 			make("td", { class: "n" }, count(all.ends.get(r))))))));
 	const missing = map.files.filter((f) => f.missing);
 	const whole = section("map", "Who holds what",
-		make("p", { class: "quiet" }, "One bar for each rank, one segment for each tensor, as long as the rank holds bytes of it. "
-			+ "Click a segment, or use the arrow keys and Enter, to see how that tensor is cut."),
+		make("p", { class: "quiet" }, "One bar for each rank, one segment for each tensor, as long as the rank holds bytes of it. ",
+			make("span", { class: "screen" }, "Click a segment, or use the arrow keys and Enter, to see how that tensor is cut.")),
 		missing.length ? make("p", { class: "verdict bad" }, `missing: ${missing.map((f) => f.path).join(", ")}`) : null,
 		make("div", { class: "tools" }, buttons), legend, holder, said, tip, table);
 	whole.start = () => choose(map.tensors.some(isModel) ? "weights" : "all");
@@ -568,7 +570,7 @@ function pieceRow(t, p) {
 
 const ROWS_SHOWN = 64;
 function drawTensor() {
-	const content = make("div", {}, make("p", { class: "quiet" }, "Choose a tensor in the map or in the tree."));
+	const content = make("div", {}, make("p", { class: "quiet screen" }, "Choose a tensor in the map or in the tree."));
 	const whole = section("tensor", "One tensor", content);
 	whole.show = (t, move) => {
 		const all = pieces(t), states = map.tensors.filter((s) => s.name === t.name && s !== t);
@@ -674,6 +676,7 @@ function branchOf(label, node, times, open, showTensor) {
 		}
 	};
 	details.addEventListener("toggle", fill);
+	details.fill = fill;
 	fill();
 	return details;
 }
@@ -805,18 +808,21 @@ function hashOf(text) {
 	return h.toString(16).padStart(16, "0");
 }
 
+const MOST_KINDS = 6, MOST_COLUMNS = 200;
+
 function fingerprint() {
 	const model = map.tensors.filter(isModel), optimizer = map.tensors.filter(isOptimizer);
 	const tally = (list, of) => {
 		const sums = new Map();
 		for (const t of list)
 			sums.set(of(t), (sums.get(of(t)) || 0) + 1);
-		return [...sums].sort((a, b) => b[1] - a[1]).map(([k, n]) => `${k} ×${n}`).join(", ");
+		const kinds = [...sums].sort((a, b) => b[1] - a[1]), more = kinds.length - MOST_KINDS;
+		return kinds.slice(0, MOST_KINDS).map(([k, n]) => `${k} ×${n}`).join(", ") + (more > 0 ? ` and ${count(more)} more` : "");
 	};
 	const structure = model.map((t) => `${t.name} ${dtype(t)} ${t.shape}`).sort().join("\n");
 	const top = folded(treeOf(model)).map((f) => `${f.label}${f.node.children.size ? `{${folded(f.node).map((g) =>
-		g.times > 1 ? `${g.label} ×${g.times}` : g.label).slice(0, 6).join(", ")}}` : ""}`).slice(0, 6).join(", ");
-	return [
+		g.times > 1 ? `${g.label} ×${g.times}` : g.label).slice(0, MOST_KINDS).join(", ")}}` : ""}`).slice(0, MOST_KINDS).join(", ");
+	const lines = [
 		`unshard ${data.version}, structure ${hashOf(structure)}`,
 		`format     ${info.format}${info.framework ? ` (${info.framework})` : ""}`,
 		`step       ${info.step ?? "not known"}, ranks ${info.world_size ?? "not known"}, files ${info.files} (${
@@ -827,8 +833,10 @@ function fingerprint() {
 		`optimizer  ${tally(optimizer, (t) => `${t.state || t.role} ${dtype(t)}`) || "none"}`,
 		`layouts    ${count(map.layouts.length)} for ${count(map.tensors.length)} tensors`,
 		`views      ${Object.entries(info.views || {}).filter(([, v]) => v.state === "ok").map(([n]) => n).join(", ") || "none"}`,
-		`problems   ${(info.problems || []).map((p) => p.id).join(", ") || "none"}`,
-	].join("\n");
+		`problems   ${tally(info.problems || [], (p) => p.id) || "none"}`,
+	];
+	/* A name may have any characters, and any length. */
+	return lines.map((line) => [...line.replace(/[\p{Cc}\u2028\u2029]/gu, "?")].slice(0, MOST_COLUMNS).join("")).join("\n");
 }
 
 function drawFingerprint() {
@@ -836,6 +844,39 @@ function drawFingerprint() {
 	return section("fingerprint", "To paste into an issue",
 		make("div", { class: "card line" }, make("pre", { style: "flex:1;margin:0;white-space:pre-wrap" }, text), copyButton(text)),
 		make("p", { class: "quiet" }, "Names of top modules, kinds and counts; no value and no path."));
+}
+
+/* -- on paper -- */
+
+/* Paper has no controls: what is folded is opened, level by level. */
+const MOST_OPENED = 400;
+function openAll() {
+	const opened = [];
+	let closed = [];
+	do {
+		closed = [...document.querySelectorAll("details:not([open])")].slice(0, MOST_OPENED - opened.length);
+		for (const details of closed) {
+			details.open = true;
+			details.fill?.();
+		}
+		opened.push(...closed);
+	} while (closed.length);
+	return opened;
+}
+
+function printable() {
+	let opened = [];
+	addEventListener("beforeprint", () => {
+		opened = openAll();
+		document.documentElement.classList.add("printing"); /* colours of canvases are those of white paper */
+		repaints.forEach((repaint) => repaint());
+	});
+	addEventListener("afterprint", () => {
+		for (const details of opened)
+			details.open = false;
+		document.documentElement.classList.remove("printing");
+		repaints.forEach((repaint) => repaint());
+	});
 }
 
 /* -- the page -- */
@@ -856,4 +897,5 @@ function drawFingerprint() {
 		make("p", { class: "quiet" }, `Made by unshard ${data.version}. This file needs no network.`));
 	for (const part of [rankMap, worlds].filter(Boolean))
 		part.start();
+	printable();
 })();
