@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/number.h"
 #include "base/path.h"
 #include "facts/training_facts.h"
 #include "seal/place.h"
@@ -174,6 +175,20 @@ static int take_seals(struct session_options *out, const struct unshard_options 
 	return out->seals_directory ? 0 : uns_oom(err);
 }
 
+static int take_mean(struct session_options *out, const struct unshard_options *o, struct uns_err *err)
+{
+	static const char ema[] = "ema:";
+	const char *decay;
+
+	if (!o->mean || strcmp(o->mean, "uniform") == 0)
+		return 0;
+	decay = uns_str_starts(o->mean, ema) ? o->mean + strlen(ema) : "";
+	if (uns_number_parse(uns_span_of(decay, strlen(decay)), &out->mean_decay) && out->mean_decay > 0 &&
+	    out->mean_decay < 1)
+		return 0;
+	return uns_fail(err, -EINVAL, "mean=%s: expected uniform, or ema:D with a decay D between 0 and 1", o->mean);
+}
+
 int session_options_take(struct session_options *out, const struct unshard_options *o, const struct uns_root *root,
 			 struct uns_arena *arena, struct uns_err *err)
 {
@@ -181,6 +196,7 @@ int session_options_take(struct session_options *out, const struct unshard_optio
 	size_t i;
 
 	take_numbers(out, o);
+	UNS_TRY(take_mean(out, o, err));
 	out->only = o->view ? view_find(o->view, strlen(o->view), &out->only_parameter) : NULL;
 	if (o->view && !out->only)
 		return no_such_view(o->view, err);

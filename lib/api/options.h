@@ -23,6 +23,7 @@ struct session_options {
 	uint64_t max_shard_size_bytes, mem_bytes, cache_size_bytes;
 	int64_t settle_ns, recheck_ns;
 	bool hide_rng, keep_rng, keep_names, crc_exact;
+	double mean_decay; /* -o mean=ema:; 0 = uniform */
 };
 
 /* root: SOURCE. Texts live in the arena. -EINVAL names the option. */

@@ -279,8 +279,8 @@ struct uns_catalog {
 	struct uns_finding *findings; /* what is wrong with it, and notes; in order of being found */
 	size_t n_findings, cap_findings;
 
-	/* Its weights are the mean of those of so many checkpoints (session/means.c), and which they are, for
-	 * sentences; 0, NULL = they are its own. */
+	/* Of how many checkpoints its weights are the mean (session/means.c), and "the mean of A, B". 0, NULL = they
+	 * are its own. */
 	unsigned n_averaged;
 	const char *averaged;
 

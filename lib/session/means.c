@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/number.h"
 #include "base/path.h"
 #include "io/seen.h"
 #include "model/cover.h"
@@ -15,7 +16,7 @@
 struct mean {
 	const struct dir_record *record;
 	struct uns_capture *capture;
-	const struct uns_format_options *options;
+	const struct means_input *in;
 	struct uns_catalog *cat;
 	struct uns_arena arena; /* until it is made */
 	/* The run's directory, what the checkpoint is called there, and where it lies below that; "" = it is that. */
@@ -118,7 +119,7 @@ static int open_input(struct mean *m, struct input *in, struct uns_err *err)
 		return uns_fail(err, -ENOTSUP, "it is no checkpoint of the format %s", format->name);
 	UNS_TRY(uns_catalog_new(in->path, &in->cat, err));
 	in->cat->capture = m->capture;
-	UNS_TRY(format->open(&dir, m->options, in->cat, err));
+	UNS_TRY(format->open(&dir, m->in->options, in->cat, err));
 	UNS_TRY(uns_arena_check(&in->cat->arena, err));
 	return uns_cover_refusal(in->cat, UNS_SCOPE_WEIGHTS, err);
 }
@@ -230,11 +231,23 @@ static int take_own(struct mean *m, struct uns_err *err)
 	return 0;
 }
 
+/* How much of the sum is checkpoint k's: a moving mean begins with the oldest. */
+static double share_of(const struct mean *m, size_t k)
+{
+	double share = k ? 1 - m->in->decay : 1;
+
+	if (m->in->decay <= 0)
+		return 1;
+	for (k++; k < m->k; k++)
+		share *= m->in->decay;
+	return share;
+}
+
 /* A weight that is stored as the optimizer's copy alone is that, rounded to its own dtype. */
 static int make_sums(struct mean *m, struct uns_err *err)
 {
 	struct uns_term *term = UNS_NEW_N(&m->arena, struct uns_term, m->k);
-	const struct uns_sum sum = { .term = term, .n = m->k, .divisor = (double)m->k };
+	const struct uns_sum sum = { .term = term, .n = m->k, .divisor = m->in->decay > 0 ? 1 : (double)m->k };
 	const struct uns_tensor *made;
 	struct uns_tensor *of;
 	size_t i, k;
@@ -243,7 +256,7 @@ static int make_sums(struct mean *m, struct uns_err *err)
 	for (i = 0; i < m->n_weights; i++) {
 		of = &m->cat->tensors[m->weight[i]];
 		for (k = 0; k < m->k; k++) {
-			term[k].times = 1;
+			term[k].times = share_of(m, k);
 			term[k].left.tensor = &m->cat->tensors[m->term[i * m->k + k]];
 			term[k].left.as = of->dtype;
 		}
@@ -282,6 +295,7 @@ static int check_kind(const struct uns_catalog *cat, struct uns_err *err)
 
 static int add(struct mean *m, struct uns_err *err)
 {
+	char decay[UNS_NUMBER_ROOM];
 	size_t i;
 
 	UNS_TRY(check_kind(m->cat, err));
@@ -293,22 +307,22 @@ static int add(struct mean *m, struct uns_err *err)
 			return uns_fail_in(err, "%s", m->input[i].path);
 	UNS_TRY(take_own(m, err));
 	UNS_TRY(make_sums(m, err));
-	for (i = 0; i < m->k; i++)
-		m->cat->averaged = uns_arena_printf(&m->cat->arena, "%s%s%s", i ? m->cat->averaged : "", i ? ", " : "",
+	uns_number_print_exact(decay, m->in->decay);
+	m->cat->averaged = m->in->decay > 0 ? uns_arena_printf(&m->cat->arena, "the moving mean, of decay %s,", decay)
+					    : "the mean";
+	for (i = 0; m->cat->averaged && i < m->k; i++)
+		m->cat->averaged = uns_arena_printf(&m->cat->arena, "%s%s%s", m->cat->averaged, i ? ", " : " of ",
 						    m->input[i].path);
 	return m->cat->averaged ? 0 : uns_oom(err);
 }
 
-int means_add(const struct uns_root *root, const struct dir_record *record, struct uns_capture *capture,
-	      const struct uns_format_options *options, struct uns_catalog *cat, struct uns_err *err)
+int means_add(const struct means_input *in, const struct dir_record *record, struct uns_capture *capture,
+	      struct uns_catalog *cat, struct uns_err *err)
 {
 	UNS_CLEANUP(mean_fini)
-	struct mean m = { .record = record,
-			  .capture = capture,
-			  .options = options,
-			  .cat = cat,
-			  .root = root,
-			  .k = record->n_averaged };
+	struct mean m = {
+		.record = record, .capture = capture, .in = in, .cat = cat, .root = in->root, .k = record->n_averaged
+	};
 	struct uns_err why = { 0 };
 	const int code = add(&m, &why);
 

@@ -331,6 +331,7 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 {
 	const struct companions_input beside = { c->root,  record->path, c->models, c->store, record_has_facts(record),
 						 c->strip, c->keep_names };
+	const struct means_input mean = { c->root, c->format, c->mean_decay };
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
 	const struct memo_subject of = { record->path, record->is.format->name, record->is.own_generation,
 					 record->is.format->wants_units ? record->is.facts_digest : 0 };
@@ -342,7 +343,7 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 		UNS_TRY(siblings_look(c->root, capture, record->path, err));
 	UNS_TRY(compare_with_before(c, record, capture, snap->cat, err));
 	if (record->n_averaged) {
-		UNS_TRY(means_add(c->root, record, capture, c->format, snap->cat, err));
+		UNS_TRY(means_add(&mean, record, capture, snap->cat, err));
 		snap->lasting = false; /* the CRCs that are kept are of the checkpoint's own tensors */
 	}
 	snap->cat->capture = NULL;

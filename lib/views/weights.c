@@ -261,9 +261,9 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 
 	if (cat->averaged)
 		return uns_arena_printf(arena,
-					"the mean of %u checkpoints, added in fp64 in this order, divided and rounded "
-					"once: %s; what is not of a floating dtype is the last one's",
-					cat->n_averaged, cat->averaged);
+					"%s, added in fp64 in this order and rounded once; what is not of a floating "
+					"dtype is the last one's",
+					cat->averaged);
 	if (a->parameter == UNS_DTYPE_NONE && a->n_rounded)
 		return uns_arena_printf(
 			arena,

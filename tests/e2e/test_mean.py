@@ -10,13 +10,16 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import AutoModelForCausalLM
 
 import conftest
 import trees
 
-sys.path.insert(0, str(conftest.MAKE))
+sys.path[:0] = [str(conftest.MAKE), str(conftest.ROOT / "python")]
+os.environ.setdefault("UNSHARD_LIBRARY", str(conftest.ROOT / "build/dev/lib/libunshard.so.0"))
 import peft_models  # noqa: E402
+import unshard  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -141,7 +144,7 @@ def test_an_input_that_changes(mount, run, eventually):
 def test_it_says_what_it_is_made_of_and_is_exported(command, mount, run, tmp_path):
     m = mount(run.parent)
     said = (m / "mean-2/run/checkpoint-9/.unshard/provenance.json").read_text()
-    assert "the mean of 2 checkpoints" in said and "run/checkpoint-8, run/checkpoint-9" in said
+    assert "the mean of run/checkpoint-8, run/checkpoint-9, added in fp64" in said
     command("export", run / "checkpoint-9", tmp_path / "out", "--view", "mean-2")
     trees.assert_same(trees.weights(tmp_path / "out"), of_steps(8, 9))
 
@@ -171,3 +174,67 @@ def test_sharded_runs(made, mount, launch, case, steps):
     shown = trees.weights(mount(folder) / f"mean-2/run/checkpoint-{steps[-1]}")
     trees.assert_same(shown, {n: t for n, t in want.items() if n in shown})
     assert set(want) - set(shown) <= {"lm_head.weight"}
+
+
+def test_a_moving_mean(command, mount, run):
+    """As torch's moving mean, in fp64: to the bit by the formula's sum, and to fp64's last digits step by step."""
+    decay, states = 0.75, [model_at(step).state_dict() for step in (9, 10, 11)]
+    m = mount(run.parent, f"mean=ema:{decay}")
+    shown = trees.weights(m / "mean-3/run/checkpoint-11")
+    shares = (decay * decay, (1 - decay) * decay, 1 - decay)
+    trees.assert_same(shown, {n: sum(share * s[n].double() for share, s in zip(shares, states)).float() for n in states[0]})
+    step_by_step = {n: [t.double()] for n, t in states[0].items()}
+    for state in states[1:]:
+        get_ema_multi_avg_fn(decay)([t[0] for t in step_by_step.values()], [state[n].double() for n in step_by_step], 1)
+    for name, (want,) in step_by_step.items():
+        torch.testing.assert_close(shown[name].double(), want, rtol=2**-24, atol=1e-14)
+    said = (m / "mean-3/run/checkpoint-11/.unshard/provenance.json").read_text()
+    assert "the moving mean, of decay 0.75, of run/checkpoint-9, run/checkpoint-10, run/checkpoint-11, added" in said
+    for wrong in ("ema", "ema:", "ema:1", "ema:0", "ema:-1", "ema:0.9x", "median"):
+        done = command("show", run / "checkpoint-11", "-o", f"mean={wrong}", check=False)
+        assert done.returncode == 2 and f"mean={wrong}: expected uniform, or ema:D" in done.stderr
+
+
+def by_python(session, view):
+    return {name: torch.frombuffer(t.read(), dtype=torch.float32).reshape(tuple(t.shape)) for name, t in session.tensors("checkpoint-10", view).items()}
+
+
+def test_by_python(run):
+    with unshard.open(run, settle_seconds=0) as session:
+        trees.assert_same(by_python(session, "mean-2"), of_steps(9, 10))
+        trees.assert_same(by_python(session, "weights"), model_at(10).state_dict())
+    with unshard.open(run, settle_seconds=0, mean="ema:0.75") as session:
+        want = {n: (0.75 * a.double() + 0.25 * model_at(10).state_dict()[n].double()).float()
+                for n, a in model_at(9).state_dict().items()}
+        trees.assert_same(by_python(session, "mean-2"), want)
+
+
+def test_adapters_are_refused(made, command):
+    assert "its weights are an adapter's" in cause(command, made("pf2", "lora-f2") / "run/checkpoint-2", 2)
+
+
+def test_numbers_of_8_bits_are_refused(command, tmp_path):
+    for step in (1, 2):
+        (tmp_path / f"run/checkpoint-{step}").mkdir(parents=True)
+        save_file({"w": torch.ones(4).to(torch.float8_e4m3fn)}, tmp_path / f"run/checkpoint-{step}/model.safetensors")
+    assert "w has dtype float8_e4m3fn, with which unshard does not compute" in cause(command, tmp_path / "run/checkpoint-2", 2)
+
+
+def test_memory_does_not_depend_on_the_model(mount, tmp_path):
+    """Sparse files of 64 and of 512 MB."""
+    peaks = []
+    for size in (64 << 20, 512 << 20):
+        for step in (1, 2, 3):
+            where = tmp_path / f"{size}/run/checkpoint-{step}"
+            where.mkdir(parents=True)
+            header = json.dumps({"w": {"dtype": "F32", "shape": [1024, size // 4096], "data_offsets": [0, size]}}).encode()
+            with open(where / "model.safetensors", "wb") as f:
+                f.write(len(header).to_bytes(8, "little") + header)
+                f.truncate(8 + len(header) + size)
+        m = mount(tmp_path / str(size), "store=none")
+        with open(m / "mean-3/run/checkpoint-3/model.safetensors", "rb", buffering=0) as f:
+            while part := f.read(1 << 20):
+                last = part
+        assert last[-100:] == bytes(100)
+        peaks.append(m.rss_bytes())
+    assert peaks[1] < 1.1 * peaks[0] + 4e6, peaks
