@@ -280,6 +280,10 @@ static void walks_open_a_checkpoint_twice(void **state)
 	struct fixture *f = *state;
 	size_t n;
 
+#ifdef __SANITIZE_THREAD__ /* which finds nothing in 40 checkpoints that it does not find in those of other tests */
+	if (!getenv("UNSHARD_LONG"))
+		return;
+#endif
 	shell(f->dir, "cd src/runs && for i in $(seq 3 41); do cp -r checkpoint-2 checkpoint-$i; done");
 	session_open(f);
 	n = walk(f, "");

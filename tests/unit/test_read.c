@@ -358,6 +358,17 @@ static void check_window(struct made *m, const struct file *f, uint64_t off, siz
 	free(buf);
 }
 
+/* Each window is read by one thread, in which ThreadSanitizer finds nothing: a tenth of them pass through the same code
+ * there, and all of them with UNSHARD_LONG. */
+static unsigned windows(unsigned n)
+{
+#ifdef __SANITIZE_THREAD__
+	if (!getenv("UNSHARD_LONG"))
+		return n / 10;
+#endif
+	return n;
+}
+
 static void check_windows(struct made *m, const struct file *f, unsigned n)
 {
 	static const uint64_t sizes[] = { 1, 2, 9, 64, 700, 5000, 100000, 3000000 };
@@ -369,7 +380,7 @@ static void check_windows(struct made *m, const struct file *f, unsigned n)
 	check_window(m, f, size + 5, 10);
 	check_window(m, f, size - 1, 10);
 	check_window(m, f, 3, 0);
-	while (n--)
+	for (n = windows(n); n; n--)
 		check_window(m, f, below(m, size), (size_t)below(m, sizes[below(m, 8)]) + 1);
 }
 
@@ -1426,7 +1437,11 @@ static long peak_kib(void)
  * the process's peak. */
 static void a_sum_needs_little_memory(void **state)
 {
+#ifdef __SANITIZE_THREAD__ /* where memory is not what it is elsewhere */
+	enum { ROWS = 1 << 10, COLUMNS = 1024, MOST_KIB = 12 << 10 };
+#else
 	enum { ROWS = 24 << 10, COLUMNS = 1024, MOST_KIB = 12 << 10 };
+#endif
 	const size_t size = (size_t)ROWS * COLUMNS * 2;
 	uint8_t *buf = malloc(size);
 	const struct uns_tensor *t, *made;
