@@ -6,7 +6,7 @@
  *   test_faults GROUP [SUBJECT]   GROUP: files, memory, store; SUBJECT: a name in golden_sources.h
  *
  * Where there are many calls of a kind, some of them are chosen, others under the sanitizers than without.
- * UNSHARD_LONG=1 lets twenty times as many fail, UNSHARD_LONG=all all of them (that takes hours). Wrong
+ * UNSHARD_LONG=1 lets twenty to forty times as many fail, UNSHARD_LONG=all all of them (that takes hours). Wrong
  * answers are told by where the call failed. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -38,7 +38,7 @@ enum {
 	KEPT_US = 1200000,      /* a session goes on with what it saw of a directory for less */
 };
 
-static unsigned times = 1; /* as many calls fail as usual; 0 = all of them */
+static unsigned halves = 1; /* of `most` in the table below are made to fail, rounded up; 0 = all calls are */
 static char work[] = "/dev/shm/unshard-faults-XXXXXX";
 static char doing[400]; /* what is under way, for who reads of a crash */
 
@@ -641,9 +641,9 @@ static const struct fault {
 /* Every one of them, or `most` spread over all. */
 static void run_cases(const struct golden_source *s, struct tour *t, const struct fault *fault, uint64_t n)
 {
-	uint64_t i, low, high, most = (uint64_t)times * fault->most;
+	uint64_t i, low, high, most = ((uint64_t)halves * fault->most + 1) / 2;
 
-	if (!times || n < most)
+	if (!halves || n < most)
 		most = n;
 
 	*faults_plan =
@@ -718,7 +718,7 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return fprintf(stderr, "usage: test_faults GROUP [SUBJECT]\n"), 2;
 	if (getenv("UNSHARD_LONG"))
-		times = strcmp(getenv("UNSHARD_LONG"), "all") == 0 ? 0 : 20;
+		halves = strcmp(getenv("UNSHARD_LONG"), "all") == 0 ? 0 : 40;
 #ifdef __SANITIZE_ADDRESS__
 	srandom(2);
 #endif
