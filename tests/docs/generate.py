@@ -11,7 +11,9 @@ A table stands between <!-- generated: NAME --> and <!-- end --> in its page:
     resume     lib/files/resume_reads.c, what a trainer reads when it resumes
     loaders    tests/bench/RESULTS.md, a load through the mount against a consolidated file
     exports    tests/bench/RESULTS.md, `unshard export` against the frameworks' tools
-    readers    tests/e2e/programs/results.json, programs that read the mount
+    writers    tests/e2e/writers.py and writers.json, what wrote the checkpoints of the tests
+    trainers   tests/e2e/programs/results.json, programs that train in those tests
+    readers    the same file, programs that read the mount
     untested   tests/e2e/programs/untested.json, programs without a test
     measured   which views `unshard show` says the checkpoints in tests/golden have (needs --unshard)
     verbs      what `unshard VERB --help` prints, without the options after -o, which are one table (needs --unshard)
@@ -300,11 +302,36 @@ def untested(root):
     return ["| program | reason |", "|---|---|", *(f"| {r['program']} | {r['reason']} |" for r in rows)]
 
 
-def readers(root):
+def program_rows(root, trains):
+    """A program with source() wrote the checkpoint too that it reads."""
     results = json.loads(read(root, "tests", "e2e", "programs", "results.json"))
-    return ["| program | version | what it does | equal |", "|---|---|---|---|",
-            *(f"| [{r['package']}](../tests/e2e/programs/{name}.py) | {r['version']} | {r['does']} | {r['equal']} |"
-              for name, r in sorted(results.items()))]
+    return [f"| [{r['package']}](../tests/e2e/programs/{name}.py) | {r['version']} | {r['does']} | {r['equal']} |"
+            for name, r in sorted(results.items())
+            if ("\ndef source(" in read(root, "tests", "e2e", "programs", f"{name}.py")) == trains]
+
+
+def readers(root):
+    return ["| program | version | what it does | equal |", "|---|---|---|---|", *program_rows(root, False)]
+
+
+def trainers(root):
+    return ["| program | version | what it does | equal |", "|---|---|---|---|", *program_rows(root, True)]
+
+
+def writers(root):
+    sys.path.insert(0, os.path.join(root, "tests", "e2e"))
+    from writers import KINDS, WRITERS, files_of
+
+    results = json.loads(read(root, "tests", "e2e", "writers.json"))
+    lines = ["| written by | versions | equal in bytes | logits | resumed | tests |", "|---|---|---:|---:|---:|---|"]
+    for row in WRITERS:
+        if row["does"] not in results:
+            sys.exit(f"tests/e2e/writers.json has no row {row['does']}")
+        found = results[row["does"]]
+        tests = ", ".join(f"[{name}](../tests/e2e/{name})" for name in files_of(row))
+        passed = " | ".join(str(found.get(kind, "-")) for kind in KINDS)
+        lines.append(f"| {row['does']} | {found['versions']} | {passed} | {tests} |")
+    return lines
 
 
 def help_of(unshard, *verb):
@@ -350,7 +377,8 @@ def main():
              "docs/library.md": {"example": example(args.root)},
              "docs/resume.md": {"resume": resume(args.root)},
              "docs/performance.md": {"loaders": loaders(args.root), "exports": exports(args.root)},
-             "docs/compatibility.md": {"readers": readers(args.root), "untested": untested(args.root)},
+             "docs/compatibility.md": {"writers": writers(args.root), "trainers": trainers(args.root),
+                                       "readers": readers(args.root), "untested": untested(args.root)},
              "docs/clusters.md": {"clients": clients(args.root), "requests": requests(args.root)},
              "README.md": {}, "docs/merged.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {}}
     if args.unshard:

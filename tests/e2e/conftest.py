@@ -26,6 +26,7 @@ from pathlib import Path
 
 import pytest
 
+import writers
 from faults import Faults
 from fingerprints import fingerprint
 from launches import LAUNCHES
@@ -67,6 +68,18 @@ def pytest_sessionstart(session):
     for need in (UNSHARD, DEVICE_NODE):
         if not need.exists():
             raise pytest.UsageError(f"{need} is not there: the mount cannot be tested")
+
+
+OUTCOMES = {}  # of a whole run, in the process that starts the others: a test's id -> has it passed?
+
+
+def pytest_runtest_logreport(report):
+    OUTCOMES[report.nodeid] = OUTCOMES.get(report.nodeid, True) and report.passed
+
+
+def pytest_sessionfinish(session):
+    if os.environ.get("UNSHARD_RECORD") and not hasattr(session.config, "workerinput"):
+        writers.record(OUTCOMES)
 
 
 def pytest_collection_finish():
