@@ -390,11 +390,26 @@ static int groups_add(struct making *m, struct uns_catalog *out, struct uns_err 
 
 /* -- all of it -- */
 
+static int mtp_refuse(const struct uns_catalog *cat, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		if (uns_role_is_model(cat->tensors[i].role) && uns_str_starts(cat->tensors[i].name, "mtp."))
+			return refuse_conversion(cat,
+						 "it has layers for multi-token prediction (mtp.layers), and the model "
+						 "that a training makes with transformers has none",
+						 err);
+	return 0;
+}
+
 static int model_make(struct making *m, struct uns_catalog *model, struct uns_err *err)
 {
 	const bool with_optimizer = uns_megatron_has_optimizer(m->cat);
 
 	*model = *m->cat;
+	if (with_optimizer)
+		UNS_TRY(mtp_refuse(m->cat, err));
 	UNS_TRY(kind_add(m, NULL, err));
 	if (with_optimizer)
 		UNS_TRY(states_add(m, err));

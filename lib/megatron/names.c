@@ -41,10 +41,11 @@ struct publishing {
 	struct uns_name_list list;
 	bool of_states;   /* a parameter may lack a state: buffers and frozen ones do */
 	uint64_t padding; /* rows of the vocabulary that are left out */
-	/* Of the model within the model whose rows are applied: the beginning of its names, and its number of layers.
-	 */
-	const char *stored_in, *published_in;
-	uint64_t n_layers;
+	bool has_mtp; /* layers for multi-token prediction are stored */
+	/* Of the model within the model whose rows are applied: the beginning of its names, where its layers are
+	 * stored, how many they are, and the published number of the first. */
+	const char *stored_in, *published_in, *layer_in;
+	uint64_t n_layers, first_layer;
 };
 
 static void publishing_fini(struct publishing *p)
@@ -68,6 +69,21 @@ struct holder {
 	bool layers, experts;
 };
 
+/* Writes the name that a stored tensor of this template has. A tensor of all layers, or all experts, has no number of
+ * one. */
+static const char *stored_name(const struct publishing *p, const char *template, const struct which *w, bool layers,
+			       bool experts, char out[UNS_TEMPLATE_NAME])
+{
+	const int64_t layer = layers ? -1 : (int64_t)(w->layer - p->first_layer);
+	const int64_t expert = experts ? -1 : (int64_t)w->expert;
+	char before[UNS_TEMPLATE_NAME];
+
+	if (!uns_str_starts(template, UNS_MEGATRON_LAYER))
+		return uns_template_fill(out, p->stored_in, template, layer, expert);
+	uns_template_fill(before, p->stored_in, p->layer_in, layer, expert);
+	return uns_template_fill(out, before, template + strlen(UNS_MEGATRON_LAYER), layer, expert);
+}
+
 /* The stored tensor of this template; NULL = there is none. */
 static const struct uns_named_tensor *stored_use(struct publishing *p, const char *template, const struct which *w,
 						 const struct holder *at)
@@ -75,9 +91,7 @@ static const struct uns_named_tensor *stored_use(struct publishing *p, const cha
 	char name[UNS_TEMPLATE_NAME];
 	uint32_t i;
 
-	uns_template_fill(name, p->stored_in, template, at->layers ? -1 : (int64_t)w->layer,
-			  at->experts ? -1 : (int64_t)w->expert);
-	i = uns_map_index(&p->by_name, name);
+	i = uns_map_index(&p->by_name, stored_name(p, template, w, at->layers, at->experts, name));
 	if (i == UNS_MAP_NO_INDEX)
 		return NULL;
 	p->stored[i].used = true;
@@ -112,8 +126,7 @@ static int tensor_missing(const struct publishing *p, const struct uns_megatron_
 	return uns_fail(
 		err, -EBADMSG,
 		"a model of type %s with this config.json needs the tensor %s, which is made from %s: the checkpoint does not have it",
-		p->info->model_type, name,
-		uns_template_fill(from, p->stored_in, rule->from, (int64_t)w->layer, (int64_t)w->expert));
+		p->info->model_type, name, stored_name(p, rule->from, w, false, false, from));
 }
 
 /* Is the row for this layer of this model? */
@@ -232,7 +245,7 @@ static void shape_stack(const struct publishing *p, struct uns_shape *shape)
 /* The number of the matrix of this layer and expert in the stored tensor. */
 static uint64_t matrix_number(const struct publishing *p, const struct holder *at, const struct which *w)
 {
-	const uint64_t layer = at->layers ? w->layer : 0;
+	const uint64_t layer = at->layers ? w->layer - p->first_layer : 0;
 
 	return at->experts ? layer * p->sizes.v[UNS_MG_EXPERTS] + w->expert : layer;
 }
@@ -342,6 +355,8 @@ static int tensor_publish(struct publishing *p, const struct uns_megatron_rule *
 
 /* -- all of them -- */
 
+enum { N_LAYER_LISTS = sizeof(((struct uns_megatron_family *)0)->layer) / sizeof(const struct uns_megatron_rule *) };
+
 /* Does an earlier row publish the same name? */
 static bool is_published_before(const struct uns_megatron_rule *list, const struct uns_megatron_rule *rule)
 {
@@ -366,18 +381,33 @@ static int list_publish(struct publishing *p, const struct uns_megatron_rule *li
 	return 0;
 }
 
-/* Publishes the tensors of a list for each of n layers, and of all lists for one layer after the other. */
+/* Publishes the tensors of a list for each of n layers, which are stored at `layer_in` and whose numbers begin at
+ * `first`, and of all lists for one layer after the other. */
 static int layers_publish(struct publishing *p, const struct uns_megatron_rule *const *lists, size_t n_lists,
-			  uint64_t n, struct uns_err *err)
+			  const char *layer_in, uint64_t first, uint64_t n, struct uns_err *err)
 {
 	uint64_t layer;
 	size_t i;
 
+	p->layer_in = layer_in;
+	p->first_layer = first;
 	p->n_layers = n;
-	for (layer = 0; layer < n; layer++)
+	for (layer = first; layer < first + n; layer++)
 		for (i = 0; i < n_lists && lists[i]; i++)
 			UNS_TRY(list_publish(p, lists[i], layer, err));
 	return 0;
+}
+
+/* A training without these layers keeps the number of them that config.json has. */
+static int mtp_publish(struct publishing *p, const struct uns_megatron_family *family, struct uns_err *err)
+{
+	const struct uns_megatron_rule *lists[1 + N_LAYER_LISTS] = { family->mtp };
+
+	if (!family->mtp || !p->has_mtp)
+		return 0;
+	memcpy(lists + 1, family->layer, sizeof(family->layer));
+	return layers_publish(p, lists, 1 + N_LAYER_LISTS, UNS_MEGATRON_MTP_LAYER, p->sizes.v[UNS_MG_LAYERS],
+			      p->sizes.v[UNS_MG_MTP_LAYERS], err);
 }
 
 static int text_publish(struct publishing *p, const struct uns_megatron_family *family, struct uns_err *err)
@@ -388,7 +418,8 @@ static int text_publish(struct publishing *p, const struct uns_megatron_family *
 	p->published_in = family->vision ? family->vision->published_in : "model.";
 	UNS_TRY(size_of(p, UNS_MG_LAYERS, "layers", &n, err));
 	UNS_TRY(list_publish(p, uns_megatron_first, 0, err));
-	UNS_TRY(layers_publish(p, family->layer, sizeof(family->layer) / sizeof(family->layer[0]), n, err));
+	UNS_TRY(layers_publish(p, family->layer, N_LAYER_LISTS, UNS_MEGATRON_LAYER, 0, n, err));
+	UNS_TRY(mtp_publish(p, family, err));
 	return list_publish(p, uns_megatron_last, 0, err);
 }
 
@@ -400,9 +431,9 @@ static int vision_publish(struct publishing *p, const struct uns_megatron_vision
 	p->published_in = "model.";
 	UNS_TRY(size_of(p, UNS_MG_VISION_LAYERS, "the vision model", &n, err));
 	UNS_TRY(list_publish(p, vision->first, 0, err));
-	UNS_TRY(layers_publish(p, &vision->layer, 1, n, err));
+	UNS_TRY(layers_publish(p, &vision->layer, 1, UNS_MEGATRON_LAYER, 0, n, err));
 	UNS_TRY(list_publish(p, vision->last, 0, err));
-	return layers_publish(p, &vision->deepstack, 1, p->sizes.v[UNS_MG_DEEPSTACK], err);
+	return layers_publish(p, &vision->deepstack, 1, UNS_MEGATRON_LAYER, 0, p->sizes.v[UNS_MG_DEEPSTACK], err);
 }
 
 /* Replaces *v by the published tensors. Every stored tensor must be in one, and no two may have one name. */
@@ -421,6 +452,7 @@ static int tensors_publish(struct publishing *p, struct uns_span config, struct 
 	p->n_stored = *n;
 	for (i = 0; i < *n; i++) {
 		p->stored[i].tensor = &(*v)[i];
+		p->has_mtp |= uns_str_starts((*v)[i].name, "mtp.");
 		UNS_TRY_ALLOC(uns_map_put_index(&p->by_name, (*v)[i].name, (uint32_t)i), err);
 	}
 	if (family->vision)
@@ -438,6 +470,24 @@ static int tensors_publish(struct publishing *p, struct uns_span config, struct 
 	return 0;
 }
 
+static int mtp_note(const struct publishing *p, struct uns_vtree *out, struct uns_err *err)
+{
+	const uint64_t n = p->sizes.v[UNS_MG_MTP_LAYERS], first = p->sizes.v[UNS_MG_LAYERS];
+
+	if (!n || !family_of(p->info->model_type)->mtp)
+		return 0;
+	if (!p->has_mtp)
+		return uns_vtree_note(out, err,
+				      "no layers for multi-token prediction are published: config.json's "
+				      "num_nextn_predict_layers is %llu, but the checkpoint has no mtp.layers",
+				      (unsigned long long)n);
+	return uns_vtree_note(
+		out, err,
+		"the layers for multi-token prediction (mtp.layers) are model.layers from %llu to %llu; their "
+		"embed_tokens and shared_head.head are the model's own embed_tokens and lm_head",
+		(unsigned long long)first, (unsigned long long)(first + n - 1));
+}
+
 int uns_megatron_apply_model(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
 			     struct uns_named_tensor **v, size_t *n, const char *note, struct uns_vtree *out,
 			     struct uns_err *err)
@@ -447,6 +497,7 @@ int uns_megatron_apply_model(const struct uns_catalog *cat, const struct uns_con
 	UNS_TRY(tensors_publish(&p, config, v, n, err));
 	if (note)
 		UNS_TRY(uns_vtree_note(out, err, "%s", note));
+	UNS_TRY(mtp_note(&p, out, err));
 	return p.padding ? uns_vtree_note(out, err,
 					  "the last %llu rows of the vocabulary are left out: Megatron pads it, and "
 					  "config.json's vocab_size is %llu",

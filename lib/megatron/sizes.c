@@ -21,6 +21,7 @@ static const struct {
 } recorded[] = {
 	{ UNS_MG_VOCAB, { "vocab_size" }, UNS_MG_NONE },
 	{ UNS_MG_LAYERS, { "num_hidden_layers" }, UNS_MG_NONE },
+	{ UNS_MG_MTP_LAYERS, { "num_nextn_predict_layers" }, UNS_MG_NONE },
 	{ UNS_MG_HIDDEN, { "hidden_size" }, UNS_MG_NONE },
 	{ UNS_MG_HEADS, { "num_attention_heads" }, UNS_MG_NONE },
 	{ UNS_MG_GROUPS, { "num_key_value_heads" }, UNS_MG_HEADS },
@@ -53,6 +54,7 @@ static const struct {
 static const struct {
 	enum uns_megatron_size size, times, a, b;
 } computed[] = {
+	{ UNS_MG_TWO_HIDDEN, UNS_MG_ONE, UNS_MG_HIDDEN, UNS_MG_HIDDEN },
 	{ UNS_MG_QUERY, UNS_MG_HEADS, UNS_MG_HEAD, UNS_MG_NONE },
 	{ UNS_MG_KEY, UNS_MG_GROUPS, UNS_MG_HEAD, UNS_MG_NONE },
 	{ UNS_MG_GATE_AND_UP, UNS_MG_ONE, UNS_MG_FFN, UNS_MG_FFN },

@@ -30,7 +30,7 @@
 #define ATTENTION_BIAS UNS_MG_ATTENTION_BIAS
 #define MLP_BIAS UNS_MG_MLP_BIAS
 
-#define FROM "decoder.layers.*."
+#define FROM UNS_MEGATRON_LAYER
 #define TO "model.layers.*."
 
 const struct uns_megatron_rule uns_megatron_first[] = {
@@ -120,18 +120,19 @@ static const struct uns_megatron_rule attention_mla[] = {
 	{ 0 },
 };
 
-/* -- MLP: gate above up -- */
+/* -- MLP: gate above up, or two tensors, if it was saved with singleton_local_shards -- */
 
+#define GATE_OR_UP(half, when, from, to, rows, columns) \
+	{ FROM from, TO to, rows, columns, when, ONE }, \
+	{ FROM from half, TO to, rows, columns, when, ONE }
 #define GATED(when, from, to, rows) \
-	{ FROM from "linear_fc1.weight", TO to "gate_proj.weight", rows, HIDDEN, when, ONE }, \
-	{ FROM from "linear_fc1.weight", TO to "up_proj.weight", rows, HIDDEN, when, ONE }, \
+	GATE_OR_UP("_w", when, from "linear_fc1.weight", to "gate_proj.weight", rows, HIDDEN), \
+	GATE_OR_UP("_v", when, from "linear_fc1.weight", to "up_proj.weight", rows, HIDDEN), \
 	{ FROM from "linear_fc2.weight", TO to "down_proj.weight", HIDDEN, rows, when, ONE }
-/* Of each expert. If experts were saved one by one, gate and up are two tensors. */
+/* Of each expert. */
 #define EXPERTS_AS(gate, up, down, to, rows) \
-	{ FROM "mlp.experts.experts.#.linear_fc1.weight", TO to ".experts.#." gate ".weight", rows, HIDDEN, SPARSE, ONE }, \
-	{ FROM "mlp.experts.experts.#.linear_fc1.weight_w", TO to ".experts.#." gate ".weight", rows, HIDDEN, SPARSE, ONE }, \
-	{ FROM "mlp.experts.experts.#.linear_fc1.weight", TO to ".experts.#." up ".weight", rows, HIDDEN, SPARSE, ONE }, \
-	{ FROM "mlp.experts.experts.#.linear_fc1.weight_v", TO to ".experts.#." up ".weight", rows, HIDDEN, SPARSE, ONE }, \
+	GATE_OR_UP("_w", SPARSE, "mlp.experts.experts.#.linear_fc1.weight", to ".experts.#." gate ".weight", rows, HIDDEN), \
+	GATE_OR_UP("_v", SPARSE, "mlp.experts.experts.#.linear_fc1.weight", to ".experts.#." up ".weight", rows, HIDDEN), \
 	{ FROM "mlp.experts.experts.#.linear_fc2.weight", TO to ".experts.#." down ".weight", HIDDEN, rows, SPARSE, ONE }
 #define ROUTER(to) \
 	{ FROM "mlp.router.weight", TO to ".gate.weight", EXPERTS, HIDDEN, SPARSE, ONE }
@@ -144,10 +145,10 @@ static const struct uns_megatron_rule mlp[] = {
 };
 
 static const struct uns_megatron_rule mlp_llama[] = {
-	{ FROM "mlp.linear_fc1.weight", TO "mlp.gate_proj.weight", FFN, HIDDEN, ALWAYS, ONE },
-	{ FROM "mlp.linear_fc1.bias", TO "mlp.gate_proj.bias", FFN, VECTOR, MLP_BIAS, ONE },
-	{ FROM "mlp.linear_fc1.weight", TO "mlp.up_proj.weight", FFN, HIDDEN, ALWAYS, ONE },
-	{ FROM "mlp.linear_fc1.bias", TO "mlp.up_proj.bias", FFN, VECTOR, MLP_BIAS, ONE },
+	GATE_OR_UP("_w", ALWAYS, "mlp.linear_fc1.weight", "mlp.gate_proj.weight", FFN, HIDDEN),
+	GATE_OR_UP("_w", MLP_BIAS, "mlp.linear_fc1.bias", "mlp.gate_proj.bias", FFN, VECTOR),
+	GATE_OR_UP("_v", ALWAYS, "mlp.linear_fc1.weight", "mlp.up_proj.weight", FFN, HIDDEN),
+	GATE_OR_UP("_v", MLP_BIAS, "mlp.linear_fc1.bias", "mlp.up_proj.bias", FFN, VECTOR),
 	{ FROM "mlp.linear_fc2.weight", TO "mlp.down_proj.weight", HIDDEN, FFN, ALWAYS, ONE },
 	{ FROM "mlp.linear_fc2.bias", TO "mlp.down_proj.bias", HIDDEN, VECTOR, MLP_BIAS, ONE },
 	{ 0 },
@@ -255,6 +256,19 @@ static const struct uns_megatron_rule norms_gemma2[] = {
 	NORM_OF_MLP("pre_feedforward_layernorm"),
 	NORM("mlp.linear_fc2.post_layernorm.weight", "post_feedforward_layernorm"),
 	NORM("post_feedforward_layernorm.weight", "post_feedforward_layernorm"),
+	{ 0 },
+};
+
+/* -- layers for multi-token prediction: embedding and head are the model's own, and are published again (mbridge;
+ * mcore_bridge 1.6.5, bridge/gpt_bridge.py) -- */
+
+static const struct uns_megatron_rule mtp[] = {
+	{ "embedding.word_embeddings.weight", TO "embed_tokens.weight", VOCAB, HIDDEN, ALWAYS, ONE },
+	{ UNS_MEGATRON_MTP "enorm.weight", TO "enorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ UNS_MEGATRON_MTP "hnorm.weight", TO "hnorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ UNS_MEGATRON_MTP "eh_proj.weight", TO "eh_proj.weight", HIDDEN, UNS_MG_TWO_HIDDEN, ALWAYS, ONE },
+	{ UNS_MEGATRON_MTP "final_layernorm.weight", TO "shared_head.norm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ "output_layer.weight", TO "shared_head.head.weight", VOCAB, HIDDEN, UNS_MG_UNTIED, ONE },
 	{ 0 },
 };
 
@@ -378,17 +392,19 @@ static const struct uns_megatron_vision qwen3_vl = {
 };
 
 #define TEXT(model_type, attention, mlp, norms) \
-	{ model_type, { attention, mlp, norms }, NULL }
+	{ model_type, { attention, mlp, norms }, NULL, NULL }
+#define TEXT_MTP(model_type, attention, mlp, norms) \
+	{ model_type, { attention, mlp, norms }, NULL, mtp }
 
 /* Sorted by model_type. */
 const struct uns_megatron_family uns_megatron_table[] = {
 	TEXT("deepseek_v2", attention_mla, moe_deepseek_v2, norms),
-	TEXT("deepseek_v3", attention_mla, moe_deepseek_v3, norms),
+	TEXT_MTP("deepseek_v3", attention_mla, moe_deepseek_v3, norms),
 	TEXT("gemma", attention, mlp, norms),
 	TEXT("gemma2", attention, mlp, norms_gemma2),
 	TEXT("gemma3_text", attention_gemma3, mlp, norms_gemma2),
 	TEXT("glm4", attention_glm4, mlp_glm4, norms_glm4),
-	TEXT("glm4_moe", attention_glm4_moe, moe_deepseek_v3, norms),
+	TEXT_MTP("glm4_moe", attention_glm4_moe, moe_deepseek_v3, norms),
 	TEXT("gpt_oss", attention_gpt_oss, moe_gpt_oss, norms),
 	TEXT("llama", attention_llama, mlp_llama, norms),
 	TEXT("mistral", attention, mlp, norms),

@@ -11,7 +11,9 @@ enum uns_megatron_size {
 	UNS_MG_ONE,
 	UNS_MG_VOCAB,
 	UNS_MG_LAYERS,
+	UNS_MG_MTP_LAYERS, /* behind them, for multi-token prediction */
 	UNS_MG_HIDDEN,
+	UNS_MG_TWO_HIDDEN,
 	UNS_MG_HEADS,
 	UNS_MG_GROUPS, /* of heads that share one key and value */
 	UNS_MG_HEAD,   /* a head's width */
@@ -110,7 +112,14 @@ struct uns_megatron_family {
 	 * one layer after the other. */
 	const struct uns_megatron_rule *layer[4];
 	const struct uns_megatron_vision *vision; /* NULL = there is none */
+	/* Of a layer for multi-token prediction, in front of the rows of any layer; NULL = such layers are refused. */
+	const struct uns_megatron_rule *mtp;
 };
+
+/* Where the layers are, in stored names; and the layer that is inside of one for multi-token prediction. */
+#define UNS_MEGATRON_LAYER     "decoder.layers.*."
+#define UNS_MEGATRON_MTP       "mtp.layers.*."
+#define UNS_MEGATRON_MTP_LAYER UNS_MEGATRON_MTP "transformer_layer."
 
 extern const struct uns_megatron_rule uns_megatron_first[], uns_megatron_last[]; /* before and after the layers */
 extern const struct uns_megatron_family uns_megatron_table[]; /* sorted by model_type (strcmp) */

@@ -68,6 +68,8 @@ LAUNCHES = {
                                  "qwen3_moe-one-by-one", "deepseek_v2-pp2", "deepseek_v3-ep2", "deepseek_v3-tp2",
                                  "glm4_moe-tp2", "qwen3_vl_moe-one-by-one", "gpt_oss-dp2", "gpt_oss-tp2",
                                  "gpt_oss-ep2-bf16", "gpt_oss-by-layer", "gpt_oss-one-by-one"]),
+    "mt2": ("torch_dist.py", 2, ["deepseek_v3-mtp-pp2", "glm4_moe-mtp-tp2", "glm4_moe-mtp2-ep2",
+                                 "glm4_moe-mtp-pp2-vpp2", "llama-pp2-embedding"]),
     "mc8": ("torch_dist.py", 8, ["qwen3_moe-tp2-pp2-ep2", "deepseek_v3-tp2-pp2-ep2", "qwen3_vl_moe-tp2-pp2-ep2",
                                  "gpt_oss-tp2-pp2-ep2"]),
     "mv2": ("torch_dist_vision.py", 2, ["qwen2_5_vl-tp2", "qwen2_5_vl-by-layer", "qwen3_vl-tp2", "qwen3_vl-by-layer",
@@ -94,7 +96,7 @@ def cases(*launches):
 
 
 OPTIMIZERS = cases("o2", "o3")
-MEGATRON = cases("mc2")
+MEGATRON = cases("mc2", "mt2")
 MEGATRON_OF_8 = cases("mc8")
 MEGATRON_VISION = cases("mv2")
 MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2", "ms4"), cases("mo2more")

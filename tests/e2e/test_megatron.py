@@ -13,10 +13,11 @@ from torch.distributed.checkpoint import FileSystemReader
 
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.modeling_layers import MtpModel
 
 import trees
 from conftest import ROOT
-from launches import MEGATRON, MEGATRON_OF_8, MEGATRON_VISION
+from launches import LAUNCHES, MEGATRON, MEGATRON_OF_8, MEGATRON_VISION
 from test_names import assert_files_equal
 from test_python import unshard
 
@@ -121,6 +122,36 @@ def test_logits_are_those_of_megatrons_own_model(made, mount, case):
     torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("case,layer", [("deepseek_v3-mtp-pp2", 61), ("glm4_moe-mtp-tp2", 3)])
+def test_transformers_loads_the_layers_for_multi_token_prediction(made, mount, case, layer):
+    folder = made("mt2", case)
+    shown = mount(folder / "run", f"model={folder}/hf") / "weights" / STEP
+    model = AutoModelForCausalLM.from_pretrained(shown)
+    model._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{layer}.*"]  # it lists the models of the Hub
+    got = MtpModel.from_pretrained(model).layers[0].state_dict()
+    want = trees.weights(folder / "hf")
+    before = f"model.layers.{layer}."
+    inside = {n: t for n, t in got.items() if n.startswith("mtp_block.") and ".experts." not in n}
+    assert len(inside) > 8
+    for name, tensor in inside.items():
+        assert torch.equal(tensor, want[before + name.removeprefix("mtp_block.")]), name
+    for name, published in {"enorm": "enorm", "hnorm": "hnorm", "eh_proj": "eh_proj",
+                            "post_norm": "shared_head.norm"}.items():
+        assert torch.equal(got[name + ".weight"], want[f"{before}{published}.weight"]), name
+    downs = [want[f"{before}mlp.experts.{e}.down_proj.weight"] for e in range(4)]
+    assert torch.equal(got["mtp_block.mlp.experts.down_proj"], torch.stack(downs))
+    problems = (shown / ".unshard/problems.txt").read_text()
+    assert f"(mtp.layers) are model.layers from {layer} to {layer}; their embed_tokens and shared_head.head" in problems
+
+
+def test_a_training_without_layers_for_multi_token_prediction_has_none(made, mount, tmp_path):
+    run = with_config(made, tmp_path, "glm4_moe-tp2", num_nextn_predict_layers=1)
+    shown = mount(run) / "weights" / STEP
+    trees.assert_same(trees.weights(shown), trees.weights(made("mc2", "glm4_moe-tp2") / "hf"))
+    said = "num_nextn_predict_layers is 1, but the checkpoint has no mtp.layers"
+    assert said in (shown / ".unshard/problems.txt").read_text()
+
+
 @pytest.mark.parametrize("case", ["llama-tp2", "qwen2-tied", "qwen3_vl-tp2"])
 def test_several_files_are_split_as_save_pretrained_splits(made, mount, tmp_path, case):
     folder = made("mc2", case)
@@ -147,7 +178,7 @@ def test_parts_are_converted_and_read_as_tensors(made, mount, launch, case, name
 
 def with_config(made, tmp_path, case, **changes):
     """A run of the case's checkpoint, with the model's config.json changed."""
-    folder = made("mc2", case)
+    folder = made("mt2" if case in LAUNCHES["mt2"][2] else "mc2", case)
     shutil.copytree(folder / "run", tmp_path / "run")
     config = json.loads((folder / "hf/config.json").read_text())
     for key, value in changes.items():
@@ -194,6 +225,8 @@ def test_verl_has_the_config_beside_the_shards(made, mount, tmp_path):
     ("qwen3_vl-tp2", {"vision_config": {"depth": 3}}, "is made from vision_model.blocks.2.norm1.weight"),
     ("qwen3_vl-tp2", {"vision_config": {"deepstack_visual_indexes": []}}, "vision_model.deepstack_merger_list.0."),
     ("qwen2_5_vl-tp2", {"text_config": {"vocab_size": 41}}, "language_model.embedding.word_embeddings.weight has the shape"),
+    ("glm4_moe-mtp-tp2", {"num_nextn_predict_layers": 0}, "mtp.layers.0.enorm.weight is a tensor that a model of type"),
+    ("glm4_moe-mtp-tp2", {"num_nextn_predict_layers": 2}, "is made from mtp.layers.1.enorm.weight"),
     ("mixtral-ep2", {"num_local_experts": 8}, "decoder.layers.mlp.router.weight has the shape"),
     ("qwen3_moe-dense", {"mlp_only_layers": []},
      "which is made from decoder.layers.0.mlp.router.weight: the checkpoint does not have it"),

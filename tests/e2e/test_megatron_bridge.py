@@ -43,13 +43,22 @@ NOT_MAPPED = {
         LAYER + "mlp.linear_fc1.weight": [TO + "mlp.gate_proj.weight", TO + "mlp.up_proj.weight"],
         LAYER + "mlp.linear_fc2.weight": [TO + "mlp.down_proj.weight"]},
 }
+# Families whose layers for multi-token prediction it has no mapping for.
+NO_MTP = {"deepseek_v3"}
+# It does not publish embedding and head in these layers again. DeepSeek-V3 and GLM-4.5 have them on the Hub.
+AGAIN = {"model.mtp.*.embed_tokens.weight": "model.embed_tokens.weight",
+         "model.mtp.*.shared_head.head.weight": "lm_head.weight"}
 # Bridge exports them as they are on the Hub: transposed (test_transformers_reads_the_same_of_transposed_experts).
 TRANSPOSED = {"qwen3_vl_moe": re.compile(r".*\.mlp\.experts\.(gate_up|down)_proj")}
 # Bridge exports rows that pad the vocabulary (test_transformers_refuses_a_padded_vocabulary).
 VOCABULARY = re.compile(r"(.*\.embed_tokens|lm_head)\.weight")
 
 
-def pattern(name):
+def pattern(name, n_layers=None):
+    """Layers behind these n are those for multi-token prediction."""
+    number = re.match(r"model\.layers\.(\d+)", name)
+    if n_layers is not None and number and int(number[1]) >= n_layers:
+        return "model.mtp.*" + name[number.end():]
     return re.sub(r"(?<=layers\.)\d+", "*", name)
 
 
@@ -85,19 +94,31 @@ def test_megatron_bridge_exports_the_same_bytes(made, mount, exported, launch_na
     if bridge is None:
         return
     got, mapped = bridge
+    want = trees.weights(mount(folder / "run", f"model={folder}/hf") / "weights" / STEP)
+    text = config | config.get("text_config", {})
+    again = {}
+    if any(n.startswith("mtp.") for n in mapped):
+        again = AGAIN
+        for name, tensor in want.items():
+            if pattern(name, text["num_hidden_layers"]) in again:
+                assert torch.equal(tensor, want[again[pattern(name, text["num_hidden_layers"])]]), name
+    if family in NO_MTP:
+        assert not any(yes for n, yes in mapped.items() if n.startswith("mtp."))
+        assert not [n for n in got if pattern(n, text["num_hidden_layers"]).startswith("model.mtp.")]
+        mapped = {n: yes for n, yes in mapped.items() if not n.startswith("mtp.")}
+        want = {n: t for n, t in want.items() if not pattern(n, text["num_hidden_layers"]).startswith("model.mtp.")}
+        again = {}
     lacks = {pattern(n): NOT_MAPPED.get(family, {}).get(pattern(n)) for n, yes in mapped.items() if not yes}
     assert lacks == {n: p for n, p in NOT_MAPPED.get(family, {}).items() if n in map(pattern, mapped)}
 
-    want = trees.weights(mount(folder / "run", f"model={folder}/hf") / "weights" / STEP)
-    missing = {pattern(n) for n in want.keys() - got.keys()}
-    assert missing == {p for published in lacks.values() for p in published}
-    vocabulary = (config | config.get("text_config", {}))["vocab_size"]
+    missing = {pattern(n, text["num_hidden_layers"]) for n in want.keys() - got.keys()}
+    assert missing == {p for published in lacks.values() for p in published} | again.keys()
     for name, tensor in got.items():
         if VOCABULARY.fullmatch(name):
-            got[name] = tensor[:vocabulary]
+            got[name] = tensor[:text["vocab_size"]]
         elif family in TRANSPOSED and TRANSPOSED[family].fullmatch(name):
             got[name] = tensor.transpose(1, 2)
-    trees.assert_same(got, {n: t for n, t in want.items() if pattern(n) not in missing})
+    trees.assert_same(got, {n: t for n, t in want.items() if pattern(n, text["num_hidden_layers"]) not in missing})
 
 
 def test_nothing_is_listed_that_no_case_has(made, exported):

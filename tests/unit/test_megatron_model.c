@@ -114,6 +114,11 @@ static const struct row {
 	  { DECAY, NO_DECAY },
 	  NULL,
 	  "exp_avg of model.layers.0.mlp.experts.down_proj has the shape [1, 2, 3], and the parameter [2, 2, 3]" },
+	{ TIED,
+	  { AROUND, DENSE, { "mtp.layers.0.enorm.weight", { 1, { 2 } }, false } },
+	  { DECAY, NO_DECAY },
+	  NULL,
+	  "it has layers for multi-token prediction (mtp.layers)" },
 };
 
 /* A row's checkpoint. */

@@ -14,7 +14,7 @@
 
 /* clang-format off: tables, a case a row */
 
-enum { MAX_IN = 26, MAX_WANT = 14 };
+enum { MAX_IN = 30, MAX_WANT = 14 };
 
 #define CONFIG(type, vocab, layers, groups, head, ffn, more)                                                    \
 	"{\"model_type\": \"" type "\", \"hidden_size\": 2, \"num_attention_heads\": 4, \"vocab_size\": " vocab \
@@ -194,6 +194,48 @@ struct named {
 		}                                                                            \
 	}
 
+#define GLM(more)                                   \
+	CONFIG("glm4_moe", "5", "1", "2", "1", "4", \
+	       ", \"n_routed_experts\": 2, \"moe_intermediate_size\": 3, \"n_shared_experts\": 1" more)
+#define ONE_MTP ", \"num_nextn_predict_layers\": 1"
+#define GLM_LAYER(in)                                                                                         \
+	{ in "self_attention.linear_qkv.weight", { 2, { 8, 2 } } },                                           \
+		{ in "self_attention.linear_proj.weight", { 2, { 2, 4 } } },                                  \
+		{ in "self_attention.linear_qkv.layer_norm_weight", { 1, { 2 } } },                           \
+		{ in "pre_mlp_layernorm.weight", { 1, { 2 } } }, { in "mlp.router.weight", { 2, { 2, 2 } } }, \
+		{ in "mlp.router.expert_bias", { 1, { 2 } } },                                                \
+		{ in "mlp.experts.experts.linear_fc1.weight", { 3, { 2, 6, 2 } } },                           \
+		{ in "mlp.experts.experts.linear_fc2.weight", { 3, { 2, 2, 3 } } },                           \
+		{ in "mlp.shared_experts.linear_fc1.weight_w", { 2, { 3, 2 } } },                             \
+		{ in "mlp.shared_experts.linear_fc1.weight_v", { 2, { 3, 2 } } },                             \
+	{                                                                                                     \
+		in "mlp.shared_experts.linear_fc2.weight",                                                    \
+		{                                                                                             \
+			2, { 2, 3 }                                                                           \
+		}                                                                                             \
+	}
+#define EH_PROJ(columns)                       \
+	{                                      \
+		"mtp.layers.0.eh_proj.weight", \
+		{                              \
+			2,                     \
+			{                      \
+				2, columns     \
+			}                      \
+		}                              \
+	}
+#define ENORM                                \
+	{                                    \
+		"mtp.layers.0.enorm.weight", \
+		{                            \
+			1, { 2 }             \
+		}                            \
+	}
+#define MTP_REST                                                                                                \
+	{ "mtp.layers.0.hnorm.weight", { 1, { 2 } } }, { "mtp.layers.0.final_layernorm.weight", { 1, { 2 } } }, \
+		GLM_LAYER("mtp.layers.0.transformer_layer.")
+#define GLM_ALL EMBEDDING, GLM_LAYER("decoder.layers.0."), NORM, HEAD
+
 static const struct row {
 	const char *config;
 	struct named in[MAX_IN];
@@ -247,6 +289,37 @@ static const struct row {
 	    "model.layers.0.mlp.experts.down_proj_bias [2, 2] 0 1 2",
 	    "model.layers.1.mlp.experts.gate_up_proj [2, 2, 6] of 24 36, 2x3x2 reversed" },
 	  NULL },
+	/* layers for multi-token prediction, behind the others */
+	{ GLM(ONE_MTP),
+	  { EMBEDDING, GLM_LAYER("decoder.layers.0."), NORM, HEAD, ENORM, EH_PROJ(4), MTP_REST },
+	  { "model.layers.0.mlp.shared_experts.up_proj.weight [3, 2] 0 1 6",
+	    "model.layers.1.embed_tokens.weight [5, 2] 0 1 10", "model.layers.1.enorm.weight [2] 0 1 2",
+	    "model.layers.1.eh_proj.weight [2, 4] 0 1 8", "model.layers.1.shared_head.norm.weight [2] 0 1 2",
+	    "model.layers.1.shared_head.head.weight [5, 2] 0 1 10",
+	    "model.layers.1.self_attn.k_proj.weight [2, 2] 4 2 8",
+	    "model.layers.1.mlp.experts.1.up_proj.weight [3, 2] 18 1 12", "model.norm.weight [2] 0 1 2" },
+	  NULL },
+	{ GLM(ONE_MTP),
+	  { GLM_ALL },
+	  { "model.layers.0.input_layernorm.weight [2] 0 1 2", "model.norm.weight [2] 0 1 2" },
+	  NULL },
+	{ GLM(ONE_MTP),
+	  { GLM_ALL, ENORM, EH_PROJ(2), MTP_REST },
+	  { 0 },
+	  "mtp.layers.0.eh_proj.weight has the shape [2, 2]; by config.json it would have [2, 4]" },
+	{ GLM(", \"num_nextn_predict_layers\": 2"),
+	  { GLM_ALL, ENORM, EH_PROJ(4), MTP_REST },
+	  { 0 },
+	  "model.layers.2.enorm.weight, which is made from mtp.layers.1.enorm.weight: the checkpoint does not have it" },
+	{ GLM(ONE_MTP),
+	  { GLM_ALL, ENORM, EH_PROJ(4) },
+	  { 0 },
+	  "model.layers.1.hnorm.weight, which is made from mtp.layers.0.hnorm.weight: the checkpoint does not have it" },
+	{ GLM(""), { GLM_ALL, ENORM }, { 0 }, "mtp.layers.0.enorm.weight is a tensor that a model of type glm4_moe" },
+	{ CONFIG("mistral", "5", "2", "2", "1", "3", ONE_MTP),
+	  { ALL, HEAD, ENORM },
+	  { 0 },
+	  "mtp.layers.0.enorm.weight is a tensor that a model of type mistral" },
 	/* what config.json says is not what is stored */
 	{ CONFIG("mistral", "5", "2", "2", "2", "3", ""),
 	  { ALL, HEAD },
@@ -411,6 +484,12 @@ static void assert_sound(const struct uns_megatron_rule *rule, bool of_layers)
 	}
 }
 
+static void assert_mtp_sound(const struct uns_megatron_rule *rule)
+{
+	for (; rule && rule->from; rule++)
+		assert_true(strchr(rule->to, '*') && !rule->rest && rule->repeats == UNS_MG_ONE);
+}
+
 static void rows_are_sound(void **state)
 {
 	const struct uns_megatron_vision *vision;
@@ -422,6 +501,7 @@ static void rows_are_sound(void **state)
 			assert_true(strcmp(uns_megatron_table[i - 1].model_type, uns_megatron_table[i].model_type) < 0);
 		for (k = 0; k < 4 && uns_megatron_table[i].layer[k]; k++)
 			assert_sound(uns_megatron_table[i].layer[k], true);
+		assert_mtp_sound(uns_megatron_table[i].mtp);
 		vision = uns_megatron_table[i].vision;
 		assert_sound(vision ? vision->first : NULL, false);
 		assert_sound(vision ? vision->layer : NULL, true);

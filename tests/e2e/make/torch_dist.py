@@ -3,7 +3,8 @@
     torchrun --nproc_per_node=2 torch_dist.py OUT CASE...
 
 Each makes OUT/CASE/hf, what save_pretrained writes of a tiny model, and OUT/CASE/run/iter_0000002, the same model
-as megatron-core saves it: mbridge converts the weights of hf/ for a GPTModel, which is sharded as the case says. A vision
+as megatron-core saves it: mbridge converts the weights of hf/ for a GPTModel, which is sharded as the case says. Layers for
+multi-token prediction, of which transformers saves none, are in hf/ under the names of DeepSeek-V3's own files. A vision
 model is transformers' own module beside the GPTModel, as in Megatron-Bridge. Where every rank holds all of it,
 OUT/CASE/logits.safetensors has what Megatron's model computes.
 """
@@ -57,6 +58,10 @@ PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}  # as Megatron's GP
 MROPE = {"rope_parameters": PLAIN_ROPE | {"mrope_section": [1, 1, 1]}}
 # What Megatron-Bridge calls the vision model.
 TOWER = {"qwen2_5_vl": "visual", "qwen3_vl": "vision_model", "qwen3_vl_moe": "vision_model"}
+
+# mbridge knows the one size of DeepSeek-V3.
+DEEPSEEK_MTP = LATENT | {"num_hidden_layers": 61}
+GLM_MTP = ROUTED | {"attention_bias": True, "use_qk_norm": True}
 
 # case -> model_type, changes to TEXT, Megatron's sizes of parallelism, and more (see `build`)
 CASES = {
@@ -124,16 +129,30 @@ CASES = {
                         {"moe": [0, 1, 1], "latent": True, "router_bias": True}),
     "deepseek_v2-pp2": ("deepseek_v2", LATENT | {"num_hidden_layers": 4}, {"pp": 2},
                         {"moe": [0, 1, 1, 1], "latent": True}),
+    "deepseek_v3-mtp-pp2": ("deepseek_v3", DEEPSEEK_MTP, {"pp": 2, "first": 31},
+                            {"moe": [0] + [1] * 60, "latent": True, "router_bias": True, "mtp": 1}),
+    "glm4_moe-mtp-tp2": ("glm4_moe", GLM_MTP | {"vocab_size": 37}, {"tp": 2},
+                         {"moe": [0, 1, 1], "qkv_bias": True, "qk_norm": True, "router_bias": True, "padded": 48,
+                          "mtp": 1}),
+    "glm4_moe-mtp2-ep2": ("glm4_moe", GLM_MTP, {"ep": 2},
+                          {"moe": [0, 1, 1], "qkv_bias": True, "qk_norm": True, "router_bias": True, "mtp": 2}),
+    "glm4_moe-mtp-pp2-vpp2": ("glm4_moe", GLM_MTP | {"num_hidden_layers": 4}, {"pp": 2, "vpp": 2},
+                              {"moe": [0, 1, 1, 1], "qkv_bias": True, "qk_norm": True, "router_bias": True, "mtp": 1,
+                               "metadata": {"singleton_local_shards": True}}),
+    "llama-pp2-embedding": ("llama", {"num_hidden_layers": 3, "attention_bias": True, "mlp_bias": True},
+                            {"pp": 2, "embedding": True},
+                            {"bias": True, "metadata": {"singleton_local_shards": True}}),
     "glm4_moe-tp2": ("glm4_moe", ROUTED | {"attention_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0},
                      {"tp": 2}, {"moe": [0, 1, 1], "qkv_bias": True, "qk_norm": True, "router_bias": True}),
 }
 
 
-def hf_model(model_type, changes, vision):
+def hf_model(model_type, changes, vision, mtp=0):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     torch.manual_seed(11)
     text = TEXT | changes
+    text["num_hidden_layers"] += mtp
     if vision:
         tied = text.pop("tie_word_embeddings")
         config = AutoConfig.for_model(model_type, text_config=text, vision_config=vision, tie_word_embeddings=tied)
@@ -146,7 +165,26 @@ def hf_model(model_type, changes, vision):
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(torch.randn(buffer.shape))
+    if mtp:
+        model.config.update({"num_hidden_layers": text["num_hidden_layers"] - mtp, "num_nextn_predict_layers": mtp})
     return model
+
+
+def save_published(model, mtp, where):
+    """The model's last `mtp` layers become those for multi-token prediction."""
+    from safetensors.torch import load_file, save_file
+
+    model.save_pretrained(where)
+    if not mtp:
+        return
+    tensors = load_file(f"{where}/model.safetensors")
+    embedding, head, norm = (tensors[n] for n in ("model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"))
+    for layer in range(mtp):
+        name = f"model.layers.{model.config.num_hidden_layers + layer}."
+        tensors |= {name + "embed_tokens.weight": embedding.clone(), name + "shared_head.head.weight": head.clone(),
+                    name + "eh_proj.weight": torch.randn(len(norm), 2 * len(norm)).to(norm.dtype)}
+        tensors |= {f"{name}{n}.weight": torch.randn_like(norm) for n in ("enorm", "hnorm", "shared_head.norm")}
+    save_file(tensors, f"{where}/model.safetensors", metadata={"format": "pt"})
 
 
 def moe_config(hf, more):
@@ -188,7 +226,9 @@ def transformer_config(hf, sizes, more, dtype):
         gated_linear_unit=True, normalization="RMSNorm", layernorm_epsilon=hf.rms_norm_eps,
         add_bias_linear=bias, add_qkv_bias=bias or bool(more.get("qkv_bias")),
         qk_layernorm=bool(more.get("qk_norm") or more.get("latent")), hidden_dropout=0.0, attention_dropout=0.0,
-        virtual_pipeline_model_parallel_size=sizes.get("vpp"),
+        virtual_pipeline_model_parallel_size=sizes.get("vpp"), mtp_num_layers=more.get("mtp"),
+        num_layers_in_first_pipeline_stage=sizes.get("first"),
+        account_for_embedding_in_pipeline_split=sizes.get("embedding", False),
         tensor_model_parallel_size=sizes.get("tp", 1), pipeline_model_parallel_size=sizes.get("pp", 1),
         expert_model_parallel_size=sizes.get("ep", 1), expert_tensor_parallel_size=sizes.get("etp"), params_dtype=dtype, pipeline_dtype=dtype,
         use_cpu_initialization=True, gradient_accumulation_fusion=False, bias_activation_fusion=False,
@@ -241,7 +281,7 @@ def build(hf, sizes, more, dtype, stage):
     """`stage`: of the virtual ones that this rank has, if there are such."""
     from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_mtp_block_spec
     from megatron.core.transformer import multi_latent_attention
 
     multi_latent_attention.HAVE_TE = False  # it says so whether there is one or not
@@ -249,8 +289,9 @@ def build(hf, sizes, more, dtype, stage):
     spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm", vp_stage=stage)
     for layer in spec.layer_specs if more.get("latent") else []:  # what computes it takes Transformer Engine
         layer.submodules.self_attention.submodules.core_attention = Nothing
+    mtp = get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False, vp_stage=stage) if more.get("mtp") else None
     model = GPTModel(
-        config, spec, vocab_size=more.get("padded", hf.vocab_size), max_sequence_length=64,
+        config, spec, mtp_block_spec=mtp, vocab_size=more.get("padded", hf.vocab_size), max_sequence_length=64,
         position_embedding_type="rope", vp_stage=stage,
         pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
         post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
@@ -303,7 +344,8 @@ def bridge_of(hf, config, dtype, more):
 
 def name_in_bridge(name, first_layer, first_expert):
     """A parameter's name in the whole model, experts as Transformer Engine's grouped ones are called."""
-    name = re.sub(r"(?<=layers\.)\d+", lambda m: str(int(m[0]) + first_layer), name, count=1)
+    if not name.startswith("mtp."):
+        name = re.sub(r"(?<=layers\.)\d+", lambda m: str(int(m[0]) + first_layer), name, count=1)
     return re.sub(r"local_experts\.(\d+)\.(.*)", lambda m: f"{m[2]}{int(m[1]) + first_expert}", name)
 
 
@@ -311,6 +353,10 @@ def hf_names(bridge, name):
     bias = re.fullmatch(r"(.*\.mlp\.experts\..*\.)bias(\d+)", name)
     if bias:  # mbridge has no family whose experts have biases
         return [re.sub("weight$", "bias", n) for n in hf_names(bridge, f"{bias[1]}weight{bias[2]}")]
+    mtp = re.fullmatch(r"mtp\.layers\.([1-9]\d*)(\..*)", name)
+    if mtp:  # mbridge has names for the first of them
+        first, layer = (f"model.layers.{bridge.config.num_layers + n}." for n in (0, int(mtp[1])))
+        return [n.replace(first, layer) for n in hf_names(bridge, f"mtp.layers.0{mtp[2]}")]
     layer, _, within = name.removeprefix("decoder.layers.").partition(".")
     if within in bridge.norms:
         return [n.format(layer_number=layer) for n in bridge.norms[within]]
@@ -363,9 +409,9 @@ def run(case, out):
 
     model_type, changes, sizes, more = CASES[case]
     dtype = torch.bfloat16 if case.endswith("bf16") else torch.float32
-    published = hf_model(model_type, changes, more.get("vision")).to(dtype)
+    published = hf_model(model_type, changes, more.get("vision"), more.get("mtp", 0)).to(dtype)
     if dist.get_rank() == 0:
-        published.save_pretrained(f"{out}/hf")
+        save_published(published, more.get("mtp"), f"{out}/hf")
         os.makedirs(f"{out}/run/iter_{STEP:07}")
     dist.barrier()
     parallel_state.initialize_model_parallel(
@@ -374,6 +420,7 @@ def run(case, out):
     text = published.config.get_text_config()
     text.tie_word_embeddings = published.config.tie_word_embeddings
     weights = text_weights(load_file(f"{out}/hf/model.safetensors"))
+    metadata = more.get("metadata", {}) | {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     state = {}
     for stage in range(sizes["vpp"]) if "vpp" in sizes else [None]:
         config, model = build(text, sizes, more, dtype, stage)
@@ -382,7 +429,7 @@ def run(case, out):
             save_file({"logits": logits(model, 9)}, f"{out}/logits.safetensors")
         if model_type in TOWER:
             model = with_tower(model, published.model.visual, TOWER[model_type])
-        state["model" if stage is None else f"model{stage}"] = model.sharded_state_dict(metadata=more.get("metadata"))
+        state["model" if stage is None else f"model{stage}"] = model.sharded_state_dict(metadata=metadata)
     save(state, out)
 
 
