@@ -408,8 +408,7 @@ static int model_make(struct making *m, struct uns_catalog *model, struct uns_er
 	const bool with_optimizer = uns_megatron_has_optimizer(m->cat);
 
 	*model = *m->cat;
-	if (with_optimizer)
-		UNS_TRY(mtp_refuse(m->cat, err));
+	UNS_TRY(mtp_refuse(m->cat, err));
 	UNS_TRY(kind_add(m, NULL, err));
 	if (with_optimizer)
 		UNS_TRY(states_add(m, err));
