@@ -125,6 +125,17 @@ def test_a_shard_of_the_save_before(made, copied, command, mount):
     assert lost_views(mount, source, "checkpoint-2", ("full", "dcp", "weights")) == ["full", "dcp"]
 
 
+def test_the_checkpoint_alone_is_not_compared_with_the_run(made, copied, command):
+    """As many parameters as this model has prove nothing by their number."""
+    source = copied(made("r2", "f1") / "run", "run")
+    shard = "optimizer_0/__1_0.distcp"
+    shutil.copy2(source / "checkpoint-2" / shard, source / "checkpoint-4" / shard)
+    [(kind, severity, text)] = step_findings(command, source, "--store", "none")
+    assert (kind, severity) == ("optimizer_files_differ", "problem") and "holds the same bytes" in text
+    [(kind, severity, _)] = step_findings(command, source / "checkpoint-4", "--store", "none")
+    assert (kind, severity) == ("optimizer_files_may_differ", "note")
+
+
 def test_a_shard_of_a_save_that_is_gone(made, copied, command, mount):
     """Nothing proves it then, unless the numbers do."""
     source = copied(made("t2", "untied-f2-fp32") / "run", "run")
