@@ -91,12 +91,11 @@ void uns_source_will_read(struct uns_backing *b, uint32_t file, uint64_t at, uin
 {
 	const struct uns_file *f = &b->cat->files[file];
 	struct uns_fd_slot *slot = &b->slot[file];
-	uint8_t byte;
 
 	end = uns_u64_min(end, f->stat.id.size);
 	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
 		return;
-	if (uns_fd_pread_now(slot->fd, &byte, 1, end - 1) < 0)
+	if (!uns_fd_has(slot->fd, (size_t)(end - at), at))
 		posix_fadvise(slot->fd, (off_t)at, (off_t)(end - at), POSIX_FADV_WILLNEED);
 	uns_fds_unpin(&b->engine->fds, slot);
 }

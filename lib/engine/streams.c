@@ -167,7 +167,6 @@ static void ask_file(const struct wish *wish, const struct stretch *s)
 	struct uns_ahead_ask ask = { .file = f, .reader = wish->reader };
 	struct uns_fd_slot *slot = &b->slot[s->file];
 	uint64_t at = s->at, end = uns_u64_min(s->end, f->stat.id.size), step;
-	uint8_t byte;
 
 	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
 		return;
@@ -175,8 +174,7 @@ static void ask_file(const struct wish *wish, const struct stretch *s)
 	ask.call_bytes = call_bytes(b, f) * (slot->as_asked ? 2 : 1);
 	for (; at < end; at += step) {
 		step = uns_u64_min(end - at, STEP_BYTES);
-		/* Bytes come into memory in order: where the last is, the others are. */
-		if (uns_fd_pread_now(slot->fd, &byte, 1, at + step - 1) == 0)
+		if (uns_fd_has(slot->fd, (size_t)step, at))
 			continue;
 		ask.at = at;
 		ask.end = at + step;

@@ -5,12 +5,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "io/pages.h"
 #include "io/source.h"
 
 enum {
@@ -39,23 +39,6 @@ static bool ask_file_system(int fd, uint32_t *block, uint32_t *align)
 #endif
 }
 
-/* Linux 6.5; not in every libc yet. */
-static bool ask_cachestat(int fd, uint64_t off, uint64_t len, uint64_t *pages)
-{
-	const long number = 451;
-	const struct {
-		uint64_t off, len;
-	} range = { off, len };
-	struct {
-		uint64_t cached, dirty, writeback, evicted, recently_evicted;
-	} found;
-
-	if (syscall(number, fd, &range, &found, 0) != 0)
-		return false;
-	*pages = found.cached;
-	return true;
-}
-
 /* What cannot be mapped counts as cached. */
 static uint64_t ask_mincore(int fd, uint64_t first_page, uint64_t n, uint64_t page_bytes)
 {
@@ -81,10 +64,10 @@ static uint64_t ask_mincore(int fd, uint64_t first_page, uint64_t n, uint64_t pa
 static bool is_cached(int fd, uint64_t off, size_t len)
 {
 	const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), first = off / page_bytes,
-		       n = (off + len - 1) / page_bytes - first + 1;
+		       n = uns_pages_of(off, len);
 	uint64_t cached;
 
-	if (!ask_cachestat(fd, off, len, &cached))
+	if (!uns_pages_cached(fd, off, len, &cached))
 		cached = ask_mincore(fd, first, n, page_bytes);
 	return 2 * cached >= n;
 }

@@ -21,6 +21,7 @@
 #include "io/access.h"
 #include "io/follow.h"
 #include "io/numbers.h"
+#include "io/pages.h"
 
 enum {
 	FILE_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY,
@@ -673,14 +674,41 @@ int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, 
 	return 0;
 }
 
-int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off)
+/* All of them are, or will be without another word to storage. */
+static bool are_cached(int fd, uint64_t off, size_t len)
+{
+	uint64_t cached;
+
+	return len && uns_pages_cached(fd, off, len, &cached) && cached == uns_pages_of(off, len);
+}
+
+static ssize_t pread_nowait(int fd, void *buf, size_t len, uint64_t off)
 {
 	struct iovec to = { buf, len };
+
+	return preadv2(fd, &to, 1, (off_t)off, RWF_NOWAIT);
+}
+
+int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off)
+{
 	ssize_t n = -1;
 
-	if (off <= INT64_MAX - len)
-		n = preadv2(fd, &to, 1, (off_t)off, RWF_NOWAIT);
+	if (off <= INT64_MAX - len) {
+		n = pread_nowait(fd, buf, len, off);
+		if (n < 0 && errno == EOPNOTSUPP && are_cached(fd, off, len))
+			n = pread(fd, buf, len, (off_t)off);
+	}
 	return n >= 0 && (size_t)n == len ? 0 : -EAGAIN; /* an error is for the read that waits to report */
+}
+
+/* Bytes come into memory in order: where the last is, the others are. cachestat counts them all, and so it need not be
+ * a neighbour's page. */
+bool uns_fd_has(int fd, size_t len, uint64_t off)
+{
+	uint8_t byte;
+	ssize_t n = pread_nowait(fd, &byte, 1, off + len - 1);
+
+	return n == 1 || (n < 0 && errno == EOPNOTSUPP && are_cached(fd, off, len));
 }
 
 static int file_pread(void *self, void *buf, size_t len, uint64_t off, struct uns_err *err)

@@ -131,8 +131,11 @@ int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, 
 /* What such a read fails with: `got` is -1, with errno, or 0, at the end of the file. */
 int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, struct uns_err *err);
 /* The same without waiting for storage: -EAGAIN, without a sentence, when the bytes are not in
- * memory or the file system does not know. */
+ * memory or the file system does not know. Some, FUSE among them, have no such read: there the kernel is asked whether
+ * the pages are in its cache, and one that storage is about to deliver is waited for. */
 int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off);
+/* Are these bytes in memory, or on their way there? len > 0. Never waits; false where that is not known. */
+bool uns_fd_has(int fd, size_t len, uint64_t off);
 
 /* An open file as a reader (base/reader.h); `file` must outlive it. Not for long-lived use: takes no
  * identity check. */

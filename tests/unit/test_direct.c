@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "io/direct.h"
+#include "io/source.h"
 
 enum { FILE_BYTES = (3 << 20) + 1234, CACHESTAT = 451 };
 
@@ -56,7 +57,7 @@ static struct {
 	uint32_t block, align; /* every read must keep to; 0 = is not looked at */
 	size_t most;           /* bytes that a read returns at most; 0 = all */
 	int error;             /* of the next read that keeps to `block` */
-	bool refuse_flag, without_cachestat;
+	bool refuse_flag, without_cachestat, without_nowait;
 	size_t n_direct, n_bounced;
 } kernel;
 
@@ -64,6 +65,8 @@ ssize_t __real_preadv64(int fd, const struct iovec *v, int n, off_t off);
 ssize_t __wrap_preadv64(int fd, const struct iovec *v, int n, off_t off);
 ssize_t __real_pread64(int fd, void *buf, size_t len, off_t off);
 ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t off);
+ssize_t __real_preadv64v2(int fd, const struct iovec *v, int n, off_t off, int flags);
+ssize_t __wrap_preadv64v2(int fd, const struct iovec *v, int n, off_t off, int flags);
 int __real_fcntl64(int fd, int command, int flags);
 int __wrap_fcntl64(int fd, int command, int flags);
 long __real_syscall(long number, long a, long b, long c, long d);
@@ -116,6 +119,15 @@ ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t off)
 	assert_true(is_aligned((uint64_t)off, kernel.block) && is_aligned(len, kernel.block) &&
 		    is_aligned((uintptr_t)buf, kernel.align));
 	return answer(fd, &v, 1, off);
+}
+
+ssize_t __wrap_preadv64v2(int fd, const struct iovec *v, int n, off_t off, int flags)
+{
+	if (kernel.without_nowait) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	return __real_preadv64v2(fd, v, n, off, flags);
 }
 
 int __wrap_fcntl64(int fd, int command, int flags)
@@ -338,13 +350,42 @@ static void what_is_cached_decides(void **state)
 	free(buf);
 }
 
+/* As FUSE, which cannot be read without waiting. */
+static void what_is_cached_is_read_now(void **state)
+{
+	static const size_t some[] = { 1, 4096, 1 << 20 };
+	uint8_t *buf = malloc(FILE_BYTES);
+	size_t i;
+
+	(void)state;
+	kernel.without_nowait = true;
+	for (i = 0; i < sizeof(some) / sizeof(*some); i++) {
+		posix_fadvise(f.fd, 0, 0, POSIX_FADV_DONTNEED);
+		if (pages_in_memory() == 0) {
+			assert_int_equal(uns_fd_pread_now(f.fd, buf, some[i], 12345), -EAGAIN);
+			assert_false(uns_fd_has(f.fd, some[i], 12345));
+		}
+		assert_int_equal(pread(f.fd, buf, FILE_BYTES, 0), FILE_BYTES);
+		memset(buf, 0, some[i]);
+		assert_int_equal(uns_fd_pread_now(f.fd, buf, some[i], 12345), 0);
+		assert_memory_equal(buf, f.bytes + 12345, some[i]);
+		assert_true(uns_fd_has(f.fd, some[i], 12345));
+		kernel.without_cachestat = true;
+		assert_int_equal(uns_fd_pread_now(f.fd, buf, some[i], 12345), -EAGAIN);
+		assert_false(uns_fd_has(f.fd, some[i], 12345));
+		kernel.without_cachestat = false;
+	}
+	kernel.without_nowait = false;
+	free(buf);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(at_every_alignment),     cmocka_unit_test(past_this_kernels_cache),
 		cmocka_unit_test(of_a_file_in_memory),    cmocka_unit_test(behind_the_end),
 		cmocka_unit_test(errors_of_a_read),       cmocka_unit_test(refused_at_the_beginning),
-		cmocka_unit_test(what_is_cached_decides),
+		cmocka_unit_test(what_is_cached_decides), cmocka_unit_test(what_is_cached_is_read_now),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
