@@ -414,12 +414,17 @@ def test_a_read_that_fails_is_the_last_that_begins(monkeypatch, raised):
 
 def test_ctrl_c_ends_a_load(tmp_path):
     """While threads wait for storage. Ends by the signal, not by what was queued: 1,000 reads of a second each."""
-    program = (f"import unshard, unshard.loading as l; l.PART_BYTES = 64; print(flush=True)\n"
+    program = (f"import threading, time, unshard, unshard.loading as l\n"
+               f"l.PART_BYTES = 64\n"
+               f"def reads():\n"
+               f"    while threading.active_count() < 6: time.sleep(0.01)\n"  # the main one, this one and the four
+               f"    print('reads', flush=True)\n"
+               f"threading.Thread(target=reads, daemon=True).start()\n"
                f"try: unshard.load_file({str(GOLDEN / 'run/checkpoint-2')!r}, threads=4, delay_read_us=1000000)\n"
                f"except KeyboardInterrupt: print('ended', flush=True)")
     with subprocess.Popen([sys.executable, "-c", program], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as p:
-        p.stdout.readline()
-        time.sleep(4)  # in the middle: all of it takes minutes
+        assert p.stdout.readline() == "reads\n"
+        time.sleep(1)  # all of it takes minutes
         p.send_signal(signal.SIGINT)
         assert p.communicate(timeout=LONGEST_S)[0] == "ended\n"
 
