@@ -2,10 +2,13 @@
  * in tiles: TILE columns, of ROWS rows, by at most INNER products of each element at a time. What a tile needs of left
  * and right are rows of both, which lie together.
  *
+ * A row's norm is that of the whole row: where a window has a part of a row only, the rest is computed, too.
+ *
  * A right factor that no file has as rows is a tensor of blocks (model/block_tensor.h): it stays in the cache, in its
  * own dtype. */
 #include "engine/sum.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +26,8 @@ struct work {
 	const struct uns_tensor *tensor;
 	const struct uns_sum_reader *reader;
 	double sum[WINDOW];
+	double row[WINDOW]; /* of each row of which the window has elements: the norm's square, then what it is
+			       multiplied by */
 	double wide[TILE * INNER]; /* elements as fp64, as they lie; of one term at a time */
 	double left[ROWS * INNER], right[INNER * STEP], tile[ROWS * STEP];
 	uint8_t raw[TILE * INNER * sizeof(double)];
@@ -150,9 +155,9 @@ static int add_product(struct work *w, const struct uns_term *term, uint64_t col
 	return 0;
 }
 
-static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct uns_err *err)
+/* Sets the window's sum to what the terms add up to. */
+static int terms_add(struct work *w, uint64_t first, size_t n, struct uns_err *err)
 {
-	struct work *w = ctx;
 	const struct uns_sum *sum = w->tensor->sum;
 	size_t i;
 
@@ -167,6 +172,47 @@ static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct
 	}
 	for (i = 0; sum->divisor != 1 && i < n; i++)
 		w->sum[i] /= sum->divisor;
+	return 0;
+}
+
+/* Sets `row` for `rows` rows from row `begin` on. */
+static int rows_measure(struct work *w, uint64_t begin, size_t rows, struct uns_err *err)
+{
+	const struct uns_sum *sum = w->tensor->sum;
+	const uint64_t all = rows * sum->columns;
+	uint64_t done, column = 0;
+	size_t i, n, row = 0;
+
+	memset(w->row, 0, rows * sizeof(*w->row));
+	for (done = 0; done < all; done += n) {
+		n = (size_t)uns_u64_min(all - done, WINDOW);
+		UNS_TRY(terms_add(w, begin * sum->columns + done, n, err));
+		for (i = 0; i < n; i++) {
+			w->row[row] += w->sum[i] * w->sum[i];
+			if (++column < sum->columns)
+				continue;
+			column = 0;
+			row++;
+		}
+	}
+	UNS_TRY(factor_read(w, &sum->magnitude, begin, rows, w->wide, err));
+	for (i = 0; i < rows; i++)
+		w->row[i] = w->wide[i] / sqrt(w->row[i]);
+	return 0;
+}
+
+static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct uns_err *err)
+{
+	struct work *w = ctx;
+	const struct uns_sum *sum = w->tensor->sum;
+	const uint64_t columns = sum->columns, begin = columns ? first / columns : 0;
+	size_t i;
+
+	if (sum->magnitude.tensor)
+		UNS_TRY(rows_measure(w, begin, (size_t)((first + n - 1) / columns - begin + 1), err));
+	UNS_TRY(terms_add(w, first, n, err));
+	for (i = 0; sum->magnitude.tensor && i < n; i++)
+		w->sum[i] *= w->row[(first + i) / columns - begin];
 	uns_products_round(w->sum, w->tensor->dtype, out, n);
 	return 0;
 }

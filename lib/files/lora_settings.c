@@ -10,19 +10,33 @@
 
 /* Keys that add nothing to what the tensors and the keys that are read here decide. */
 static const char *const harmless[] = {
-	"peft_type",      "r",
-	"lora_alpha",     "use_rslora",
-	"rank_pattern",   "alpha_pattern",
-	"fan_in_fan_out", "bias",
-	"lora_bias",      "modules_to_save",
-	"target_modules", "exclude_modules",
-	"lora_dropout",   "layers_to_transform",
-	"layers_pattern", "base_model_name_or_path",
-	"task_type",      "inference_mode",
-	"auto_mapping",   "init_lora_weights",
-	"peft_version",   "megatron_core",
-	"revision",       "qalora_group_size",
-	"runtime_config", NULL,
+	"peft_type",
+	"r",
+	"lora_alpha",
+	"use_rslora",
+	"rank_pattern",
+	"alpha_pattern",
+	"fan_in_fan_out",
+	"bias",
+	"lora_bias",
+	"modules_to_save",
+	"target_modules",
+	"exclude_modules",
+	"lora_dropout",
+	"layers_to_transform",
+	"layers_pattern",
+	"base_model_name_or_path",
+	"task_type",
+	"inference_mode",
+	"auto_mapping",
+	"init_lora_weights",
+	"peft_version",
+	"megatron_core",
+	"revision",
+	"qalora_group_size",
+	"runtime_config",
+	"use_dora",
+	NULL,
 };
 
 static bool is_among(const char *const *names, const char *name)
@@ -88,6 +102,7 @@ int uns_lora_settings_read(struct uns_span adapter_config, struct uns_lora_setti
 	out->alpha = alpha->valuedouble;
 	uns_json_bool(out->json, "use_rslora", &out->rslora);
 	uns_json_bool(out->json, "fan_in_fan_out", &out->fan_in_fan_out);
+	uns_json_bool(out->json, "use_dora", &out->dora);
 	out->ranks = cJSON_GetObjectItemCaseSensitive(out->json, "rank_pattern");
 	out->alphas = cJSON_GetObjectItemCaseSensitive(out->json, "alpha_pattern");
 	return 0;

@@ -9,6 +9,7 @@ struct uns_lora_settings {
 	double alpha;
 	bool rslora;
 	bool fan_in_fan_out; /* weights are [in, out] */
+	bool dora;           /* modules have magnitudes */
 	const cJSON *ranks, *alphas; /* patterns of modules' names -> number; in `json`; NULL = none */
 	cJSON *json;
 };

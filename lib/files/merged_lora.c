@@ -1,9 +1,11 @@
 /* Source: peft 0.21.2, tuners/lora/layer.py (get_delta_weight, merge) and tuners/tuners_utils.py.
  *
  *   X.lora_A [r, in], X.lora_B [out, r]             X.weight [out, in] + scale * B A, or [in, out] + scale * (B A)'
- *   X.lora_embedding_A [r, rows], _B [columns, r]   X.weight [rows, columns] + scale * (B A)'
- *   X.lora_B.bias                                   X.bias + scale * it
- *   everything else that was trained                takes the place of the base model's (modules_to_save, biases)
+ *   of a convolution [r, in, ..], [out, r, 1, ..]   X.weight [out, in, ..], the same of all that is behind the first
+ * dim X.lora_magnitude_vector [out]                   each row of X.weight with the above, by it / the row's norm
+ * (DoRA) X.lora_embedding_A [r, rows], _B [columns, r]   X.weight [rows, columns] + scale * (B A)' X.lora_B.bias X.bias
+ * + scale * it everything else that was trained                takes the place of the base model's (modules_to_save,
+ * biases)
  *
  * A' (A transposed) is made of A in the cache: so each factor of a product has rows of r elements. */
 #include "files/merged_lora.h"
@@ -22,12 +24,13 @@
 
 static const char PREFIX[] = "base_model.model.";
 
-enum part { PART_A, PART_B, PART_B_BIAS, PART_EMBEDDING_A, PART_EMBEDDING_B, N_PARTS };
+enum part { PART_A, PART_B, PART_B_BIAS, PART_EMBEDDING_A, PART_EMBEDDING_B, PART_MAGNITUDE, N_PARTS };
 static const char *const part_names[] = { [PART_A] = "lora_A.weight",
 					  [PART_B] = "lora_B.weight",
 					  [PART_B_BIAS] = "lora_B.bias",
 					  [PART_EMBEDDING_A] = "lora_embedding_A",
-					  [PART_EMBEDDING_B] = "lora_embedding_B" };
+					  [PART_EMBEDDING_B] = "lora_embedding_B",
+					  [PART_MAGNITUDE] = "lora_magnitude_vector" };
 
 /* What the adapter has of one module of the base model. */
 struct module {
@@ -195,12 +198,24 @@ static struct uns_factor as_it_is(const struct uns_tensor *t)
 	return (struct uns_factor){ t, t->dtype };
 }
 
-/* [columns, rows] of a matrix [rows, columns]. */
+/* How many elements lie behind each index of the first dimension. */
+static uint64_t row_elems(const struct uns_tensor *t)
+{
+	uint64_t n = 1;
+	unsigned i;
+
+	for (i = 1; i < t->shape.n; i++)
+		n *= t->shape.dim[i];
+	return n;
+}
+
+/* [columns, rows] of a matrix [rows, columns], or of the matrix that a convolution's weight is. */
 static int transpose(struct merge *m, const struct uns_tensor *t, struct uns_factor *out, struct uns_err *err)
 {
-	const struct uns_shape shape = { 2, { t->shape.dim[1], t->shape.dim[0] } };
+	const uint64_t rows = t->shape.dim[0], columns = row_elems(t);
+	const struct uns_shape shape = { 2, { columns, rows } };
 	const struct uns_block block = {
-		.source = { { t, 0 } }, .n_sources = 1, .len = { 1, t->shape.dim[0], t->shape.dim[1] }, .reversed = true
+		.source = { { t, 0 } }, .n_sources = 1, .len = { 1, rows, columns }, .reversed = true
 	};
 
 	out->as = t->dtype;
@@ -210,14 +225,16 @@ static int transpose(struct merge *m, const struct uns_tensor *t, struct uns_fac
 /* Puts a sum in the place of the base model's tensor `name`: this and `added`. The result has the dtype that is shown,
  * so that it is rounded once. */
 static int sum_put(struct merge *m, const char *name, uint64_t columns, const struct uns_term *added,
-		   struct uns_err *err)
+		   const struct uns_tensor *magnitude, struct uns_err *err)
 {
 	const uint32_t i = uns_map_index(&m->at, name);
 	struct uns_named_tensor *of = &m->v[i];
 	/* A tensor that the adapter has in its place is of the base model's dtype first, as PEFT loads it. */
 	const struct uns_term term[] = { { .times = 1, .left = { of->tensor, m->dtype[i] } }, *added };
-	const struct uns_sum sum = { .term = term, .n = 2, .columns = columns, .divisor = 1 };
+	struct uns_sum sum = { .term = term, .n = 2, .columns = columns, .divisor = 1 };
 
+	if (magnitude)
+		sum.magnitude = as_it_is(magnitude);
 	UNS_TRY(uns_sum_tensor_make(of->tensor, of->out, &sum, m->arena, &of->tensor, err));
 	m->out->n_computed++;
 	return 0;
@@ -228,14 +245,31 @@ static bool is_matrix(const struct uns_tensor *t, uint64_t rows, uint64_t column
 	return t->shape.n == 2 && t->shape.dim[0] == rows && t->shape.dim[1] == columns;
 }
 
-/* *turned = the weight is [in, out]: by its shape, or, of a square one, by the config. */
-static int orientation_find(struct merge *m, const char *name, const struct uns_tensor *weight, uint64_t in,
-			    uint64_t out, bool *turned, struct uns_err *err)
+static bool fits_convolution(const struct uns_tensor *weight, const struct uns_tensor *a, const struct uns_tensor *b)
 {
+	struct uns_shape of_a = weight->shape, of_b = { .n = b->shape.n };
+	unsigned i;
+
+	of_a.dim[0] = a->shape.dim[0];
+	for (i = 0; i < of_b.n; i++)
+		of_b.dim[i] = 1;
+	of_b.dim[0] = weight->shape.dim[0];
+	of_b.dim[1] = a->shape.dim[0];
+	return uns_shape_equal(&a->shape, &of_a) && uns_shape_equal(&b->shape, &of_b);
+}
+
+/* *turned = the weight is [in, out]: by its shape, or, of a square one, by the config. */
+static int orientation_find(struct merge *m, const char *name, const struct uns_tensor *weight,
+			    const struct uns_tensor *a, const struct uns_tensor *b, bool *turned, struct uns_err *err)
+{
+	const uint64_t in = row_elems(a), out = b->shape.dim[0];
 	const bool plain = is_matrix(weight, out, in), may_turn = is_matrix(weight, in, out);
 	char text[128];
 
-	if (!plain && !may_turn)
+	*turned = false;
+	if (a->shape.n > 2 && fits_convolution(weight, a, b))
+		return 0;
+	if (a->shape.n > 2 || (!plain && !may_turn))
 		return uns_fail(err, -ENOTSUP,
 				"%s has the shape %s in the base model, and the adapter changes %llu x %llu", name,
 				uns_shape_text(&weight->shape, text, sizeof(text)), (unsigned long long)out,
@@ -258,7 +292,7 @@ static int weight_find(const struct merge *m, const char *name, const struct uns
 
 /* The weight plus the module's product, of a [r, x] and b [y, r]. */
 static int product_add(struct merge *m, const char *module, const struct uns_tensor *a, const struct uns_tensor *b,
-		       bool is_embedding, struct uns_err *err)
+		       const struct uns_tensor *magnitude, bool is_embedding, struct uns_err *err)
 {
 	const char *name = uns_arena_printf(m->arena, "%s.weight", module);
 	const struct uns_tensor *weight;
@@ -267,18 +301,20 @@ static int product_add(struct merge *m, const char *module, const struct uns_ten
 
 	UNS_TRY_ALLOC(name, err);
 	UNS_TRY(weight_find(m, name, &weight, err));
-	if (a->shape.n != 2 || b->shape.n != 2 || !a->shape.dim[0] || a->shape.dim[0] != b->shape.dim[1])
+	if (a->shape.n < 2 || b->shape.n != a->shape.n || !a->shape.dim[0] || a->shape.dim[0] != b->shape.dim[1])
 		return uns_fail(err, -ENOTSUP, "module %s has no two matrices of one rank", module);
 	term.inner = a->shape.dim[0];
 	UNS_TRY(uns_lora_settings_scale(&m->settings, module, term.inner, &term.times, err));
 	if (!is_embedding)
-		UNS_TRY(orientation_find(m, name, weight, a->shape.dim[1], b->shape.dim[0], &turned, err));
+		UNS_TRY(orientation_find(m, name, weight, a, b, &turned, err));
 	else if (!is_matrix(weight, a->shape.dim[1], b->shape.dim[0]))
 		return uns_fail(err, -ENOTSUP, "%s has another shape in the base model than the adapter was made for",
 				name);
+	if (magnitude && turned)
+		return uns_fail(err, -ENOTSUP, "the magnitudes (DoRA) of %s are those of its columns", name);
 	term.left = term.right = as_it_is(b);
 	UNS_TRY(transpose(m, a, turned ? &term.left : &term.right, err));
-	return sum_put(m, name, turned ? b->shape.dim[0] : a->shape.dim[1], &term, err);
+	return sum_put(m, name, turned ? b->shape.dim[0] : row_elems(a), &term, magnitude, err);
 }
 
 static int bias_add(struct merge *m, const char *module, const struct uns_tensor *t, uint64_t r, struct uns_err *err)
@@ -292,7 +328,7 @@ static int bias_add(struct merge *m, const char *module, const struct uns_tensor
 	if (!uns_shape_equal(&bias->shape, &t->shape))
 		return uns_fail(err, -ENOTSUP, "%s has another shape in the base model than %s", name, t->name);
 	UNS_TRY(uns_lora_settings_scale(&m->settings, module, r, &term.times, err));
-	return sum_put(m, name, 0, &term, err);
+	return sum_put(m, name, 0, &term, NULL, err);
 }
 
 static int module_merge(struct merge *m, const char *name, const struct module *of, struct uns_err *err)
@@ -300,13 +336,17 @@ static int module_merge(struct merge *m, const char *name, const struct module *
 	const bool is_embedding = of->part[PART_EMBEDDING_A];
 	const struct uns_tensor *a = of->part[is_embedding ? PART_EMBEDDING_A : PART_A];
 	const struct uns_tensor *b = of->part[is_embedding ? PART_EMBEDDING_B : PART_B];
+	const struct uns_tensor *magnitude = of->part[PART_MAGNITUDE];
 
 	if (!a || !b || (is_embedding && (of->part[PART_A] || of->part[PART_B])))
 		return uns_fail(err, -ENOTSUP, "the adapter has one of the two matrices of module %s only", name);
+	if (m->settings.dora != (magnitude != NULL))
+		return uns_fail(err, -ENOTSUP, "module %s has %s magnitudes, and adapter_config.json has use_dora = %s",
+				name, magnitude ? "the" : "no", m->settings.dora ? "true" : "false");
 	if (m->in->ties_embeddings && (is_embedding || strstr(name, "lm_head")))
 		return uns_fail(err, -ENOTSUP, "the adapter changes %s, and config.json ties the model's embeddings",
 				name);
-	UNS_TRY(product_add(m, name, a, b, is_embedding, err));
+	UNS_TRY(product_add(m, name, a, b, magnitude, is_embedding, err));
 	return of->part[PART_B_BIAS] ? bias_add(m, name, of->part[PART_B_BIAS], a->shape.dim[0], err) : 0;
 }
 
@@ -354,6 +394,7 @@ int uns_merged_lora_make(const struct uns_merged_lora *in, struct uns_arena *are
 		return uns_fail(err, -ENOTSUP,
 				"adapter_config.json was not found, and lora_alpha is not known without it");
 	UNS_TRY(uns_lora_settings_read(in->adapter_config, &m.settings, err));
+	out->has_magnitudes = m.settings.dora;
 	UNS_TRY(uns_adapter_list(in->catalog, &all, err));
 	adapter = &all.v[all.chosen];
 	UNS_TRY_ALLOC(out->adapter = uns_arena_strn(arena, adapter->name, adapter->len), err);

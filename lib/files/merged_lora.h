@@ -19,6 +19,7 @@ struct uns_merged {
 	struct uns_named_tensor *v; /* n, malloc'd: the model's tensors under the base model's names */
 	size_t n;
 	size_t n_computed, n_replaced; /* how many of them are sums; are the adapter's own */
+	bool has_magnitudes; /* DoRA */
 	const char *adapter; /* its name */
 };
 

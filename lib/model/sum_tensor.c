@@ -39,6 +39,7 @@ static int term_check(const struct uns_term *term, uint64_t n_elems, uint64_t co
 int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, const struct uns_sum *sum,
 			struct uns_arena *arena, const struct uns_tensor **made, struct uns_err *err)
 {
+	const uint64_t n_elems = uns_shape_elems(&like->shape);
 	struct uns_tensor *tensor = UNS_NEW(arena, struct uns_tensor);
 	struct uns_term *terms = UNS_NEW_N(arena, struct uns_term, sum->n);
 	struct uns_sum *own = UNS_NEW(arena, struct uns_sum);
@@ -47,7 +48,11 @@ int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, const
 	UNS_TRY_ALLOC(tensor && terms && own, err);
 	UNS_TRY(dtype_check(like, out, err));
 	for (i = 0; i < sum->n; i++)
-		UNS_TRY(term_check(&sum->term[i], uns_shape_elems(&like->shape), sum->columns, err));
+		UNS_TRY(term_check(&sum->term[i], n_elems, sum->columns, err));
+	if (sum->magnitude.tensor && !sum->columns)
+		return uns_fail(err, -EBADMSG, "%s has no rows, and magnitudes", like->name);
+	if (sum->magnitude.tensor)
+		UNS_TRY(factor_check(&sum->magnitude, n_elems / sum->columns, err));
 	memcpy(terms, sum->term, sum->n * sizeof(*terms));
 	*own = *sum;
 	own->term = terms;

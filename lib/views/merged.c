@@ -73,9 +73,10 @@ static const char *origin_of(const struct uns_view_input *in, const struct uns_m
 	return uns_arena_printf(
 		arena,
 		"the base model of %s with the checkpoint's adapter%s%s merged into it: %zu of %zu tensors are computed "
-		"as W + scale * B A in fp64 and rounded once, %zu are the adapter's own",
+		"as W + scale * B A%s in fp64 and rounded once, %zu are the adapter's own",
 		in->base_model->n ? in->base_model->where : "the checkpoint", *merged->adapter ? " " : "",
-		merged->adapter, merged->n_computed, merged->n, merged->n_replaced);
+		merged->adapter, merged->n_computed, merged->n,
+		merged->has_magnitudes ? ", each row then times its magnitude / its norm," : "", merged->n_replaced);
 }
 
 static const struct uns_span *config_of(const struct uns_view_input *in)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save, save_file
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedConfig, PreTrainedModel)
 
 import conftest
 import trees
@@ -46,6 +46,47 @@ def gpt2(dtype):
                                       tie_word_embeddings=False)).to(dtype)
 
 
+class Convolutions(PreTrainedModel):
+    """One of each kind that PEFT puts a LoRA on."""
+    config_class = PreTrainedConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.one = torch.nn.Conv1d(5, 7, 3)
+        self.pointwise = torch.nn.Conv2d(7, 4, 1, bias=False)
+        self.two = torch.nn.Conv2d(4, 9, (3, 2))
+        self.three = torch.nn.Conv3d(3, 6, (2, 3, 1))
+        self.linear = torch.nn.Linear(6, 11)
+        self.post_init()
+
+
+class Wide(PreTrainedModel):
+    config_class = PreTrainedConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.linear = torch.nn.Linear(1024, 1024, bias=False)
+        self.post_init()
+
+
+class Grouped(PreTrainedModel):
+    config_class = PreTrainedConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.two = torch.nn.Conv2d(4, 8, 3, groups=2)
+        self.post_init()
+
+
+def filled(kind, dtype):
+    torch.manual_seed(0)
+    model = kind(PreTrainedConfig()).to(dtype)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape) * 0.2)
+    return model
+
+
 def randomise(model, dtype):
     """PEFT begins with B = 0. Values such that base and product are of one size."""
     torch.manual_seed(2)
@@ -55,11 +96,11 @@ def randomise(model, dtype):
                 p.data = (torch.randn(p.shape) * 0.2).to(dtype)
 
 
-def saved(tmp_path, base, dtype, settings):
+def saved(tmp_path, base, dtype, settings, task="CAUSAL_LM"):
     """(run, base's directory, what merge_and_unload makes): checkpoint-1 of the run holds the adapter."""
     base.save_pretrained(tmp_path / "base")
     before = {n: t.clone() for n, t in base.state_dict().items()}
-    model = peft.get_peft_model(base, peft.LoraConfig(task_type="CAUSAL_LM", **settings), autocast_adapter_dtype=False)
+    model = peft.get_peft_model(base, peft.LoraConfig(task_type=task, **settings), autocast_adapter_dtype=False)
     randomise(model, dtype)
     run = tmp_path / "runs/run"
     model.save_pretrained(run / "checkpoint-1", save_embedding_layers=False)
@@ -85,8 +126,19 @@ def product(left, right):
     return total
 
 
-def formula(before, live, settings):
-    """name -> exact fp64 tensor, or the adapter's own."""
+def factors(before, live, settings):
+    """DoRA: weight -> by what its rows are multiplied, in fp64."""
+    out, sums = {}, formula(before, {n: t for n, t in live.items() if "magnitude" not in n}, settings)
+    for name, magnitude in live.items():
+        if m := re.fullmatch(r"base_model\.model\.(.*)\.lora_magnitude_vector\.default\.weight", name):
+            rows = sums[m[1] + ".weight"]
+            norm = (rows.flatten(1) ** 2).sum(1).sqrt()
+            out[m[1] + ".weight"] = (magnitude.double().flatten() / norm).reshape(-1, *[1] * (rows.ndim - 1))
+    return out
+
+
+def formula(before, live, settings, times=None):
+    """name -> exact fp64 tensor, or the adapter's own; rows multiplied by `times`, or else as their magnitudes want."""
     out = {n: t.double() for n, t in before.items()}
     prefix = "base_model.model."
     for name, a in live.items():
@@ -96,21 +148,26 @@ def formula(before, live, settings):
         if m := re.fullmatch(r"(.*)\.lora_(embedding_)?A\.default(\.weight)?", module):
             b = live[name.replace("lora_A", "lora_B").replace("embedding_A", "embedding_B")]
             weight = out[m[1] + ".weight"]
-            delta = product(b, a)
+            delta = product(b.flatten(1), a.flatten(1))
             if m[2] or settings.get("fan_in_fan_out"):
                 delta = delta.T
-            out[m[1] + ".weight"] = weight + scale(settings, m[1], a.shape[0]) * delta
+            out[m[1] + ".weight"] = weight + scale(settings, m[1], a.shape[0]) * delta.reshape(weight.shape)
         if m := re.fullmatch(r"(.*)\.lora_B\.default\.bias", module):
             r = live[name.replace("lora_B", "lora_A").replace("bias", "weight")].shape[0]
             out[m[1] + ".bias"] = out[m[1] + ".bias"] + scale(settings, m[1], r) * a.double()
         if settings.get("bias", "none") != "none" and name.endswith(".bias") and ".lora_B." not in name:
             out[module.replace(".base_layer", "")] = a.double()
+    if times is None and any("magnitude" in n for n in live):
+        times = factors(before, live, settings)
+    for name, factor in (times or {}).items():
+        out[name] = out[name] * factor
     return out
 
 
 def sizes(before, live, settings):
     """name -> the sum of the magnitudes of all that is added: what an error of rounding is measured by."""
-    return formula({n: t.abs() for n, t in before.items()}, {n: t.abs() for n, t in live.items()}, settings)
+    times = {n: t.abs() for n, t in factors(before, live, settings).items()}
+    return formula({n: t.abs() for n, t in before.items()}, {n: t.abs() for n, t in live.items()}, settings, times)
 
 
 def same_as_formula(shown, before, live, settings, dtype):
@@ -142,6 +199,68 @@ def test_it_is_the_formula_rounded_once(mount, tmp_path, dtype, lora):
     ids = torch.arange(20).reshape(2, 10)
     merged.load_state_dict(want)
     assert torch.equal(model(ids).logits, merged(ids).logits)
+
+
+def near(merged, want, size, steps, dtype):
+    """Each element of merge_and_unload's is at most so many steps of rounding off. Returns the share of equal ones."""
+    equal = total = 0
+    for name, tensor in merged.state_dict().items():
+        far = (tensor.double() - want[name].double()).abs()
+        assert (far <= steps * torch.finfo(dtype).eps * size[name]).all(), name
+        equal, total = equal + (tensor == want[name]).sum().item(), total + tensor.numel()
+    return equal / total
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("settings", [dict(), dict(use_dora=True)], ids=["plain", "dora"])
+def test_convolutions(mount, tmp_path, dtype, settings):
+    kind = DTYPES[dtype]
+    settings = dict(r=3, lora_alpha=7, target_modules=["one", "pointwise", "two", "three", "linear"], **settings)
+    run, before, live, merged = saved(tmp_path, filled(Convolutions, kind), kind, settings, task=None)
+    shown = mount(run.parent, f"model={tmp_path}/base") / "merged/run/checkpoint-1"
+    want = same_as_formula(trees.weights(shown), before, live, settings, kind)
+    assert sum(not torch.equal(want[n], t) for n, t in before.items()) == 5
+    # PEFT rounds the product, the sum, the norm, the factor and the result: five halves.
+    steps = (3 if settings.get("use_dora") else 1) if kind != torch.float32 else 6
+    near(merged, want, sizes(before, live, settings), steps, kind)
+    trees.assert_same(Convolutions.from_pretrained(shown).state_dict(), want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dora(mount, tmp_path, dtype):
+    kind = DTYPES[dtype]
+    settings = dict(r=4, lora_alpha=7, use_rslora=True, target_modules=LLAMA, use_dora=True)
+    run, before, live, merged = saved(tmp_path, llama(kind), kind, settings)
+    m = mount(run.parent, f"model={tmp_path}/base", "max_shard_size=16KiB")
+    shown = m / "merged/run/checkpoint-1"
+    want = same_as_formula(trees.weights(shown), before, live, settings, kind)
+    near(merged, want, sizes(before, live, settings), 3 if kind != torch.float32 else 7, kind)
+    model = AutoModelForCausalLM.from_pretrained(shown)
+    trees.assert_same(model.state_dict(), {n: t for n, t in want.items() if n in model.state_dict()})
+    name = "model.layers.1.mlp.down_proj.weight"
+    file = json.loads((shown / "model.safetensors.index.json").read_text())["weight_map"][name]
+    with safe_open(shown / file, framework="pt") as f:
+        assert torch.equal(f.get_slice(name)[5:9, 7:20], want[name][5:9, 7:20])
+    assert "its magnitude / its norm" in (shown / ".unshard/provenance.json").read_text()
+
+
+@pytest.mark.parametrize("dora, steps, share", [(False, 1, 0.73), (True, 3, 0.50)], ids=["plain", "dora"])
+def test_how_many_elements_are_peft_s(tmp_path, dora, steps, share):
+    """docs/merged.md: a bf16 weight of 1024 x 1024, and a product about as large."""
+    settings = dict(r=16, lora_alpha=16, target_modules=["linear"], use_dora=dora)
+    _, before, live, merged = saved(tmp_path, filled(Wide, torch.bfloat16), torch.bfloat16, settings, task=None)
+    want = {n: trees.rounded(t, torch.bfloat16) for n, t in formula(before, live, settings).items()}
+    equal = near(merged, want, sizes(before, live, settings), steps, torch.bfloat16)
+    assert equal == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize("settings, base", [(dict(target_modules=["embed_tokens"]), llama),
+                                            (dict(target_modules=["c_attn"], fan_in_fan_out=True), gpt2)],
+                         ids=["embedding", "turned"])
+def test_magnitudes_of_columns_are_refused(command, tmp_path, settings, base):
+    """Each column's norm would need the whole weight for any of its elements."""
+    run, *_ = saved(tmp_path, base(torch.float32), torch.float32, dict(r=3, lora_alpha=7, use_dora=True, **settings))
+    assert "DoRA" in cause(command, run, "settle=0", f"model={tmp_path}/base")
 
 
 @pytest.mark.parametrize("settings", [dict(), dict(bias="all"), dict(lora_bias=True)], ids=["plain", "bias", "lora_bias"])
@@ -188,7 +307,7 @@ def test_what_cannot_be_merged_is_refused_by_name(command, mount, tmp_path):
     base, file = f"model={tmp_path}/base", run / "checkpoint-1/adapter_config.json"
     config = json.loads(file.read_text())
     assert "-o model=DIR" in cause(command, run, "settle=0")
-    for change, word in [({"use_dora": True}, "use_dora"), ({"peft_type": "IA3"}, "IA3"),
+    for change, word in [({"use_dora": True}, "no magnitudes"), ({"peft_type": "IA3"}, "IA3"),
                          ({"init_lora_weights": "pissa"}, "pissa"), ({"target_parameters": ["a.b"]}, "target_parameters"),
                          ({"r": 4}, "rank 3"), ({"rank_pattern": {"(q|v)_proj": 3}}, "regular expression"),
                          ({"a_key_of_tomorrow": 1}, "a_key_of_tomorrow")]:
@@ -312,6 +431,17 @@ def test_an_adapter_of_another_user_opens_no_directory(command, tmp_path):
     assert show["info"]["views"]["merged"]["state"] == "ok"
     os.chown(run / "checkpoint-1/adapter_config.json", 4321, 4321)
     assert "another user" in cause(command, run, "settle=0")
+
+
+def test_convolutions_in_groups_are_refused(command, tmp_path):
+    """As PEFT refuses to merge them."""
+    base = filled(Grouped, torch.float32)
+    base.save_pretrained(tmp_path / "base")
+    model = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["two"]))
+    model.save_pretrained(tmp_path / "runs/run/checkpoint-1")
+    with pytest.raises(NotImplementedError):
+        model.merge_and_unload()
+    assert "module two has no two matrices of one rank" in cause(command, tmp_path / "runs/run", "settle=0", f"model={tmp_path}/base")
 
 
 def test_it_says_what_it_is_made_of(command, mount, tmp_path):

@@ -1266,20 +1266,22 @@ static void put_nearest(double x, enum uns_dtype to, uint8_t *out)
 }
 
 /* base + scale * left right', of catalog tensors base, left, right; `turned`: right' is stored, so that it is put in
- * order by blocks. */
+ * order by blocks; `scaled`: each row is multiplied by an element of catalog tensor 6 or 7 / the row's norm. */
 static const struct sum_row {
 	uint32_t base, left, right;
-	bool turned;
+	bool turned, scaled;
 	uint64_t rows, columns, inner;
 	double scale;
 	enum uns_dtype left_as, out;
 } sum_rows[] = {
-	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_BF16 },
-	{ 0, 2, 1, true, 70, 600, 5, 1, UNS_F16, UNS_F32 },
-	{ 0, 2, 1, true, 70, 600, 5, 2.5, UNS_F16, UNS_F16 },
-	{ 0, 2, 1, true, 70, 600, 5, 2.5, UNS_BF16, UNS_F64 },
-	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_F32, UNS_F32 },
-	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_BF16, UNS_BF16 },
+	{ 0, 2, 1, true, false, 70, 600, 5, 0.75, UNS_F16, UNS_BF16 },
+	{ 0, 2, 1, true, false, 70, 600, 5, 1, UNS_F16, UNS_F32 },
+	{ 0, 2, 1, true, false, 70, 600, 5, 2.5, UNS_F16, UNS_F16 },
+	{ 0, 2, 1, true, false, 70, 600, 5, 2.5, UNS_BF16, UNS_F64 },
+	{ 3, 4, 5, false, false, 33, 41, 301, 0.1, UNS_F32, UNS_F32 },
+	{ 3, 4, 5, false, false, 33, 41, 301, 0.1, UNS_BF16, UNS_BF16 },
+	{ 0, 2, 1, true, true, 70, 600, 5, 0.75, UNS_F16, UNS_F32 },
+	{ 3, 4, 5, false, true, 33, 41, 301, 0.1, UNS_F32, UNS_BF16 },
 };
 
 static void add_factors(struct made *m)
@@ -1290,6 +1292,8 @@ static void add_factors(struct made *m)
 	add_grid(m, add_tensor(m, UNS_F32, shape2(33, 41)), 33, 41);
 	add_grid(m, add_tensor(m, UNS_F32, shape2(33, 301)), 10, 301);
 	add_grid(m, add_tensor(m, UNS_BF16, shape2(41, 301)), 41, 100);
+	add_grid(m, add_tensor(m, UNS_F32, shape2(70, 1)), 40, 1);
+	add_grid(m, add_tensor(m, UNS_F32, shape2(33, 1)), 33, 1);
 }
 
 static const struct uns_tensor *put_sum(struct made *m, const struct sum_row *row, struct uns_text *want)
@@ -1305,30 +1309,36 @@ static const struct uns_tensor *put_sum(struct made *m, const struct sum_row *ro
 				     .left = { &t[row->left], row->left_as },
 				     .right = { &t[row->right], t[row->right].dtype },
 				     .inner = row->inner } };
+	const uint32_t magnitude = row->rows == 70 ? 6 : 7;
+	struct uns_sum all = { .term = term, .n = 2, .columns = row->columns, .divisor = 1 };
 	struct uns_err err = { 0 };
 	uint8_t one[8];
 	uint64_t i, j, k;
-	double sum;
+	double sum[600], squares, times;
 
+	if (row->scaled)
+		all.magnitude = (struct uns_factor){ &t[magnitude], UNS_F32 };
 	if (row->turned)
 		assert_int_equal(
 			uns_block_tensor_make(m->cat, &turned, &block, 1, &m->arena, &term[1].right.tensor, &err), 0);
-	assert_int_equal(
-		uns_sum_tensor_make(&t[row->base], row->out,
-				    &(struct uns_sum){ .term = term, .n = 2, .columns = row->columns, .divisor = 1 },
-				    &m->arena, &made, &err),
-		0);
-	for (i = 0; i < row->rows; i++)
+	assert_int_equal(uns_sum_tensor_make(&t[row->base], row->out, &all, &m->arena, &made, &err), 0);
+	for (i = 0; i < row->rows; i++) {
+		squares = 0;
 		for (j = 0; j < row->columns; j++) {
-			sum = 0;
+			sum[j] = 0;
 			for (k = 0; k < row->inner; k++)
-				sum += number(m, row->left, row->left_as, i * row->inner + k) *
-				       number(m, row->right, t[row->right].dtype,
-					      row->turned ? k * row->columns + j : j * row->inner + k);
-			sum = number(m, row->base, t[row->base].dtype, i * row->columns + j) + row->scale * sum;
-			put_nearest(sum, row->out, one);
+				sum[j] += number(m, row->left, row->left_as, i * row->inner + k) *
+					  number(m, row->right, t[row->right].dtype,
+						 row->turned ? k * row->columns + j : j * row->inner + k);
+			sum[j] = number(m, row->base, t[row->base].dtype, i * row->columns + j) + row->scale * sum[j];
+			squares += sum[j] * sum[j];
+		}
+		times = row->scaled ? number(m, magnitude, UNS_F32, i) / sqrt(squares) : 1;
+		for (j = 0; j < row->columns; j++) {
+			put_nearest(times * sum[j], row->out, one);
 			uns_text_add(want, one, uns_dtype_size(row->out));
 		}
+	}
 	return made;
 }
 
@@ -1465,11 +1475,9 @@ static void a_sum_needs_little_memory(void **state)
 			{ .times = 1, .left = { &t[1], UNS_BF16 }, .right = { &t[2], UNS_BF16 }, .inner = 8 }
 		};
 
-		assert_int_equal(
-			uns_sum_tensor_make(&t[0], UNS_BF16,
-					    &(struct uns_sum){ .term = term, .n = 2, .columns = COLUMNS, .divisor = 1 },
-					    &m.arena, &made, &err),
-			0);
+		const struct uns_sum sum = { .term = term, .n = 2, .columns = COLUMNS, .divisor = 1 };
+
+		assert_int_equal(uns_sum_tensor_make(&t[0], UNS_BF16, &sum, &m.arena, &made, &err), 0);
 	}
 	uns_layout_tensor(&b, made, 0, size / 2, UNS_BF16);
 	assert_int_equal(uns_layout_build(&b, m.cat, &layout, &err), 0);
@@ -1501,27 +1509,33 @@ static void refuses_what_is_no_sum(void **state)
 		const struct uns_term integers = { .left = { &t[1], UNS_BF16 },
 						   .right = { &t[2], UNS_I64 },
 						   .inner = 4 };
+		const struct uns_term same = { .times = 1, .left = { &t[0], UNS_BF16 } };
 
-		assert_int_equal(uns_sum_tensor_make(
-					 &t[0], UNS_BF16,
-					 &(struct uns_sum){ .term = &other_size, .n = 1, .columns = 30, .divisor = 1 },
-					 &m.arena, &made, &err),
-				 -EBADMSG);
-		assert_int_equal(
-			uns_sum_tensor_make(&t[0], UNS_BF16,
-					    &(struct uns_sum){ .term = &integers, .n = 1, .columns = 30, .divisor = 1 },
-					    &m.arena, &made, &err),
-			-ENOTSUP);
-		assert_int_equal(
-			uns_sum_tensor_make(&t[0], UNS_BF16,
-					    &(struct uns_sum){ .term = &integers, .n = 1, .columns = 7, .divisor = 1 },
-					    &m.arena, &made, &err),
-			-EBADMSG);
-		assert_int_equal(
-			uns_sum_tensor_make(&t[0], UNS_I64,
-					    &(struct uns_sum){ .term = &integers, .n = 1, .columns = 30, .divisor = 1 },
-					    &m.arena, &made, &err),
-			-ENOTSUP);
+		const struct {
+			const struct uns_term *term;
+			uint64_t columns;
+			const struct uns_tensor *magnitude;
+			enum uns_dtype out;
+			int code;
+		} rows[] = { { &other_size, 30, NULL, UNS_BF16, -EBADMSG },
+			     { &integers, 30, NULL, UNS_BF16, -ENOTSUP },
+			     { &integers, 7, NULL, UNS_BF16, -EBADMSG },
+			     { &integers, 30, NULL, UNS_I64, -ENOTSUP },
+			     { &same, 30, NULL, UNS_BF16, 0 },
+			     { &same, 30, &t[1], UNS_BF16, -EBADMSG },
+			     { &same, 0, &t[1], UNS_BF16, -EBADMSG } };
+		size_t i;
+
+		for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+			const struct uns_sum sum = { .term = rows[i].term,
+						     .n = 1,
+						     .columns = rows[i].columns,
+						     .divisor = 1,
+						     .magnitude = { rows[i].magnitude, UNS_BF16 } };
+
+			assert_int_equal(uns_sum_tensor_make(&t[0], rows[i].out, &sum, &m.arena, &made, &err),
+					 rows[i].code);
+		}
 	}
 	finish(&m);
 }
