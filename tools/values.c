@@ -270,7 +270,7 @@ void values_print(const cJSON *json)
 	struct table t = { .n_columns = sizeof(head) / sizeof(head[0]), .right = 0x1fc };
 	const size_t most = (size_t)cJSON_GetArraySize(json);
 	struct group *v = calloc(most + 1, sizeof(*v));
-	struct weights weights = { NULL };
+	struct weights weights = { 0 };
 	const cJSON *o;
 	size_t n = 0, i;
 

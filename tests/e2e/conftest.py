@@ -44,6 +44,10 @@ LONGEST_S = 1200  # what takes longer hangs, on the slowest machine
 STATE = tempfile.mkdtemp(prefix="unshard-state-")  # the default metadata store of all tests
 atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 
+# A shell that runs the tests in the background has them ignore Ctrl-C; what they start would ignore it, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
                   XDG_STATE_HOME=STATE, XDG_RUNTIME_DIR=STATE)
 

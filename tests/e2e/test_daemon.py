@@ -90,10 +90,11 @@ def test_nothing_is_left_behind_under_64_readers(run, mount, command, eventually
 def test_a_read_in_flight_does_not_hold_up_sigterm(network, mount, eventually, storage):  # noqa: F811
     """The mount has gone before the storage answers. Then the read ends, with its bytes, and the process."""
     network.up()
-    m = mount(network.path, "store=none", *(["delay_read_us=300000"] if storage == "slow" else []), changing=True)
+    m = mount(network.path, "store=none", *(["delay_read_us=100000"] if storage == "slow" else []), changing=True)
     pid, path = m.pid(), m / "weights/checkpoint-1/model.safetensors"
     want = (m / "weights/checkpoint-2/model.safetensors").stat().st_size
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # the read below is one request
         file.read(8)  # what says where tensors lie
         if storage == "hangs":
             for shard in network.path.glob("checkpoint-1/**/*.distcp"):
@@ -103,6 +104,8 @@ def test_a_read_in_flight_does_not_hold_up_sigterm(network, mount, eventually, s
         got = []
         reader = threading.Thread(target=lambda: got.append(os.pread(file.fileno(), want, 0)))
         reader.start()
+        # What reads ahead in the daemon waits, too: the read is in flight when its own thread waits for it.
+        eventually(lambda: "pread64" in waits_in(os.getpid(), reader.native_id), every=0.01)
         eventually(lambda: waits_in(pid) & {"pread64", "statx", "clock_nanosleep"}, every=0.01)
         os.kill(pid, signal.SIGTERM)
         eventually(lambda: not is_mounted(m), within=2, every=0.01)
@@ -113,10 +116,10 @@ def test_a_read_in_flight_does_not_hold_up_sigterm(network, mount, eventually, s
     eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def waits_in(pid):
-    """The system calls that threads of the process are in, of those named here."""
+def waits_in(pid, thread="*"):
+    """The system calls that threads of the process wait in, of those named here."""
     names = {"17": "pread64", "332": "statx", "230": "clock_nanosleep"}
-    calls = {(task / "syscall").read_text().split()[0] for task in Path(f"/proc/{pid}/task").iterdir()}
+    calls = {(task / "syscall").read_text().split()[0] for task in Path(f"/proc/{pid}/task").glob(str(thread))}
     return {names[call] for call in calls & names.keys()}
 
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import sys
 
 import pytest
@@ -209,6 +210,36 @@ def test_by_python(run):
         trees.assert_same(by_python(session, "mean-2"), want)
 
 
+def test_a_checkpoint_below_the_directory_with_the_number(mount, tmp_path):
+    for step in (8, 9, 10):
+        save_dcp(tmp_path / f"run/global_step_{step}/actor", model_at(step))
+    trees.assert_same(trees.weights(mount(tmp_path) / "mean-2/run/global_step_10/actor"), of_steps(9, 10))
+
+
+def test_a_weight_that_only_the_optimizer_holds_is_rounded_before_it_is_added(made, mount):
+    folder = made("h2", "z3-bf16")
+    m = mount(folder)
+    want = mean([trees.weights(m / f"weights/run/checkpoint-{step}") for step in (2, 4)])
+    trees.assert_same(trees.weights(m / "mean-2/run/checkpoint-4"), want)
+
+
+def test_checkpoints_of_one_file_have_none(command, tmp_path):
+    for step in (1, 2):
+        torch.save({"model": model_at(step).state_dict()}, tmp_path / f"step-{step}.pt")
+    said = json.loads(command("show", tmp_path / "step-2.pt", "--json", "-o", "view=mean-2,settle=0", check=False).stdout)
+    view = said["info"]["views"]["mean-2"]
+    assert view["state"] == "none" and "a checkpoint that is one file" in view["why"]
+
+
+def test_several_models_of_one_state(made, mount, copied):
+    folder = made("a2", "f2-two")
+    for k in (1, 2):
+        states = copied(folder / "run/state", f"states/state-{k}").parent
+    m = mount(states)
+    for k, part in enumerate(("", "model_1")):
+        trees.assert_same(trees.weights(m / "mean-2/state-2" / part), trees.tensors(folder / f"live-{k}.safetensors"))
+
+
 def test_adapters_are_refused(made, command):
     assert "its weights are an adapter's" in cause(command, made("pf2", "lora-f2") / "run/checkpoint-2", 2)
 
@@ -237,4 +268,4 @@ def test_memory_does_not_depend_on_the_model(mount, tmp_path):
                 last = part
         assert last[-100:] == bytes(100)
         peaks.append(m.rss_bytes())
-    assert peaks[1] < 1.1 * peaks[0] + 4e6, peaks
+    assert peaks[1] < peaks[0] + 16e6, peaks  # which threads read, and so their buffers, differs

@@ -282,7 +282,7 @@ static void test_experts_and_the_whole(void **state)
 	} rows[] = {
 		{ "m.0.mlp.experts.up_proj", 0, 4, 2, 1, 2, 1, -4, 3, -0.25, 5 },
 		{ "m.0.mlp.experts.up_proj", 1, 4, 0, 1, 2, 0, -1, 1, 0.5, 2 },
-		{ "m.0.mlp.experts.up_proj", -1, 8, 2, 2, 4, 1, -4, 3, 0.125, sqrt(29) },
+		{ "m.0.mlp.experts.up_proj", -1, 8, 2, 2, 4, 1, -4, 3, 0.125, 5.385164807134504 },
 		{ "v", -1, 2, 0, 0, 0, 0, 6, 8, 7, 10 },
 	};
 	char dir[] = "/tmp/uns_measure_XXXXXX";
