@@ -188,21 +188,25 @@ static void record_update(const struct record_table *t, struct dir_record *recor
 	record->suspect &= f->glanced;
 }
 
-/* A record is constant once known, but for when it was looked at and what was concluded from it: where
- * what was examined differs, `fresh` replaces it. Returns the one that it is now. */
-static struct dir_record *record_renew(struct record_table *t, struct dir_record *record, struct dir_record **fresh,
+/* A record is constant once known, but for when it was looked at and what was concluded from it: where what was
+ * examined differs, a new one replaces it. Returns the one that it is now; NULL = out of memory. */
+static struct dir_record *record_renew(struct record_table *t, struct dir_record *record, const struct examined *f,
 				       struct dir_record **old)
 {
-	struct dir_record *now = record;
+	struct dir_record *fresh;
 
-	if (*fresh) {
-		*old = table_remove(t, record);
-		if (!table_add(t, *fresh))
-			return NULL;
-		now = UNS_TAKE(*fresh);
-		now->refs++;
+	if (!record->known || same_as_known(t, record, f))
+		return record;
+	fresh = record_new(record->path, record->n_averaged);
+	if (!fresh)
+		return NULL;
+	*old = table_remove(t, record);
+	if (!table_add(t, fresh)) {
+		record_free(fresh);
+		return NULL;
 	}
-	return now;
+	fresh->refs++;
+	return fresh;
 }
 
 /* Takes out the records below `path` that are not under one of `names` (NULL = all of them), chained by `next`. The
@@ -275,16 +279,13 @@ static void forget_gone(struct record_table *t, const char *path, bool is_there)
 static int conclude(struct record_table *t, struct dir_record *record, int code, struct examined *f,
 		    struct uns_capture *capture, struct dir_record **out, struct uns_err *err)
 {
-	struct dir_record *fresh = NULL, *now = NULL, *old = NULL;
+	struct dir_record *now = NULL, *old = NULL;
 	const bool gone = code == -ENOENT || code == -ENOTDIR;
 
-	if (code == 0 && record->known && !same_as_known(t, record, f) &&
-	    !(fresh = record_new(record->path, record->n_averaged)))
-		code = uns_oom(err);
 	pthread_mutex_lock(t->lock);
 	record->busy = false;
 	if (code == 0) {
-		now = record_renew(t, record, &fresh, &old);
+		now = record_renew(t, record, f, &old);
 		code = now ? 0 : uns_oom(err);
 	}
 	if (now)
@@ -302,7 +303,6 @@ static int conclude(struct record_table *t, struct dir_record *record, int code,
 		forget_gone(t, record->path, now != NULL);
 	if (now != record || old)
 		unref(t, record, (now != record) + (old != NULL));
-	record_free(fresh);
 	uns_capture_free(capture);
 	examined_fini(f);
 	*out = now;
