@@ -155,7 +155,8 @@ struct unshard_options {
 	/* Where seals are kept (unshard_seal): a directory, or the file NAME.sha256 of one; NULL = in the metadata
 	 * store. An absolute path. */
 	const char *seals;
-	const char *mean; /* what mean-K is: "uniform", or "ema:0.99", a moving mean of that decay; NULL = uniform */
+	const char *
+		mean; /* what mean-K is: "uniform", "ema:0.99", a moving mean of that decay, or "wsm"; NULL = uniform */
 };
 
 /* Opens SOURCE and the two directories above it, and reads nothing: O(1). If SOURCE is a checkpoint itself, the session

@@ -103,8 +103,10 @@ static const struct row rows[] = {
 	{ SHOWN, "rng", TREES | VERB_SHOW | VERB_CHECK, CHOICE, "keep|hide",
 	  "files of random states: show them (keep), or in no view", offsetof(struct options, library.hide_rng),
 	  offsetof(struct options, library.keep_rng) },
-	{ SHOWN, "mean", VERB_MOUNT | VERB_SHOW | VERB_EXPORT, STRING, "uniform|ema:D",
-	  "what mean-K is: all K alike (uniform), or a moving mean of decay D (ema:0.99)", IN_LIBRARY(mean) },
+	{ SHOWN, "mean", VERB_MOUNT | VERB_SHOW | VERB_EXPORT, STRING, "uniform|wsm|ema:D",
+	  "what mean-K is: all K alike (uniform), a moving mean of decay D (ema:0.99), or as a falling learning rate "
+	  "weighs them (wsm)",
+	  IN_LIBRARY(mean) },
 	{ SHOWN, "crc", VERB_MOUNT | VERB_EXPORT, CHOICE, "free|exact",
 	  "CRCs in torch files: those known without reading (free), or all, computed at open", IN_LIBRARY(crc_exact) },
 	{ MOUNTED, "allow_other", VERB_MOUNT, FLAG, NULL, "other users may read, as far as mode bits let them",

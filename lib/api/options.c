@@ -182,11 +182,16 @@ static int take_mean(struct session_options *out, const struct unshard_options *
 
 	if (!o->mean || strcmp(o->mean, "uniform") == 0)
 		return 0;
-	decay = uns_str_starts(o->mean, ema) ? o->mean + strlen(ema) : "";
-	if (uns_number_parse(uns_span_of(decay, strlen(decay)), &out->mean_decay) && out->mean_decay > 0 &&
-	    out->mean_decay < 1)
+	out->mean.weighting = MEAN_WSM;
+	if (strcmp(o->mean, "wsm") == 0)
 		return 0;
-	return uns_fail(err, -EINVAL, "mean=%s: expected uniform, or ema:D with a decay D between 0 and 1", o->mean);
+	out->mean.weighting = MEAN_EMA;
+	decay = uns_str_starts(o->mean, ema) ? o->mean + strlen(ema) : "";
+	if (uns_number_parse(uns_span_of(decay, strlen(decay)), &out->mean.decay) && out->mean.decay > 0 &&
+	    out->mean.decay < 1)
+		return 0;
+	return uns_fail(err, -EINVAL, "mean=%s: expected uniform, wsm, or ema:D with a decay D between 0 and 1",
+			o->mean);
 }
 
 int session_options_take(struct session_options *out, const struct unshard_options *o, const struct uns_root *root,

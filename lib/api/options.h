@@ -7,6 +7,16 @@
 #include "unshard.h"
 #include "views/view.h"
 
+/* -o mean=: how much of a mean each of the K checkpoints is. */
+struct mean_options {
+	enum mean_weighting {
+		MEAN_UNIFORM, /* all alike */
+		MEAN_EMA, /* a moving mean, which each checkpoint changes by 1 - decay */
+		MEAN_WSM, /* as a learning rate that falls by 1 - sqrt weighs the updates between them */
+	} weighting;
+	double decay; /* of MEAN_EMA */
+};
+
 struct session_options {
 	struct uns_format_options format;
 	struct model_dirs models;
@@ -23,7 +33,7 @@ struct session_options {
 	uint64_t max_shard_size_bytes, mem_bytes, cache_size_bytes;
 	int64_t settle_ns, recheck_ns;
 	bool hide_rng, keep_rng, keep_names, crc_exact;
-	double mean_decay; /* -o mean=ema:; 0 = uniform */
+	struct mean_options mean;
 };
 
 /* root: SOURCE. Texts live in the arena. -EINVAL names the option. */

@@ -258,7 +258,7 @@ static int go_to_file(struct unshard *u, struct spot *spot, struct uns_err *err)
 	if (spot->stat.kind != UNS_KIND_FILE || !spot->key.view || !spot->key.view->opens_files ||
 	    !examine_may_be_file(spot->key.path))
 		return 0;
-	code = record_get(u, spot->key.path, &spot->record, &why);
+	code = find_record(u, spot, &why);
 	if (code == -ENOTDIR)
 		return 0;
 	if (code < 0)

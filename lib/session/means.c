@@ -3,6 +3,7 @@
 #include "session/means.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,7 +93,7 @@ static int choose_inputs(struct mean *m, struct uns_err *err)
 	UNS_TRY(uns_root_list(m->root, m->run, &m->arena, &list, err));
 	for (i = list.n; i > 0 && n > 0; i--) {
 		found = list.v[i - 1].name;
-		if (list.v[i - 1].kind != UNS_KIND_DIR || !differ_in_numbers(found, m->name) ||
+		if (list.v[i - 1].kind != m->record->is.stat.kind || !differ_in_numbers(found, m->name) ||
 		    uns_str_natural(found, m->name) > 0)
 			continue;
 		found = uns_path_join(&m->arena, uns_path_join(&m->arena, m->run, found), m->inside);
@@ -112,10 +113,16 @@ static int open_input(struct mean *m, struct input *in, struct uns_err *err)
 	const struct uns_format *format = m->record->is.format;
 	struct uns_directory dir = { .root = m->root, .path = in->path, .capture = m->capture };
 	struct uns_listing list;
+	int mine;
 
-	UNS_TRY(uns_list_seen(m->root, m->capture, in->path, &m->arena, &list, err));
-	dir.list = &list;
-	if (!format->probe || format->probe(&dir) <= 0)
+	if (m->record->is.stat.kind == UNS_KIND_DIR) {
+		UNS_TRY(uns_list_seen(m->root, m->capture, in->path, &m->arena, &list, err));
+		dir.list = &list;
+		mine = format->probe(&dir) > 0;
+	} else {
+		UNS_TRY(mine = format->probe_file(m->root, in->path, err));
+	}
+	if (!mine)
 		return uns_fail(err, -ENOTSUP, "it is no checkpoint of the format %s", format->name);
 	UNS_TRY(uns_catalog_new(in->path, &in->cat, err));
 	in->cat->capture = m->capture;
@@ -231,23 +238,62 @@ static int take_own(struct mean *m, struct uns_err *err)
 	return 0;
 }
 
-/* How much of the sum is checkpoint k's: a moving mean begins with the oldest. */
+/* A moving mean begins with the oldest. */
+static double ema_share(double decay, size_t k, size_t n)
+{
+	double share = k ? 1 - decay : 1;
+
+	for (k++; k < n; k++)
+		share *= decay;
+	return share;
+}
+
+/* Checkpoint k's share is what the learning rate loses behind it, if it falls from 1 to 0 as 1 - sqrt(k / n): so an
+ * update between two checkpoints has the weight that it would have had. WSM (arXiv 2507.17634), theorem 3.1, with
+ * Megatron-LM's schedule minus-sqrt (tools/checkpoint/weighted_merge.py). */
+static double wsm_share(size_t k, size_t n)
+{
+	return sqrt((double)(k + 1) / (double)n) - sqrt((double)k / (double)n);
+}
+
+/* How much of the sum is checkpoint k's. */
 static double share_of(const struct mean *m, size_t k)
 {
-	double share = k ? 1 - m->in->decay : 1;
+	switch (m->in->how->weighting) {
+	case MEAN_EMA:
+		return ema_share(m->in->how->decay, k, m->k);
+	case MEAN_WSM:
+		return wsm_share(k, m->k);
+	case MEAN_UNIFORM:
+		break;
+	}
+	return 1;
+}
 
-	if (m->in->decay <= 0)
-		return 1;
-	for (k++; k < m->k; k++)
-		share *= m->in->decay;
-	return share;
+/* "the mean". NULL = out of memory. */
+static const char *title_of(const struct mean *m, struct uns_arena *arena)
+{
+	char decay[UNS_NUMBER_ROOM];
+
+	switch (m->in->how->weighting) {
+	case MEAN_EMA:
+		uns_number_print_exact(decay, m->in->how->decay);
+		return uns_arena_printf(arena, "the moving mean, of decay %s,", decay);
+	case MEAN_WSM:
+		return "the mean, weighted as WSM does by 1 - sqrt,";
+	case MEAN_UNIFORM:
+		break;
+	}
+	return "the mean";
 }
 
 /* A weight that is stored as the optimizer's copy alone is that, rounded to its own dtype. */
 static int make_sums(struct mean *m, struct uns_err *err)
 {
 	struct uns_term *term = UNS_NEW_N(&m->arena, struct uns_term, m->k);
-	const struct uns_sum sum = { .term = term, .n = m->k, .divisor = m->in->decay > 0 ? 1 : (double)m->k };
+	const struct uns_sum sum = { .term = term,
+				     .n = m->k,
+				     .divisor = m->in->how->weighting == MEAN_UNIFORM ? (double)m->k : 1 };
 	const struct uns_tensor *made;
 	struct uns_tensor *of;
 	size_t i, k;
@@ -295,7 +341,6 @@ static int check_kind(const struct uns_catalog *cat, struct uns_err *err)
 
 static int add(struct mean *m, struct uns_err *err)
 {
-	char decay[UNS_NUMBER_ROOM];
 	size_t i;
 
 	UNS_TRY(check_kind(m->cat, err));
@@ -307,9 +352,7 @@ static int add(struct mean *m, struct uns_err *err)
 			return uns_fail_in(err, "%s", m->input[i].path);
 	UNS_TRY(take_own(m, err));
 	UNS_TRY(make_sums(m, err));
-	uns_number_print_exact(decay, m->in->decay);
-	m->cat->averaged = m->in->decay > 0 ? uns_arena_printf(&m->cat->arena, "the moving mean, of decay %s,", decay)
-					    : "the mean";
+	m->cat->averaged = title_of(m, &m->cat->arena);
 	for (i = 0; m->cat->averaged && i < m->k; i++)
 		m->cat->averaged = uns_arena_printf(&m->cat->arena, "%s%s%s", m->cat->averaged, i ? ", " : " of ",
 						    m->input[i].path);

@@ -3,13 +3,14 @@
 #ifndef UNS_SESSION_MEANS_H
 #define UNS_SESSION_MEANS_H
 
+#include "api/options.h"
 #include "formats/format.h"
 #include "session/dir_records.h"
 
 struct means_input {
 	const struct uns_root *root; /* the records' */
 	const struct uns_format_options *options;
-	double decay; /* of a moving mean, which each checkpoint changes by 1 - decay; 0 = all count alike */
+	const struct mean_options *how;
 };
 
 /* Finds the record->n_averaged - 1 checkpoints before the record's, opens them, and puts sums in the place of the

@@ -64,7 +64,7 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 		.models = &u->opt.models,
 		.strip = u->opt.strip,
 		.keep_names = u->opt.keep_names,
-		.mean_decay = u->opt.mean_decay,
+		.mean = &u->opt.mean,
 		.store = &u->store,
 		.seals = { &u->store, u->opt.seals },
 		.hidden = u->opt.hidden,

@@ -331,7 +331,7 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 {
 	const struct companions_input beside = { c->root,  record->path, c->models, c->store, record_has_facts(record),
 						 c->strip, c->keep_names };
-	const struct means_input mean = { c->root, c->format, c->mean_decay };
+	const struct means_input mean = { c->root, c->format, c->mean };
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
 	const struct memo_subject of = { record->path, record->is.format->name, record->is.own_generation,
 					 record->is.format->wants_units ? record->is.facts_digest : 0 };

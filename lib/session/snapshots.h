@@ -19,7 +19,7 @@ struct snapshot_cache {
 	const struct model_dirs *models;
 	const char *strip; /* -o strip=, or NULL */
 	bool keep_names;   /* -o names=memory */
-	double mean_decay; /* -o mean=ema:; 0 = uniform */
+	const struct mean_options *mean;
 	struct store_link *store;
 	struct uns_seal_place seals;
 	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */

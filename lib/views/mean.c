@@ -49,6 +49,7 @@ const struct uns_view uns_view_mean = {
 	.parse = parse,
 	.needs_companions = true,
 	.of_run = true,
+	.opens_files = true,
 	.supports = supports,
 	.tree = tree,
 	.usage = usage,

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import shutil
 import sys
@@ -193,7 +194,22 @@ def test_a_moving_mean(command, mount, run):
     assert "the moving mean, of decay 0.75, of run/checkpoint-9, run/checkpoint-10, run/checkpoint-11, added" in said
     for wrong in ("ema", "ema:", "ema:1", "ema:0", "ema:-1", "ema:0.9x", "median"):
         done = command("show", run / "checkpoint-11", "-o", f"mean={wrong}", check=False)
-        assert done.returncode == 2 and f"mean={wrong}: expected uniform, or ema:D" in done.stderr
+        assert done.returncode == 2 and f"mean={wrong}: expected uniform, wsm, or ema:D" in done.stderr
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_weighted_as_a_falling_learning_rate(command, mount, run, k):
+    """WSM: the shares are what 1 - sqrt loses from one checkpoint to the next, as Megatron-LM's weighted_merge.py has them."""
+    states = [model_at(step).state_dict() for step in range(12 - k, 12)]
+    shares = [math.sqrt((i + 1) / k) - math.sqrt(i / k) for i in range(k)]
+    falls = [1 - math.sqrt(i / k) for i in range(k)]
+    megatron = [0, *(falls[i] - falls[i + 1] for i in range(1, k - 1)), falls[-1]]
+    megatron[0] = 1 - sum(megatron)
+    assert shares == pytest.approx(megatron, abs=1e-15)
+    m = mount(run.parent, "mean=wsm")
+    want = {n: sum(share * s[n].double() for share, s in zip(shares, states)).float() for n in states[0]}
+    trees.assert_same(trees.weights(m / f"mean-{k}/run/checkpoint-11"), want)
+    assert "weighted as WSM does by 1 - sqrt, of run/" in (m / f"mean-{k}/run/checkpoint-11/.unshard/provenance.json").read_text()
 
 
 def by_python(session, view):
@@ -223,12 +239,47 @@ def test_a_weight_that_only_the_optimizer_holds_is_rounded_before_it_is_added(ma
     trees.assert_same(trees.weights(m / "mean-2/run/checkpoint-4"), want)
 
 
-def test_checkpoints_of_one_file_have_none(command, tmp_path):
-    for step in (1, 2):
-        torch.save({"model": model_at(step).state_dict()}, tmp_path / f"step-{step}.pt")
-    said = json.loads(command("show", tmp_path / "step-2.pt", "--json", "-o", "view=mean-2,settle=0", check=False).stdout)
-    view = said["info"]["views"]["mean-2"]
-    assert view["state"] == "none" and "a checkpoint that is one file" in view["why"]
+@pytest.mark.parametrize("key, name", [("model", "step-{}.pt"), ("state_dict", "epoch={0}-step={0}.ckpt"), (None, "model_{}.bin")])
+def test_checkpoints_that_are_one_file(command, mount, tmp_path, eventually, key, name):
+    def save(step, seed):
+        state = model_at(seed).state_dict()
+        torch.save({key: state} if key else state, tmp_path / "runs/run" / name.format(step))
+    (tmp_path / "runs/run").mkdir(parents=True)
+    for step in (9, 10, 11):
+        save(step, step)
+    last = name.format(11)
+    assert "the run has 3 up to this one" in cause(command, tmp_path / "runs/run" / last, 4)
+    shown = mount(tmp_path / "runs", changing=True) / "mean-2/run"
+    assert os.readlink(shown / "latest") == last
+    with open(shown / last / "model.safetensors", "rb", buffering=0) as f:
+        f.read(10)
+        save(10, 8)
+        with pytest.raises(OSError) as failed:
+            while f.read(1 << 20):
+                pass
+    assert failed.value.errno == errno.ESTALE
+
+    def is_new():
+        try:
+            trees.assert_same(trees.tensors(shown / last / "model.safetensors"), of_steps(8, 11))
+        except (AssertionError, OSError, SafetensorError):
+            return False
+        return True
+    eventually(is_new)
+    trees.assert_same(trees.tensors(shown / name.format(10) / "model.safetensors"), of_steps(9, 8))
+
+
+def test_the_newest_mean_beside_training(mount, run, eventually):
+    """As an evaluation follows a run: `latest` is the mean up to the newest whole checkpoint."""
+    shown = mount(run.parent, changing=True) / "mean-2/run"
+    assert os.readlink(shown / "latest") == "checkpoint-11"
+    trees.assert_same(trees.weights(shown / "latest"), of_steps(10, 11))
+    old = open(shown / "checkpoint-11/model.safetensors", "rb")
+    save_dcp(run / "checkpoint-12", model_at(12))
+    eventually(lambda: os.readlink(shown / "latest") == "checkpoint-12")
+    trees.assert_same(trees.weights(shown / "latest"), of_steps(11, 12))
+    assert old.read() == (shown / "checkpoint-11/model.safetensors").read_bytes()  # what was open stays its mean
+    old.close()
 
 
 def test_several_models_of_one_state(made, mount, copied):
