@@ -17,6 +17,7 @@ import pwd
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -48,8 +49,9 @@ atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
-                  XDG_STATE_HOME=STATE, XDG_RUNTIME_DIR=STATE)
+OWN = {"XDG_STATE_HOME": STATE, "XDG_RUNTIME_DIR": STATE}  # of each process that tests
+os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", **OWN)
+re._MAXCACHE = 1 << 16  # transformers has 1,000 expressions for weights' names: Python would forget and compile them again
 
 
 def pytest_addoption(parser):
@@ -72,6 +74,8 @@ def pytest_sessionstart(session):
     for need in (UNSHARD, DEVICE_NODE):
         if not need.exists():
             raise pytest.UsageError(f"{need} is not there: the mount cannot be tested")
+    if not hasattr(session.config, "workerinput"):
+        LAUNCHER.start()
 
 
 OUTCOMES = {}  # of a whole run, in the process that starts the others: a test's id -> has it passed?
@@ -122,32 +126,47 @@ def must_have_worked(done):
         pytest.fail(f"{' '.join(map(str, done.args))}\n{done.stdout[-3000:]}\n{done.stderr[-8000:]}")
 
 
-class Launcher:
-    """launcher.py, started when it is first needed."""
+# Memory that malloc gives back and takes again costs a tenth of a run's processor time.
+NOTHING_GIVEN_BACK = {"MALLOC_TOP_PAD_": str(64 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 
-    process = None
+
+class Launcher:
+    """launcher.py, which the process that starts the others starts for all of them; it imports the frameworks when it
+    is first asked for something."""
+
+    connection = None
+
+    def start(self):
+        address = f"{STATE}/launcher"
+        process = subprocess.Popen([sys.executable, "-W", "ignore", HERE / "launcher.py", address], stdin=subprocess.PIPE,
+                                   env={**os.environ, **NOTHING_GIVEN_BACK})
+        os.environ["UNSHARD_LAUNCHER"] = address
+        atexit.register(self.end, process)
+
+    def connect(self):
+        connection = socket.socket(socket.AF_UNIX)
+        eventually(lambda: connection.connect(os.environ["UNSHARD_LAUNCHER"]) is None)
+        return connection.makefile("rw")
 
     def ask(self, script, arguments, world, environment):
         """-> "0" or how it failed, and what it printed"""
-        if not self.process:
-            self.process = subprocess.Popen([sys.executable, "-W", "ignore", HERE / "launcher.py"], text=True,
-                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            atexit.register(self.end)
+        self.connection = self.connection or self.connect()
         with tempfile.NamedTemporaryFile("r", prefix="unshard-ranks-", errors="replace") as output:
             request = {"script": str(script), "arguments": [str(a) for a in arguments], "world": world,
-                       "environment": environment, "output": output.name}
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-            return self.process.stdout.readline().strip(), output.read()
+                       "environment": {**OWN, **environment}, "output": output.name}
+            self.connection.write(json.dumps(request) + "\n")
+            self.connection.flush()
+            return self.connection.readline().strip(), output.read()
 
     def run(self, script, arguments, world, environment):
         failed, output = self.ask(script, arguments, world, environment)
         if failed != "0":
             pytest.fail(f"{script} {' '.join(map(str, arguments))}: {failed}\n{output[-11000:]}")
 
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
+    @staticmethod
+    def end(process):
+        process.stdin.close()
+        process.wait()
 
 
 LAUNCHER = Launcher()

@@ -1,38 +1,52 @@
-"""Runs scripts on several ranks as torchrun does, without a start of Python and an import of torch and transformers
-for each rank (ten seconds of CPU time): this process has imported them, and forks.
+"""Runs scripts on several ranks as torchrun does, without a start of Python and an import of the frameworks for each
+rank (ten seconds of CPU time): this process has imported them, and forks. One is enough for all processes that test.
 
-A request is a line of JSON on stdin: script, arguments, world (0: one process, outside of any group), environment
-(added to that of this process), output (a file for what all processes print). The answer is a line on stdout: 0, or
-how the first process that failed ended, as subprocess has it."""
+    launcher.py SOCKET      serves at this address until its stdin is closed
+
+A request is a line of JSON: script, arguments, world (0: one process, outside of any group), environment (added to
+that of this process), output (a file for what all processes print). The answer is a line: 0, or how the first process
+that failed ended, as subprocess has it. Who connects asks for one after the other; several may be connected."""
 
 import atexit
+import functools
 import gc
 import json
 import os
+import re
 import runpy
+import select
 import signal
+import socket
 import sys
 import threading
 
 LONGEST_S = 1200  # what takes longer hangs, on the slowest machine
 
 
+@functools.cache
 def preload():
+    re._MAXCACHE = 1 << 16  # transformers has 1,000 expressions for weights' names: Python would forget and compile them again
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before deepspeed is imported, as make/cpu_deepspeed.py
+
     import accelerate  # noqa: F401
+    import deepspeed  # noqa: F401: Accelerate imports it in every run that saves
+    import lightning.pytorch  # noqa: F401
     import safetensors.torch  # noqa: F401
     import torch
     import torch.distributed.checkpoint  # noqa: F401
     import torch.distributed.fsdp  # noqa: F401
     import transformers.trainer  # noqa: F401
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
     torch.compile(lambda: None)  # DeepSpeed has compiled functions, which import the compiler
+    get_checkpoint_conversion_mapping("llama")  # makes and keeps that of all families
 
     # Frameworks collect garbage in every run: what is there now is none.
     gc.collect()
     gc.freeze()
 
-    # What a script sets up before it imports them must not be too late, and a thread would not be forked.
-    assert not {"deepspeed", "lightning", "megatron"} & set(sys.modules)
+    # What a script sets up before it imports this must not be too late, and a thread would not be forked.
+    assert "megatron" not in sys.modules
     assert len(os.listdir("/proc/self/task")) == 1
 
 
@@ -116,14 +130,30 @@ def serve(request):
     os._exit(1 if failed else 0)
 
 
-def main():
-    preload()
-    for line in sys.stdin:
-        pid = os.fork()
-        if not pid:
-            serve(json.loads(line))
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+def answer(client):
+    """What one client asks for, in a process of its own, which ends with it."""
+    with client, client.makefile("rw") as lines:
+        for line in lines:
+            pid = os.fork()
+            if not pid:
+                serve(json.loads(line))
+            lines.write(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n")
+            lines.flush()
+    os._exit(0)
+
+
+def main(address):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(address)
+        server.listen()
+        while sys.stdin not in select.select([server, sys.stdin], [], [])[0]:
+            preload()
+            client, _ = server.accept()
+            if not os.fork():
+                server.close()
+                answer(client)
+            client.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
