@@ -201,7 +201,7 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	struct uns_err why = { 0 };
 	struct uns_direct direct = { 0 };
 	uint64_t nlink = 0;
-	bool as_asked = false;
+	bool as_asked = false, no_pages = false;
 	int victim, fd = -1, code;
 
 	victim = reserve(fds, scarce);
@@ -210,7 +210,9 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	code = open_checked(file, &fd, &nlink, &why);
 	if (code == 0 && slot->past_cache)
 		uns_direct_begin(&direct, fd);
-	else if (code == 0 && slot->foreseen)
+	else if (code == 0)
+		no_pages = !uns_fd_reads_pages(fd, &file->stat.id);
+	if (code == 0 && !slot->past_cache && slot->foreseen)
 		as_asked = uns_fd_read_as_asked(fd, &file->stat.id);
 	pthread_mutex_lock(&fds->lock);
 	if (code < 0) {
@@ -221,6 +223,7 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	}
 	slot->is_open = true;
 	slot->as_asked = as_asked;
+	slot->no_pages = no_pages;
 	slot->fd = fd;
 	slot->direct = direct;
 	slot->nlink = nlink;

@@ -23,6 +23,7 @@ struct uns_fd_slot {
 	bool past_cache; /* set by the owner at first: read it by O_DIRECT, where that is possible */
 	_Atomic bool foreseen; /* set by the owner: storage is asked ahead of readers (streams.h) */
 	bool as_asked;   /* stable while pinned: the fd is read so (uns_fd_read_as_asked) */
+	bool no_pages;   /* stable while pinned: not uns_fd_reads_pages */
 	int fd;          /* stable while pinned */
 	struct uns_direct direct; /* how the fd is read */
 	unsigned n_pins;

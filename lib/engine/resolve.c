@@ -11,8 +11,9 @@
 #include "engine/engine.h"
 #include "engine/source_read.h"
 
-/* Items whose headers are read together: each needs two reads, by a thread of the pool. */
-enum { AHEAD_PIECES = 32, AHEAD_SEGMENTS = 256 };
+/* Items whose headers are read together: each needs two reads, by a thread of the pool. No further ahead of a segment
+ * than its reader soon gets: far-off reads of a shard make clients of networks fetch blocks that are not wanted yet. */
+enum { AHEAD_PIECES = 32, AHEAD_SEGMENTS = 256, AHEAD_BYTES = 8 << 20 };
 
 /* Of storage that is far: a request is worth more than the bytes. */
 enum { AT_ONE_GO_BYTES = 128 << 10, AT_ONE_GO_GAP_BYTES = 16 << 10 };
@@ -143,10 +144,10 @@ uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_piece *p
 
 /* The bytes from a piece's item on are one request to storage that is far, if they are few: an item's ends and its
  * elements would be three. */
-static void will_read(struct uns_backing *b, const struct uns_piece *piece, uint64_t end)
+static bool will_read(struct uns_backing *b, const struct uns_piece *piece, uint64_t end)
 {
-	if (b->is_far && end - piece->offset_bytes <= AT_ONE_GO_BYTES)
-		uns_source_will_read(b, piece->file, piece->offset_bytes, end);
+	return b->is_far && end - piece->offset_bytes <= AT_ONE_GO_BYTES &&
+	       uns_source_will_read(b, piece->file, piece->offset_bytes, end);
 }
 
 static int read_location(struct uns_backing *b, const struct uns_tensor *tensor, const struct uns_piece *piece,
@@ -173,7 +174,7 @@ struct item {
 	const struct uns_piece *piece;
 };
 
-/* The items from first[k] to before first[k + 1] are read by one thread. */
+/* The items from first[k] to before first[k + 1] make a run. */
 struct todo {
 	struct uns_backing *b;
 	struct item item[AHEAD_PIECES];
@@ -200,12 +201,13 @@ static void todo_add_following(struct todo *todo, const struct uns_reading_segme
 {
 	const struct uns_segment *s = reading->layout->segment + reading->segment + 1;
 	const struct uns_segment *end = reading->layout->segment + reading->layout->n;
+	const uint64_t far = s[-1].at_bytes + s[-1].len_bytes + AHEAD_BYTES;
 	const struct uns_piece *piece;
 	size_t n;
 
 	if (end - s > AHEAD_SEGMENTS)
 		end = s + AHEAD_SEGMENTS;
-	for (; s < end && todo->n < AHEAD_PIECES; s++)
+	for (; s < end && s->at_bytes < far && todo->n < AHEAD_PIECES; s++)
 		if (s->from == UNS_FROM_PIECES && !s->tensor->own) {
 			piece = uns_segment_pieces(reading->layout, s, &n);
 			todo_add(todo, s->tensor, piece, piece + n);
@@ -226,7 +228,8 @@ static uint64_t end_of(const struct item *item)
 	return item->piece->offset_bytes + item->piece->length_bytes;
 }
 
-/* Where storage is far, items that lie together make one run, as they will be one request. */
+/* Where storage is far, items that lie together make one run: they will be one request, and then in memory for the
+ * thread that reads them. */
 static void todo_divide(struct todo *todo)
 {
 	const struct uns_piece *first = NULL, *piece;
@@ -246,28 +249,38 @@ static void todo_divide(struct todo *todo)
 	todo->first[todo->n_runs] = todo->n;
 }
 
+struct run {
+	struct uns_backing *b;
+	const struct item *item;
+	size_t n;
+};
+
 /* A failure is left for the thread that needs the piece to find again. */
-static void resolve_quietly(struct uns_backing *b, const struct item *item)
+static int resolve_quietly(void *ctx, size_t i, struct uns_err *err)
 {
-	struct uns_resolved *resolved = resolved_of(b, item->piece);
+	const struct run *run = ctx;
+	const struct item *item = &run->item[i];
+	struct uns_resolved *resolved = resolved_of(run->b, item->piece);
 	bool ready;
 
+	(void)err;
 	if (!resolved_claim(resolved))
-		return;
-	ready = read_location(b, item->tensor, item->piece, &resolved->location, NULL) == 0;
+		return 0;
+	ready = read_location(run->b, item->tensor, item->piece, &resolved->location, NULL) == 0;
 	atomic_store_explicit(&resolved->state, ready ? UNS_RESOLVED_READY : UNS_RESOLVED_NEW, memory_order_release);
+	return 0;
 }
 
 static int resolve_run(void *ctx, size_t k, struct uns_err *err)
 {
 	struct todo *todo = ctx;
-	size_t i = todo->first[k], end = todo->first[k + 1];
+	struct run run = { todo->b, &todo->item[todo->first[k]], todo->first[k + 1] - todo->first[k] };
+	size_t i;
 
-	(void)err;
-	if (end - i > 1)
-		will_read(todo->b, todo->item[i].piece, end_of(&todo->item[end - 1]));
-	for (; i < end; i++)
-		resolve_quietly(todo->b, &todo->item[i]);
+	if (run.n > 1 && !will_read(run.b, run.item->piece, end_of(&run.item[run.n - 1])))
+		return uns_pool_each(run.b->engine->pool, run.n, resolve_quietly, &run, err);
+	for (i = 0; i < run.n; i++)
+		resolve_quietly(&run, i, err);
 	return 0;
 }
 

@@ -38,7 +38,7 @@ static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot, const st
 		if (code < 0)
 			uns_fail_in(err, "%s", uns_root_path(file->root));
 	} else {
-		code = uns_fd_pread_now(slot->fd, buf, len, off);
+		code = slot->no_pages ? -EAGAIN : uns_fd_pread_now(slot->fd, buf, len, off);
 	}
 	if (code < 0)
 		return code;
@@ -87,17 +87,20 @@ int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len
 	return uns_source_pread_how(b, file, how, buf, len, off, err);
 }
 
-void uns_source_will_read(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
+bool uns_source_will_read(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
 {
 	const struct uns_file *f = &b->cat->files[file];
 	struct uns_fd_slot *slot = &b->slot[file];
+	bool keeps;
 
 	end = uns_u64_min(end, f->stat.id.size);
 	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
-		return;
-	if (!uns_fd_has(slot->fd, (size_t)(end - at), at))
+		return false;
+	keeps = !slot->no_pages;
+	if (keeps && !uns_fd_has(slot->fd, (size_t)(end - at), at))
 		posix_fadvise(slot->fd, (off_t)at, (off_t)(end - at), POSIX_FADV_WILLNEED);
 	uns_fds_unpin(&b->engine->fds, slot);
+	return keeps;
 }
 
 int uns_backing_lend(struct uns_backing *b, uint32_t file, int (*use)(void *ctx, int fd, struct uns_err *err),

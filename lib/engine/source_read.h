@@ -16,9 +16,9 @@ struct uns_how {
 /* The same by another way, or without waiting. */
 int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf, size_t len, uint64_t off,
 			 struct uns_err *err);
-/* Asks storage for bytes [at, end), unless they are in memory. Waits no longer than a read of them would;
- * fails silently, as a hint may. */
-void uns_source_will_read(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end);
+/* Asks storage for bytes [at, end), unless they are in memory. Waits no longer than a read of them would. false: each
+ * read will wait for itself. Fails silently, as a hint may. */
+bool uns_source_will_read(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end);
 
 /* A source file of the catalog as a reader; `source` must outlive it. */
 struct uns_source_file {

@@ -172,7 +172,7 @@ static void ask_file(const struct wish *wish, const struct stretch *s)
 		return;
 	ask.fd = slot->fd;
 	ask.call_bytes = call_bytes(b, f) * (slot->as_asked ? 2 : 1);
-	for (; at < end; at += step) {
+	for (; at < end && !slot->no_pages; at += step) {
 		step = uns_u64_min(end - at, STEP_BYTES);
 		if (uns_fd_has(slot->fd, (size_t)step, at))
 			continue;

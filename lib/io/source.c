@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -642,6 +643,19 @@ bool uns_fd_read_as_asked(int fd, const struct uns_identity *id)
 {
 	return uns_written_elsewhere(major(id->dev), minor(id->dev)) &&
 	       posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0;
+}
+
+/* Of such a file the kernel maps no pages that others would share. */
+bool uns_fd_reads_pages(int fd, const struct uns_identity *id)
+{
+	void *at;
+
+	if (!uns_written_elsewhere(major(id->dev), minor(id->dev)))
+		return true;
+	at = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
+	if (at != MAP_FAILED)
+		munmap(at, 1);
+	return at != MAP_FAILED || errno != ENODEV;
 }
 
 int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, struct uns_err *err)

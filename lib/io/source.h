@@ -134,6 +134,9 @@ int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, s
  * memory or the file system does not know. Some, FUSE among them, have no such read: there the kernel is asked whether
  * the pages are in its cache, and one that storage is about to deliver is waited for. */
 int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off);
+/* Do reads of this descriptor take what they can from pages in the kernel's cache? Not where a FUSE program wants each
+ * read for itself (direct_io): to ask there for bytes that are not wanted yet (posix_fadvise) fetches them twice. */
+bool uns_fd_reads_pages(int fd, const struct uns_identity *id);
 /* Are these bytes in memory, or on their way there? len > 0. Never waits; false where that is not known. */
 bool uns_fd_has(int fd, size_t len, uint64_t off);
 

@@ -30,8 +30,10 @@ def arguments():
     parser.add_argument("--options", nargs="*", default=(), help="of the mount, for loaders: cache=mount")
     parser.add_argument("--loaders", nargs="*", default=tuple(loaders.LOADERS), help="which of them")
     parser.add_argument("--programs", type=Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--systems", nargs="*", choices=list(storage.kinds.KINDS), help="for storage: which distributed file "
+    parser.add_argument("--systems", nargs="*", choices=list(storage.KINDS), help="for storage: which distributed file "
                         "systems; sshfs and rclone by default, as the others need servers and root")
+    parser.add_argument("--gbit", nargs="*", type=float, default=[0], help="for storage: the network between servers and "
+                        "clients, one after the other; 0: as fast as it gets. As root")
     found = parser.parse_args()
     unknown = set(found.what) - set(WHAT)
     if unknown:
@@ -68,7 +70,7 @@ def main():
         if not args.what or "many" in args.what:
             many.measure(programs, work, args.quick, args.long)
         if not args.what or "storage" in args.what:
-            storage.measure(programs, work, size, n, args.systems)
+            storage.measure(programs, work, size, n, args.systems, args.gbit)
 
 
 # Threads of torch that wait let others run: on a machine that has other work too, the tools would be slower.

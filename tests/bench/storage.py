@@ -1,7 +1,10 @@
 """One reader of a view over distributed file systems of this machine, against their client alone that reads the same
-shards one after the other. The file systems: tests/e2e/storage."""
+shards one after the other. Each reading is by a node of its own, whose client has read nothing before. The file systems:
+tests/e2e/storage. As root they have a network of their own, which can be as slow as a cluster's."""
 
 import contextlib
+import os
+import resource
 import shutil
 import statistics
 import sys
@@ -11,7 +14,6 @@ from pathlib import Path
 
 import checkpoints
 import mounts
-import pages
 import reads
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e/storage"))
@@ -20,11 +22,24 @@ import kinds  # noqa: E402
 RANKS = 8
 
 
+class CachingRclone(kinds.Rclone):
+    """As docs/clusters.md has it."""
+
+    def client_command(self, name, path):
+        command = super().client_command(name, path)
+        return [*command[:2], "--vfs-cache-mode", "full", "--cache-dir", self.path("caches", name), *command[2:]]
+
+
+KINDS = kinds.KINDS | {"rclone-cached": CachingRclone}
+
+
 @contextlib.contextmanager
 def started(kind, work):
     top = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=work))
-    system = kinds.KINDS[kind](top)
+    system = KINDS[kind](top)
     try:
+        if not system.network and os.geteuid() == 0:
+            system.begin_network()
         system.start()
         yield system
     finally:
@@ -32,40 +47,72 @@ def started(kind, work):
         shutil.rmtree(top, ignore_errors=True)
 
 
-def seconds(programs, paths):
-    return sum(reads.seconds(programs, "read", path) for path in paths)
+def processor_s(system, *pids):
+    """Of servers and clients, the processes PIDS, and those that have ended here."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = ended.ru_utime + ended.ru_stime
+    for pid in [*(system.processes() if system.network else ()), *pids]:
+        with contextlib.suppress(OSError):
+            total += mounts.cpu_seconds(pid)
+    return total
 
 
-def one_kind(programs, work, kind, run, n_rounds):
+class Took:
+    """Reading so many bytes."""
+
+    def __init__(self, programs, system, paths, *pids):
+        self.bytes = sum(path.stat().st_size for path in paths)
+        before = processor_s(system, *pids)
+        self.s = sum(reads.seconds(programs, "read", path) for path in paths)
+        self.processor_s = processor_s(system, *pids) - before
+
+    def per_gb(self, s):
+        return s / self.bytes * 1e9
+
+
+def client_alone(programs, system, node, mount):
+    return Took(programs, system, sorted((node / "run").rglob("*.distcp")))
+
+
+def view(programs, system, node, mount):
+    with mounts.unshard(programs, node / "run", mount) as daemon:
+        return Took(programs, system, [mount / "weights/checkpoint-1/model.safetensors"], daemon)
+
+
+def one_network(programs, work, kind, system, gbit, n_rounds):
+    took = {client_alone: [], view: []}
+    if gbit:
+        system.limit_network(gbit)
+    for i in range(2 * n_rounds):
+        what = (client_alone, view)[(i + i // 2) % 2]  # neither is always the first
+        name = f"{'n' if gbit else 'l'}{i}"
+        node = system.node(name)
+        took[what].append(what(programs, system, node, work / f"{kind}-mount"))
+        system.unmount(name)
+    ratios = sorted(c.per_gb(c.s) / v.per_gb(v.s) for c, v in zip(*took.values()))
+    cells = [f"{1e3 / statistics.median(t.per_gb(t.s) for t in what):.0f} MB/s" for what in took.values()]
+    used = [f"{statistics.median(t.per_gb(t.processor_s) for t in what):.2f}" for what in took.values()]
+    print(f"| {kind} | {f'{gbit} Gbit/s' if gbit else '-'} | {cells[0]} | {cells[1]} | "
+          f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) | {used[0]} | {used[1]} |", flush=True)
+
+
+def one_kind(programs, work, kind, run, n_rounds, gbits):
     with started(kind, work) as system:
         shutil.copytree(run, system.node("a") / "run", copy_function=shutil.copyfile)
-        node = system.node("b")
         time.sleep(system.changes_seen_s + 1)  # MooseFS sets a file's time once more after its end
-        mount = work / f"{kind}-mount"
-        with mounts.unshard(programs, node / "run", mount):
-            shards = sorted((node / "run").rglob("*.distcp"))
-            view = mount / "weights/checkpoint-1/model.safetensors"
-            size, total = view.stat().st_size, sum(path.stat().st_size for path in shards)
-            raw, read = [], []
-            for i in range(2 * n_rounds):
-                for path in (*shards, view):
-                    pages.drop(path)
-                if i % 2:
-                    raw.append(seconds(programs, shards) / total)
-                else:
-                    read.append(seconds(programs, [view]) / size)
-            ratios = sorted(r / v for r, v in zip(raw, read))
-            print(f"| {kind} | {1e-6 / statistics.median(raw):.0f} MB/s | {1e-6 / statistics.median(read):.0f} MB/s | "
-                  f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |", flush=True)
+        for gbit in gbits:
+            one_network(programs, work, kind, system, gbit, n_rounds)
 
 
-def measure(programs, work, size, n_rounds, names):
+def measure(programs, work, size, n_rounds, names, gbits):
     config, tensors = checkpoints.llama(size)
     run = work / "run"
     checkpoints.write_run(run, config, tensors, RANKS)
     del tensors
-    print(f"\n## Distributed file systems, one reader\n\n{size / 1e6:.0f} MB in {RANKS} shards; medians of {n_rounds} rounds, "
-          f"pages dropped before each; the last column: of one round each.\n")
-    print("| file system | its client alone, shard by shard | the view | of it |\n|---|---:|---:|---:|")
+    print(f"\n## Distributed file systems, one reader\n\n{size / 1e6:.0f} MB in {RANKS} shards; medians of {n_rounds} rounds of both, "
+          f"each by a client that has read nothing before. Ratio: of one round each. Processor seconds are of servers, "
+          f"clients, unshard and the reader.\n")
+    print("| file system | network | its client alone, shard by shard | the view | ratio | s/GB alone | s/GB, the view |\n"
+          "|---|---|---:|---:|---:|---:|---:|")
     for name in names or kinds.QUICK:
-        one_kind(programs, work, name, run, n_rounds)
+        one_kind(programs, work, name, run, n_rounds, gbits)

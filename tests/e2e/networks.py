@@ -44,4 +44,9 @@ class Network:
 def requests(counts):
     """What renumber_fs was asked so far: enum request."""
     kinds = ("getattr", "readlink", "opendir", "readdir", "open", "read")
-    return dict(zip(kinds, struct.unpack(f"{len(kinds)}Q", Path(counts).read_bytes())))
+    return dict(zip(kinds, struct.unpack_from(f"{len(kinds)}Q", Path(counts).read_bytes())))
+
+
+def of_reads(counts):
+    """Bytes that were read so far, and how many reads were answered at once, at most."""
+    return struct.unpack("2Q", Path(counts).read_bytes()[-16:])

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from conftest import ROOT, eventually
-from networks import RCLONE_S, Network, requests
+from networks import RCLONE_S, Network, of_reads, requests
 
 sys.path.insert(0, str(ROOT / "tests/bench"))
 import checkpoints  # noqa: E402
@@ -107,6 +107,41 @@ def test_a_first_load_opens_each_shard_once(many_ranks, mount, command):
         assert asked["read"] < RANKS * ITEMS  # headers and elements of a short item are one request
         assert asked["getattr"] < 2 * RANKS * (1 + int(took_s))
         command("umount", m)
+
+
+@pytest.fixture(params=["pages", "direct"])
+def slow(request, tmp_path):
+    """Checkpoints of one rank below renumber_fs, whose reads take 50 ms: short items, and long ones."""
+    net = Network(tmp_path / "run", tmp_path / "network")
+    net.path.mkdir()
+    for name, n, rows in ("short", ITEMS, 4), ("long", 2, 4096):
+        checkpoints.write_run(net.source / name, {}, {f"layer.{i}.weight": torch.randn(rows, 512) for i in range(n)}, 1)
+    net.counts, net.how = tmp_path / "counts", request.param
+    net.up(f"kept=1 counts={net.counts} delay=50000 {net.how}")
+    yield net
+    net.end()
+
+
+def test_items_that_lie_together_are_one_read_or_several_at_once(slow, mount):
+    """Headers of items one behind the other are wanted together. Where the kernel keeps what it has read, one request
+    brings them all; where it keeps nothing, they are read at once, and nothing is asked for that would be read again."""
+    weights = mount(slow.path, "store=none", changing=True) / "weights"
+    path = weights / "short/checkpoint-1/model.safetensors"
+    path.stat()
+    reads = requests(slow.counts)["read"]
+    with open(path, "rb", buffering=0) as f:
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        assert len(f.read(4096)) == 4096
+    reads, at_once = requests(slow.counts)["read"] - reads, of_reads(slow.counts)[1]
+    print(f"{slow.how}: {reads} reads, {at_once} at once")
+    assert (reads <= 2 if slow.how == "pages" else at_once > 5)
+
+    path = weights / "long/checkpoint-1/model.safetensors"
+    path.stat()
+    before = of_reads(slow.counts)[0]
+    size = len(path.read_bytes())
+    print(f"{of_reads(slow.counts)[0] - before} bytes for {size}")
+    assert of_reads(slow.counts)[0] - before < 1.3 * size
 
 
 def test_a_file_that_a_view_copies_is_opened_once(hundred, mount):

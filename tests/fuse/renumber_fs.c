@@ -1,12 +1,14 @@
 /* A directory, passed through as network file systems show one: every second each file has another inode number,
  * as below mountpoint-s3 and newer rclone.
  *
- *     renumber_fs SOURCE MOUNTPOINT [fine] [coarse] [kept=SECONDS] [counts=FILE] [touched] [pages] [type=NAME]
+ *     renumber_fs SOURCE MOUNTPOINT [fine] [coarse] [kept=SECONDS] [counts=FILE] [touched] [pages] [direct] [delay=US]
+ *                 [type=NAME]
  *
  * coarse: times are whole seconds. kept: inode numbers stay, and the kernel keeps names and attributes for so long, but
  * not that a name is absent, as clients of networks have it. counts: FILE holds how many requests there were of each
  * kind (enum request). touched: a directory's time is that of the mount, as rclone has it. pages: the kernel keeps a
- * file's bytes until its size or its mtime is another, and there is no other time, as below sshfs. type: it is called
+ * file's bytes until its size or its mtime is another, and there is no other time, as below sshfs. direct: the kernel
+ * keeps no bytes, each read is asked for (direct_io). delay: a read takes so many microseconds more. type: it is called
  * fuse.NAME.
  *
  * Read-only, in the foreground, until it is unmounted or gets a signal. */
@@ -27,14 +29,27 @@
 #include <unistd.h>
 
 static int source = -1;
-static bool coarse, pages;
+static bool coarse, pages, direct;
+static useconds_t delay_us; /* of a read */
 static double kept_s = -1; /* below 0: nothing is kept */
 static time_t touched_s;   /* 0 = directories have their own times */
 
-/* GETATTR: LOOKUP as well, which asks for the same. */
-enum request { GETATTR, READLINK, OPENDIR, READDIR, OPEN, READ, REQUESTS };
+/* GETATTR: LOOKUP as well, which asks for the same. Behind the requests: bytes that were read, and how many reads were
+ * answered at once, at most. */
+enum request {
+	GETATTR,
+	READLINK,
+	OPENDIR,
+	READDIR,
+	OPEN,
+	READ,
+	REQUESTS,
+	READ_BYTES = REQUESTS,
+	READS_AT_ONCE,
+	COUNTS
+};
 
-static _Atomic uint64_t uncounted[REQUESTS], *counts = uncounted;
+static _Atomic uint64_t uncounted[COUNTS], *counts = uncounted, reads_now;
 
 static void count(enum request kind)
 {
@@ -132,16 +147,33 @@ static int op_open(const char *path, struct fuse_file_info *fi)
 	if (fd < 0)
 		return -errno;
 	fi->fh = (uint64_t)fd;
+	fi->direct_io = direct;
 	return 0;
+}
+
+static void count_read(void)
+{
+	uint64_t now = atomic_fetch_add(&reads_now, 1) + 1, most = atomic_load(&counts[READS_AT_ONCE]);
+
+	while (now > most && !atomic_compare_exchange_weak(&counts[READS_AT_ONCE], &most, now))
+		;
+	count(READ);
 }
 
 static int op_read(const char *path, char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	ssize_t n = pread((int)fi->fh, buf, size, off);
+	ssize_t n;
 
 	(void)path;
-	count(READ);
-	return n < 0 ? -errno : (int)n;
+	count_read();
+	n = pread((int)fi->fh, buf, size, off);
+	if (delay_us)
+		usleep(delay_us);
+	atomic_fetch_sub(&reads_now, 1);
+	if (n < 0)
+		return -errno;
+	atomic_fetch_add(&counts[READ_BYTES], (uint64_t)n);
+	return (int)n;
 }
 
 static int op_release(const char *path, struct fuse_file_info *fi)
@@ -183,8 +215,12 @@ static bool take_option(const char *option)
 		kept_s = atof(option + 5);
 	else if (strcmp(option, "touched") == 0)
 		touched_s = time(NULL);
+	else if (strncmp(option, "delay=", 6) == 0)
+		delay_us = (useconds_t)atol(option + 6);
 	else if (strcmp(option, "pages") == 0)
 		pages = true;
+	else if (strcmp(option, "direct") == 0)
+		direct = true;
 	else
 		coarse = strcmp(option, "coarse") == 0;
 	return true;

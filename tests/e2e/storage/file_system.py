@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 DEADLINE_S = 120
-ADDRESS = "10.77.0.1"  # in a namespace: some servers refuse 127.0.0.1
+ADDRESS = "10.77.0.1"  # in a network of their own, beside 127.0.0.1
 
 
 def wait_until(check, what):
@@ -19,11 +19,6 @@ def wait_until(check, what):
     while not check():
         assert time.monotonic() < end, f"{what}: not within {DEADLINE_S} s"
         time.sleep(0.05)
-
-
-def listens(port, address="127.0.0.1"):
-    with socket.socket() as s:
-        return s.connect_ex((address, port)) == 0
 
 
 def free_port():
@@ -59,6 +54,7 @@ class FileSystem:
         self.servers = []
         self.logs = open(self.top / "log", "ab")
         self.prefix = []
+        self.network = None
 
     def path(self, *parts):
         """A directory below the top, made if it is not there."""
@@ -90,6 +86,39 @@ class FileSystem:
 
     def log(self):
         return (self.top / "log").read_text(errors="replace")[-4000:]
+
+    # -- the network that servers and clients share --
+
+    def begin_network(self):
+        """Of their own, before anything is started: with the usual ports, and as slow as one likes. As root."""
+        self.network = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+        mine = os.readlink("/proc/self/ns/net")
+        wait_until(lambda: os.readlink(f"/proc/{self.network.pid}/ns/net") != mine, "a network namespace")
+        self.prefix = ["nsenter", f"--net=/proc/{self.network.pid}/ns/net"]
+        self.run("ip", "link", "set", "lo", "up")
+        self.run("ip", "address", "add", f"{ADDRESS}/24", "dev", "lo")
+
+    def limit_network(self, gbit):
+        """All that is sent there, together, to so many Gbit/s."""
+        self.run("tc", "qdisc", "replace", "dev", "lo", "root", "tbf", "rate", f"{gbit}gbit", "burst", "256k",
+                 "latency", "50ms")
+
+    def listens(self, port):
+        """By the kernel's table: it may be another network's port."""
+        of = Path("/proc", str(self.network.pid) if self.network else "self", "net")
+        lines = [line.split() for table in ("tcp", "tcp6") for line in (of / table).read_text().splitlines()[1:]]
+        return any(line[1].endswith(f":{port:04X}") and line[3] == "0A" for line in lines)
+
+    def processes(self, *names):
+        """Those of the network that have one of these names; all without one."""
+        found = []
+        mine = os.readlink(f"/proc/{self.network.pid}/ns/net")
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and os.readlink(entry / "ns/net") == mine:
+                    if not names or (entry / "comm").read_text().strip() in names:
+                        found.append(int(entry.name))
+        return found
 
     # -- nodes: each has a client of its own --
 
@@ -136,43 +165,19 @@ class FileSystem:
             self.unmount(name)
         self.kill()
         self.logs.close()
+        if self.network:
+            for pid in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.network.wait()
 
 
 class InNamespace(FileSystem):
-    """Servers and clients have a network of their own, and so their usual ports."""
+    """Its servers want their usual ports, or refuse 127.0.0.1."""
 
     def __init__(self, top):
         super().__init__(top)
-        self.network = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
-        mine = os.readlink("/proc/self/ns/net")
-        wait_until(lambda: os.readlink(f"/proc/{self.network.pid}/ns/net") != mine, "a network namespace")
-        self.prefix = ["nsenter", f"--net=/proc/{self.network.pid}/ns/net"]
-        self.run("ip", "link", "set", "lo", "up")
-        self.run("ip", "address", "add", f"{ADDRESS}/24", "dev", "lo")
-
-    def listens(self, port):
-        """By the kernel's table: it is another network's port."""
-        table = Path(f"/proc/{self.network.pid}/net/tcp").read_text() + Path(f"/proc/{self.network.pid}/net/tcp6").read_text()
-        return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A" for line in table.splitlines()[1:]
-                   if len(line.split()) > 3 and ":" in line.split()[1])
-
-    def processes(self, *names):
-        """Those of the namespace that have one of these names."""
-        found = []
-        mine = os.readlink(f"/proc/{self.network.pid}/ns/net")
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                if entry.name.isdigit() and os.readlink(entry / "ns/net") == mine:
-                    if not names or (entry / "comm").read_text().strip() in names:
-                        found.append(int(entry.name))
-        return found
-
-    def end(self):
-        super().end()
-        for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.network.wait()
+        self.begin_network()
 
 
 def must_be_installed(*programs):

@@ -1,4 +1,5 @@
-"""JuiceFS: metadata in Redis, data in files; and its gateway, an S3 server, for the clients of object stores."""
+"""JuiceFS: metadata in Redis, data in a WebDAV server's files, so that both are behind the network; and its gateway, an
+S3 server, for the clients of object stores, which has its data at hand."""
 
 import os
 import shutil
@@ -19,13 +20,22 @@ def juicefs():
 
 
 class Juice(InNamespace):
+    DATA_PORT = 9001
     second_saves = ("renamed", "truncated", "in place")
 
     def start(self):
         self.program = juicefs()
-        must_be_installed(self.program, "redis-server")
-        self.serve_metadata()
-        self.run(self.program, "format", "--storage", "file", "--bucket", f"{self.path('objects')}/", METADATA, NAME)
+        must_be_installed(self.program, "redis-server", "rclone")
+        self.restart()
+        self.run(self.program, "format", *self.data(), METADATA, NAME)
+
+    def data(self):
+        return "--storage", "webdav", "--bucket", f"http://127.0.0.1:{self.DATA_PORT}/"
+
+    def serve_data(self):
+        self.serve("rclone", "serve", "webdav", "--config", os.devnull, "--addr", f"127.0.0.1:{self.DATA_PORT}",
+                   "--dir-cache-time", "0s", self.path("objects"))
+        self.wait_until(lambda: self.listens(self.DATA_PORT), "a WebDAV server")
 
     def serve_metadata(self):
         self.serve("redis-server", "--port", "6379", "--dir", self.path("redis"), "--appendonly", "yes",
@@ -34,6 +44,7 @@ class Juice(InNamespace):
 
     def restart(self):
         self.serve_metadata()
+        self.serve_data()
 
     def client_command(self, name, path):
         return [self.program, "mount", "--no-usage-report", "--foreground", "--cache-dir", self.path("caches", name),
@@ -44,6 +55,12 @@ class Gateway(Juice):
     """Its S3 door."""
 
     PORT = 9000
+
+    def data(self):
+        return "--storage", "file", "--bucket", f"{self.path('objects')}/"
+
+    def serve_data(self):
+        pass
 
     def start(self):
         super().start()

@@ -2,7 +2,7 @@
 
 import os
 
-from file_system import FileSystem, free_port, listens
+from file_system import FileSystem, free_port
 
 
 class Rclone(FileSystem):
@@ -20,7 +20,7 @@ class Rclone(FileSystem):
     def restart(self):
         self.serve("rclone", "serve", "http", "--config", os.devnull, "--addr", f"127.0.0.1:{self.port}",
                    "--dir-cache-time", "0s", "--poll-interval", "0", self.data)
-        self.wait_until(lambda: listens(self.port), "a web server")
+        self.wait_until(lambda: self.listens(self.port), "a web server")
 
     def node(self, name):
         """The first node is the server itself: the web is read-only."""

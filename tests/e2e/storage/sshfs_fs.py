@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from file_system import FileSystem, free_port, listens
+from file_system import FileSystem, free_port
 
 SERVER = next((p for p in ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server") if Path(p).exists()), "")
 # One server process for each connection.
@@ -31,7 +31,7 @@ class Sshfs(FileSystem):
 
     def restart(self):
         self.serve(sys.executable, "-c", LISTEN, self.port)
-        self.wait_until(lambda: listens(self.port), "a server of SFTP")
+        self.wait_until(lambda: self.listens(self.port), "a server of SFTP")
 
     def client_command(self, name, path):
         return ["sshfs", "-f", f"localhost:{self.data}", path, "-o", f"directport={self.port},reconnect,"
