@@ -26,8 +26,8 @@ struct work {
 	const struct uns_tensor *tensor;
 	const struct uns_sum_reader *reader;
 	double sum[WINDOW];
-	double row[WINDOW]; /* of each row of which the window has elements: the norm's square, then what it is
-			       multiplied by */
+	double by[WINDOW]; /* of each place of the scale of which the window has elements: what they are multiplied by
+			    */
 	double wide[TILE * INNER]; /* elements as fp64, as they lie; of one term at a time */
 	double left[ROWS * INNER], right[INNER * STEP], tile[ROWS * STEP];
 	uint8_t raw[TILE * INNER * sizeof(double)];
@@ -175,44 +175,60 @@ static int terms_add(struct work *w, uint64_t first, size_t n, struct uns_err *e
 	return 0;
 }
 
-/* Sets `row` for `rows` rows from row `begin` on. */
-static int rows_measure(struct work *w, uint64_t begin, size_t rows, struct uns_err *err)
+/* Sets `by` to the norms of n rows from row `begin` on. */
+static int rows_measure(struct work *w, uint64_t begin, size_t n, struct uns_err *err)
 {
-	const struct uns_sum *sum = w->tensor->sum;
-	const uint64_t all = rows * sum->columns;
+	const uint64_t columns = w->tensor->sum->scale.behind, all = n * columns;
 	uint64_t done, column = 0;
-	size_t i, n, row = 0;
+	size_t i, m, row = 0;
 
-	memset(w->row, 0, rows * sizeof(*w->row));
-	for (done = 0; done < all; done += n) {
-		n = (size_t)uns_u64_min(all - done, WINDOW);
-		UNS_TRY(terms_add(w, begin * sum->columns + done, n, err));
-		for (i = 0; i < n; i++) {
-			w->row[row] += w->sum[i] * w->sum[i];
-			if (++column < sum->columns)
+	memset(w->by, 0, n * sizeof(*w->by));
+	for (done = 0; done < all; done += m) {
+		m = (size_t)uns_u64_min(all - done, WINDOW);
+		UNS_TRY(terms_add(w, begin * columns + done, m, err));
+		for (i = 0; i < m; i++) {
+			w->by[row] += w->sum[i] * w->sum[i];
+			if (++column < columns)
 				continue;
 			column = 0;
 			row++;
 		}
 	}
-	UNS_TRY(factor_read(w, &sum->magnitude, begin, rows, w->wide, err));
-	for (i = 0; i < rows; i++)
-		w->row[i] = w->wide[i] / sqrt(w->row[i]);
+	for (i = 0; i < n; i++)
+		w->by[i] = sqrt(w->by[i]);
+	return 0;
+}
+
+/* Sets `by` to what the scale has at places [begin, begin+n), which go round its elements. */
+static int scale_read(struct work *w, uint64_t begin, size_t n, struct uns_err *err)
+{
+	const struct uns_scale *scale = &w->tensor->sum->scale;
+	const uint64_t all = uns_shape_elems(&scale->by.tensor->shape), first = begin % all;
+	const size_t once = (size_t)uns_u64_min(n, all), m = (size_t)uns_u64_min(once, all - first);
+	size_t i;
+
+	if (scale->normed)
+		UNS_TRY(rows_measure(w, begin, n, err));
+	UNS_TRY(factor_read(w, &scale->by, first, m, w->wide, err));
+	if (m < once)
+		UNS_TRY(factor_read(w, &scale->by, 0, once - m, w->wide + m, err));
+	for (i = 0; i < n; i++)
+		w->by[i] = scale->normed ? w->wide[i % once] / w->by[i] : w->wide[i % once];
 	return 0;
 }
 
 static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct uns_err *err)
 {
 	struct work *w = ctx;
-	const struct uns_sum *sum = w->tensor->sum;
-	const uint64_t columns = sum->columns, begin = columns ? first / columns : 0;
+	const struct uns_scale *scale = &w->tensor->sum->scale;
+	const uint64_t behind = scale->by.tensor ? scale->behind : 1, begin = first / behind;
 	size_t i;
 
-	if (sum->magnitude.tensor)
-		UNS_TRY(rows_measure(w, begin, (size_t)((first + n - 1) / columns - begin + 1), err));
+	if (scale->by.tensor)
+		UNS_TRY(scale_read(w, begin, (size_t)((first + n - 1) / behind - begin + 1), err));
 	UNS_TRY(terms_add(w, first, n, err));
-	for (i = 0; sum->magnitude.tensor && i < n; i++)
-		w->sum[i] *= w->row[(first + i) / columns - begin];
+	for (i = 0; scale->by.tensor && i < n; i++)
+		w->sum[i] *= w->by[(first + i) / behind - begin];
 	uns_products_round(w->sum, w->tensor->dtype, out, n);
 	return 0;
 }

@@ -665,6 +665,7 @@ static int borrow_of_base(struct search *s, const struct candidate *c, struct un
 				      &out->base_model.config, err));
 		UNS_TRY(uns_config_parse(out->base_model.config, &out->arena, &info, err));
 		out->base_model.ties_embeddings = info.ties_embeddings;
+		out->base_model.model_type = info.model_type;
 		UNS_TRY(borrow_config(s, c, &info, err));
 	}
 	if (!s->has_tokenizer && has_any(c, tokenizer_marks))

@@ -73,8 +73,8 @@ static void tensor_demand(const struct uns_catalog *cat, const struct uns_tensor
 	const struct uns_piece *piece = t->own;
 	size_t i, k;
 
-	if (t->sum && t->sum->magnitude.tensor)
-		tensor_demand(cat, t->sum->magnitude.tensor, seen, attr);
+	if (t->sum && t->sum->scale.by.tensor)
+		tensor_demand(cat, t->sum->scale.by.tensor, seen, attr);
 	for (i = 0; t->sum && i < t->sum->n; i++) {
 		tensor_demand(cat, t->sum->term[i].left.tensor, seen, attr);
 		if (t->sum->term[i].right.tensor)

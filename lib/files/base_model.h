@@ -13,6 +13,7 @@ struct uns_base_model {
 	/* Its config.json, if that is not the one that is used for the checkpoint; else empty. */
 	struct uns_span config;
 	bool ties_embeddings;
+	const char *model_type; /* by that config.json; NULL = not known */
 };
 
 /* Looks for model.safetensors, or model.safetensors.index.json, in `dir`; `out` stays as it is if neither is there. The

@@ -36,6 +36,20 @@ static int term_check(const struct uns_term *term, uint64_t n_elems, uint64_t co
 	return factor_check(&term->right, right, err);
 }
 
+static int scale_check(const struct uns_scale *scale, uint64_t n_elems, struct uns_err *err)
+{
+	const struct uns_tensor *by = scale->by.tensor;
+	uint64_t n = by ? uns_shape_elems(&by->shape) : 0, once;
+
+	if (!by)
+		return 0;
+	UNS_TRY(factor_check(&scale->by, n, err));
+	if (uns_u64_mul(n, scale->behind, &once) && once && n_elems % once == 0 && (!scale->normed || n_elems == once))
+		return 0;
+	return uns_fail(err, -EBADMSG, "%s has %llu elements, which do not fit those that they multiply", by->name,
+			(unsigned long long)n);
+}
+
 int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, const struct uns_sum *sum,
 			struct uns_arena *arena, const struct uns_tensor **made, struct uns_err *err)
 {
@@ -49,10 +63,7 @@ int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, const
 	UNS_TRY(dtype_check(like, out, err));
 	for (i = 0; i < sum->n; i++)
 		UNS_TRY(term_check(&sum->term[i], n_elems, sum->columns, err));
-	if (sum->magnitude.tensor && !sum->columns)
-		return uns_fail(err, -EBADMSG, "%s has no rows, and magnitudes", like->name);
-	if (sum->magnitude.tensor)
-		UNS_TRY(factor_check(&sum->magnitude, n_elems / sum->columns, err));
+	UNS_TRY(scale_check(&sum->scale, n_elems, err));
 	memcpy(terms, sum->term, sum->n * sizeof(*terms));
 	*own = *sum;
 	own->term = terms;

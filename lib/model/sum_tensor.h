@@ -4,9 +4,8 @@
  *             + times * (left times right's transpose) + ...
  *
  * For a product the tensor is a matrix of `columns` columns. Then left is [rows, inner], and right [columns, inner].
- * The sum is made in fp64, term by term and product by product in order, then divided. With magnitudes each row of it
- * is multiplied by the row's magnitude / the row's Euclidean norm. The result is rounded once, to the tensor's dtype.
- */
+ * The sum is made in fp64, term by term and product by product in order, then divided, and multiplied as its scale has
+ * it. The result is rounded once, to the tensor's dtype. */
 #ifndef UNS_MODEL_SUM_TENSOR_H
 #define UNS_MODEL_SUM_TENSOR_H
 
@@ -24,17 +23,24 @@ struct uns_term {
 	uint64_t inner; /* of a product */
 };
 
+/* Element i of the sum is multiplied by element (i / behind) mod n of the n that `by` has. */
+struct uns_scale {
+	struct uns_factor by; /* without a tensor = elements stay as they are */
+	uint64_t behind;
+	bool normed; /* n rows of `behind` elements: each is also divided by its Euclidean norm */
+};
+
 struct uns_sum {
 	const struct uns_term *term;
 	size_t n;
 	uint64_t columns;
 	double divisor; /* of the whole sum; 1 = it stays as it is */
-	struct uns_factor magnitude; /* an element for each row; without a tensor = rows stay as they are */
+	struct uns_scale scale;
 };
 
 /* A tensor `like` another (its name, shape and role), of dtype `out`, with the sum, which is copied, its terms too.
- * -ENOTSUP if an element's dtype is not real and floating; -EBADMSG if a term has another number of elements than it
- * needs. Pure. */
+ * -ENOTSUP if an element's dtype is not real and floating; -EBADMSG if a term or the scale has another number of
+ * elements than it needs. Pure. */
 int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, const struct uns_sum *sum,
 			struct uns_arena *arena, const struct uns_tensor **made, struct uns_err *err);
 

@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "files/adapter.h"
-#include "files/merged_lora.h"
+#include "files/merged_adapter.h"
 #include "files/safetensors_file.h"
 #include "model/cover.h"
 #include "files/view_dtype.h"
@@ -38,20 +38,22 @@ static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns
 		 struct uns_err *err)
 {
 	const struct uns_adapter_config made = uns_view_adapter_config(in);
-	struct uns_merged_lora of = { .catalog = in->catalog,
-				      .base = in->base_model,
-				      .adapter_config = in->adapter_config,
-				      .tied = in->tied,
-				      .n_tied = in->n_tied,
-				      .ties_embeddings =
-					      in->config_info.ties_embeddings || in->base_model->ties_embeddings,
-				      .out = (enum uns_dtype)parameter };
+	struct uns_merge_input of = {
+		.catalog = in->catalog,
+		.base = in->base_model,
+		.adapter_config = in->adapter_config,
+		.tied = in->tied,
+		.n_tied = in->n_tied,
+		.ties_embeddings = in->config_info.ties_embeddings || in->base_model->ties_embeddings,
+		.model_type = in->config_info.model_type ? in->config_info.model_type : in->base_model->model_type,
+		.out = (enum uns_dtype)parameter
+	};
 	struct uns_err why = { 0 };
 	int code;
 
 	if (!uns_span_left(&of.adapter_config))
 		UNS_TRY(uns_adapter_config_text(&made, arena, &of.adapter_config, err));
-	code = uns_merged_lora_make(&of, arena, out, &why);
+	code = uns_merged_adapter_make(&of, arena, out, &why);
 	if (!uns_code_is_finding(code))
 		return code < 0 ? uns_fail_copy(err, &why) : 0;
 	return UNS_CATALOG_FAIL(in->catalog, err, NOT_MERGED, .scope = UNS_SCOPE_WEIGHTS,
@@ -73,10 +75,9 @@ static const char *origin_of(const struct uns_view_input *in, const struct uns_m
 	return uns_arena_printf(
 		arena,
 		"the base model of %s with the checkpoint's adapter%s%s merged into it: %zu of %zu tensors are computed "
-		"as W + scale * B A%s in fp64 and rounded once, %zu are the adapter's own",
+		"as %s in fp64 and rounded once, %zu are the adapter's own",
 		in->base_model->n ? in->base_model->where : "the checkpoint", *merged->adapter ? " " : "",
-		merged->adapter, merged->n_computed, merged->n,
-		merged->has_magnitudes ? ", each row then times its magnitude / its norm," : "", merged->n_replaced);
+		merged->adapter, merged->n_computed, merged->n, merged->formula, merged->n_replaced);
 }
 
 static const struct uns_span *config_of(const struct uns_view_input *in)

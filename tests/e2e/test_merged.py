@@ -1,19 +1,22 @@
-"""The view merged: a base model with a LoRA merged into it. Adapters are PEFT's, with random values, and so is what they
+"""The view merged: a base model with an adapter merged into it. Adapters are PEFT's, with random values, and so is what they
 are compared with: the formula in fp64, rounded once, to the bit; and merge_and_unload, which rounds more often."""
 
 import errno
+import inspect
 import json
 import os
 import re
 import shutil
 import sys
+import warnings
 
 import peft
 import pytest
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save, save_file
-from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedConfig, PreTrainedModel)
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedConfig, PreTrainedModel, T5Config,
+                          T5ForConditionalGeneration)
 
 import conftest
 import trees
@@ -92,15 +95,16 @@ def randomise(model, dtype):
     torch.manual_seed(2)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            if "lora_" in name or "modules_to_save" in name or p.requires_grad:
+            if "lora_" in name or "ia3_" in name or "modules_to_save" in name or p.requires_grad:
                 p.data = (torch.randn(p.shape) * 0.2).to(dtype)
 
 
-def saved(tmp_path, base, dtype, settings, task="CAUSAL_LM"):
-    """(run, base's directory, what merge_and_unload makes): checkpoint-1 of the run holds the adapter."""
+def saved(tmp_path, base, dtype, settings, task="CAUSAL_LM", kind=peft.LoraConfig):
+    """(run, the base's tensors, the adapted model's, what merge_and_unload makes): checkpoint-1 of the run holds the
+    adapter."""
     base.save_pretrained(tmp_path / "base")
     before = {n: t.clone() for n, t in base.state_dict().items()}
-    model = peft.get_peft_model(base, peft.LoraConfig(task_type=task, **settings), autocast_adapter_dtype=False)
+    model = peft.get_peft_model(base, kind(task_type=task, **settings), autocast_adapter_dtype=False)
     randomise(model, dtype)
     run = tmp_path / "runs/run"
     model.save_pretrained(run / "checkpoint-1", save_embedding_layers=False)
@@ -244,6 +248,53 @@ def test_dora(mount, tmp_path, dtype):
     assert "its magnitude / its norm" in (shown / ".unshard/provenance.json").read_text()
 
 
+def ia3(before, live, dtype, turned):
+    """name -> each product in fp64, rounded once. `turned`: matrices are [in, out]."""
+    out = {n: t.double() for n, t in before.items()}
+    for name, l in live.items():
+        if not (m := re.fullmatch(r"base_model\.model\.(.*)\.ia3_l\.default", name)):
+            continue
+        weight, numbers = out[m[1] + ".weight"], l.double().flatten()
+        outputs = l.shape[0] != 1 if weight.ndim == 2 else weight.shape[0] == len(numbers)
+        dim = int(outputs == turned)
+        out[m[1] + ".weight"] = weight * numbers.reshape([-1 if d == dim else 1 for d in range(weight.ndim)])
+        if outputs and m[1] + ".bias" in out:
+            out[m[1] + ".bias"] = out[m[1] + ".bias"] * numbers
+    return {n: trees.rounded(t, dtype) for n, t in out.items()}
+
+
+IA3 = {
+    "llama": (llama, "CAUSAL_LM", dict(target_modules=["k_proj", "v_proj", "down_proj"], feedforward_modules=["down_proj"])),
+    "gpt2": (gpt2, "CAUSAL_LM", dict(target_modules=["c_attn", "attn.c_proj", "mlp.c_proj", "c_fc"], feedforward_modules=["mlp.c_proj", "c_fc"])),
+    "convolutions": (lambda dtype: filled(Convolutions, dtype), None,
+                     dict(target_modules=["pointwise", "two", "three", "linear"], feedforward_modules=["two", "linear"])),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("of", IA3)
+def test_ia3(mount, tmp_path, dtype, of):
+    """One product for each element: PEFT rounds it once, too, and all elements are equal."""
+    kind, (base, task, settings) = DTYPES[dtype], IA3[of]
+    run, before, live, merged = saved(tmp_path, base(kind), kind, settings, task, peft.IA3Config)
+    shown = mount(run.parent, f"model={tmp_path}/base") / "merged/run/checkpoint-1"
+    got = trees.weights(shown)
+    trees.assert_same(got, {n: t for n, t in merged.state_dict().items() if n in got})
+    trees.assert_same(got, {n: t for n, t in ia3(before, live, kind, of == "gpt2").items() if n in got})
+    assert sum(not torch.equal(before[n], t) for n, t in got.items()) >= 5
+    trees.assert_same(type(merged).from_pretrained(shown).state_dict(), merged.state_dict())
+    assert "W * l" in (shown / ".unshard/provenance.json").read_text()
+
+
+def test_trained_norms_take_the_place_of_the_base_s(mount, tmp_path):
+    settings = dict(target_modules=["input_layernorm", "norm"])
+    run, before, _, merged = saved(tmp_path, llama(torch.bfloat16), torch.bfloat16, settings, kind=peft.LNTuningConfig)
+    shown = mount(run.parent, f"model={tmp_path}/base") / "merged/run/checkpoint-1"
+    got = trees.weights(shown)
+    trees.assert_same(got, {n: t for n, t in merged.state_dict().items() if n in got})
+    assert sum(not torch.equal(before[n], t) for n, t in got.items()) == 3
+
+
 @pytest.mark.parametrize("dora, steps, share", [(False, 1, 0.73), (True, 3, 0.50)], ids=["plain", "dora"])
 def test_how_many_elements_are_peft_s(tmp_path, dora, steps, share):
     """docs/merged.md: a bf16 weight of 1024 x 1024, and a product about as large."""
@@ -307,7 +358,7 @@ def test_what_cannot_be_merged_is_refused_by_name(command, mount, tmp_path):
     base, file = f"model={tmp_path}/base", run / "checkpoint-1/adapter_config.json"
     config = json.loads(file.read_text())
     assert "-o model=DIR" in cause(command, run, "settle=0")
-    for change, word in [({"use_dora": True}, "no magnitudes"), ({"peft_type": "IA3"}, "IA3"),
+    for change, word in [({"use_dora": True}, "no magnitudes"), ({"peft_type": "LOHA"}, "LOHA"),
                          ({"init_lora_weights": "pissa"}, "pissa"), ({"target_parameters": ["a.b"]}, "target_parameters"),
                          ({"r": 4}, "rank 3"), ({"rank_pattern": {"(q|v)_proj": 3}}, "regular expression"),
                          ({"a_key_of_tomorrow": 1}, "a_key_of_tomorrow")]:
@@ -326,6 +377,83 @@ def test_what_cannot_be_merged_is_refused_by_name(command, mount, tmp_path):
     (tmp_path / "of_integers/model.safetensors").write_bytes(b"x" * 100)
     assert "of_integers cannot be used" in cause(command, run, "settle=0", f"model={tmp_path}/of_integers")
     assert not (mount(run.parent) / "merged/run/checkpoint-1").exists()
+
+
+MERGED = {"LORA", "IA3", "LN_TUNING"}
+# What PEFT asks for before it makes an adapter of this type for a model as small as that of the tests.
+ASKED = {
+    "ADALORA": dict(total_step=10), "ADAPTION_PROMPT": dict(adapter_len=2, adapter_layers=1, target_modules="self_attn"),
+    "C3A": dict(block_size=6), "FOURIERFT": dict(n_frequency=5), "IA3": dict(feedforward_modules=[]), "MISS": dict(r=2),
+    "PSOFT": dict(r=2), "ROAD": dict(group_size=4), "SHIRA": dict(r=2), "VBLORA": dict(vector_length=4, num_vectors=8),
+    "WAVEFT": dict(n_frequency=5),
+}
+# PEFT needs what is not installed, or another model beside the first.
+NOT_MADE = {"ADAMSS", "XLORA"}
+
+
+@pytest.fixture(scope="module")
+def of_all_types(tmp_path_factory):
+    """{peft_type: run}, and the base model: an adapter of each type that PEFT has."""
+    folder, runs = tmp_path_factory.mktemp("types"), {}
+    llama(torch.float32).save_pretrained(folder / "base")
+    for kind, config in peft.mapping.PEFT_TYPE_TO_CONFIG_MAPPING.items():
+        known = inspect.signature(config).parameters
+        usual = {"target_modules": ["q_proj", "v_proj"], "num_virtual_tokens": 3}
+        settings = {k: v for k, v in usual.items() if k in known} | ASKED.get(kind.value, {})
+        runs[kind.value] = folder / "runs" / kind.value
+        if kind.value in NOT_MADE:
+            shutil.copytree(runs["LORA"], runs[kind.value])
+            file = runs[kind.value] / "checkpoint-1/adapter_config.json"
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"peft_type": kind.value}))
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = peft.get_peft_model(llama(torch.float32), config(task_type="CAUSAL_LM", **settings))
+            model.save_pretrained(runs[kind.value] / "checkpoint-1")
+    return folder / "base", runs
+
+
+def test_each_type_of_peft_is_merged_or_refused_by_name(command, of_all_types):
+    base, runs = of_all_types
+    assert len(runs) >= 40
+    for kind, run in runs.items():
+        said = json.loads(command("show", run / "checkpoint-1", "--json", "-o", f"model={base},settle=0").stdout)
+        view = said["info"]["views"]["merged"]
+        if kind in MERGED:
+            assert view["state"] == "ok", (kind, view)
+        else:
+            assert view["state"] == "none" and f"peft_type is {kind}," in view["why"], (kind, view)
+
+
+@pytest.mark.parametrize("of, settings", [("llama", dict(target_modules=["embed_tokens"])),
+                                          ("llama", dict(target_modules=["q_proj"], modules_to_save=["embed_tokens"])),
+                                          ("llama", dict(target_modules=["q_proj"], modules_to_save=["lm_head"])),
+                                          ("t5", dict(target_modules=["q"], modules_to_save=["shared"]))],
+                         ids=["embedding", "saved", "head", "shared"])
+def test_a_change_of_one_of_two_tied_weights_is_refused(command, mount, tmp_path, of, settings):
+    """What PEFT trained has two tensors, and what is loaded has one. Other weights of such a model are merged."""
+    def tied(dtype):
+        if of == "t5":
+            torch.manual_seed(0)
+            return T5ForConditionalGeneration(T5Config(vocab_size=101, d_model=24, d_kv=6, d_ff=50, num_layers=1, num_heads=4)).to(dtype)
+        config = peft_models.base().config
+        config.tie_word_embeddings = True
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config).to(dtype)
+
+    task = "SEQ_2_SEQ_LM" if of == "t5" else "CAUSAL_LM"
+    run, *_ = saved(tmp_path, tied(torch.float32), torch.float32, settings, task)
+    assert re.search("ties the model's embeddings|no tensor lm_head.weight",
+                     cause(command, run, "settle=0", f"model={tmp_path}/base"))
+    shutil.rmtree(tmp_path / "runs")
+    run, before, live, _ = saved(tmp_path, tied(torch.float32), torch.float32,
+                                 dict(r=3, lora_alpha=7, target_modules=["q", "q_proj"]), task)
+    shown = mount(run.parent, f"model={tmp_path}/base") / "merged/run/checkpoint-1"
+    got = trees.weights(shown)
+    want = formula(before, live, dict(r=3, lora_alpha=7))
+    trees.assert_same(got, {n: trees.rounded(t, torch.float32) for n, t in want.items() if n in got})
+    loaded = type(tied(torch.float32)).from_pretrained(shown)
+    trees.assert_same(loaded.state_dict(), {n: trees.rounded(t, torch.float32) for n, t in want.items()})
 
 
 def base_named(run, name, **more):

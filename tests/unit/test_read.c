@@ -1266,22 +1266,29 @@ static void put_nearest(double x, enum uns_dtype to, uint8_t *out)
 }
 
 /* base + scale * left right', of catalog tensors base, left, right; `turned`: right' is stored, so that it is put in
- * order by blocks; `scaled`: each row is multiplied by an element of catalog tensor 6 or 7 / the row's norm. */
+ * order by blocks; `by`, if not 0: the catalog tensor of the scale, and how many elements of its own go with each. */
 static const struct sum_row {
 	uint32_t base, left, right;
-	bool turned, scaled;
+	bool turned;
 	uint64_t rows, columns, inner;
 	double scale;
 	enum uns_dtype left_as, out;
+	uint32_t by;
+	uint64_t behind;
+	bool normed;
 } sum_rows[] = {
-	{ 0, 2, 1, true, false, 70, 600, 5, 0.75, UNS_F16, UNS_BF16 },
-	{ 0, 2, 1, true, false, 70, 600, 5, 1, UNS_F16, UNS_F32 },
-	{ 0, 2, 1, true, false, 70, 600, 5, 2.5, UNS_F16, UNS_F16 },
-	{ 0, 2, 1, true, false, 70, 600, 5, 2.5, UNS_BF16, UNS_F64 },
-	{ 3, 4, 5, false, false, 33, 41, 301, 0.1, UNS_F32, UNS_F32 },
-	{ 3, 4, 5, false, false, 33, 41, 301, 0.1, UNS_BF16, UNS_BF16 },
-	{ 0, 2, 1, true, true, 70, 600, 5, 0.75, UNS_F16, UNS_F32 },
-	{ 3, 4, 5, false, true, 33, 41, 301, 0.1, UNS_F32, UNS_BF16 },
+	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 0, 0, false },
+	{ 0, 2, 1, true, 70, 600, 5, 1, UNS_F16, UNS_F32, 0, 0, false },
+	{ 0, 2, 1, true, 70, 600, 5, 2.5, UNS_F16, UNS_F16, 0, 0, false },
+	{ 0, 2, 1, true, 70, 600, 5, 2.5, UNS_BF16, UNS_F64, 0, 0, false },
+	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_F32, UNS_F32, 0, 0, false },
+	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_BF16, UNS_BF16, 0, 0, false },
+	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_F32, 6, 600, true },
+	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_F32, UNS_BF16, 7, 41, true },
+	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 6, 600, false },
+	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_F32, 8, 1, false },
+	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_F32, UNS_F32, 7, 1, false },
+	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 6, 6, false },
 };
 
 static void add_factors(struct made *m)
@@ -1294,6 +1301,7 @@ static void add_factors(struct made *m)
 	add_grid(m, add_tensor(m, UNS_BF16, shape2(41, 301)), 41, 100);
 	add_grid(m, add_tensor(m, UNS_F32, shape2(70, 1)), 40, 1);
 	add_grid(m, add_tensor(m, UNS_F32, shape2(33, 1)), 33, 1);
+	add_grid(m, add_tensor(m, UNS_BF16, shape2(1, 600)), 1, 170);
 }
 
 static const struct uns_tensor *put_sum(struct made *m, const struct sum_row *row, struct uns_text *want)
@@ -1309,15 +1317,14 @@ static const struct uns_tensor *put_sum(struct made *m, const struct sum_row *ro
 				     .left = { &t[row->left], row->left_as },
 				     .right = { &t[row->right], t[row->right].dtype },
 				     .inner = row->inner } };
-	const uint32_t magnitude = row->rows == 70 ? 6 : 7;
 	struct uns_sum all = { .term = term, .n = 2, .columns = row->columns, .divisor = 1 };
 	struct uns_err err = { 0 };
 	uint8_t one[8];
 	uint64_t i, j, k;
 	double sum[600], squares, times;
 
-	if (row->scaled)
-		all.magnitude = (struct uns_factor){ &t[magnitude], UNS_F32 };
+	if (row->by)
+		all.scale = (struct uns_scale){ { &t[row->by], UNS_F32 }, row->behind, row->normed };
 	if (row->turned)
 		assert_int_equal(
 			uns_block_tensor_make(m->cat, &turned, &block, 1, &m->arena, &term[1].right.tensor, &err), 0);
@@ -1333,8 +1340,10 @@ static const struct uns_tensor *put_sum(struct made *m, const struct sum_row *ro
 			sum[j] = number(m, row->base, t[row->base].dtype, i * row->columns + j) + row->scale * sum[j];
 			squares += sum[j] * sum[j];
 		}
-		times = row->scaled ? number(m, magnitude, UNS_F32, i) / sqrt(squares) : 1;
 		for (j = 0; j < row->columns; j++) {
+			k = row->by ? (i * row->columns + j) / row->behind % uns_shape_elems(&t[row->by].shape) : 0;
+			times = row->by ? number(m, row->by, UNS_F32, k) : 1;
+			times = row->normed ? times / sqrt(squares) : times;
 			put_nearest(times * sum[j], row->out, one);
 			uns_text_add(want, one, uns_dtype_size(row->out));
 		}
@@ -1502,6 +1511,7 @@ static void refuses_what_is_no_sum(void **state)
 	add_empty(&m, 20, 30);
 	add_empty(&m, 20, 4);
 	add_empty(&m, 30, 4);
+	add_empty(&m, 100, 1);
 	m.cat->tensors[2].dtype = UNS_I64;
 	{
 		const struct uns_tensor *t = m.cat->tensors;
@@ -1514,24 +1524,33 @@ static void refuses_what_is_no_sum(void **state)
 		const struct {
 			const struct uns_term *term;
 			uint64_t columns;
-			const struct uns_tensor *magnitude;
+			const struct uns_tensor *by;
+			uint64_t behind;
+			bool normed;
 			enum uns_dtype out;
 			int code;
-		} rows[] = { { &other_size, 30, NULL, UNS_BF16, -EBADMSG },
-			     { &integers, 30, NULL, UNS_BF16, -ENOTSUP },
-			     { &integers, 7, NULL, UNS_BF16, -EBADMSG },
-			     { &integers, 30, NULL, UNS_I64, -ENOTSUP },
-			     { &same, 30, NULL, UNS_BF16, 0 },
-			     { &same, 30, &t[1], UNS_BF16, -EBADMSG },
-			     { &same, 0, &t[1], UNS_BF16, -EBADMSG } };
+		} rows[] = { { &other_size, 30, NULL, 0, false, UNS_BF16, -EBADMSG },
+			     { &integers, 30, NULL, 0, false, UNS_BF16, -ENOTSUP },
+			     { &integers, 7, NULL, 0, false, UNS_BF16, -EBADMSG },
+			     { &integers, 30, NULL, 0, false, UNS_I64, -ENOTSUP },
+			     { &same, 30, NULL, 0, false, UNS_BF16, 0 },
+			     { &same, 0, &t[1], 1, false, UNS_BF16, -EBADMSG },
+			     { &same, 0, &t[3], 1, false, UNS_BF16, 0 },
+			     { &same, 0, &t[3], 3, false, UNS_BF16, 0 },
+			     { &same, 0, &t[3], 7, false, UNS_BF16, -EBADMSG },
+			     { &same, 0, &t[3], 3, true, UNS_BF16, -EBADMSG },
+			     { &same, 0, &t[3], 6, true, UNS_BF16, 0 },
+			     { &same, 0, &t[2], 5, false, UNS_BF16, -ENOTSUP } };
 		size_t i;
 
 		for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-			const struct uns_sum sum = { .term = rows[i].term,
-						     .n = 1,
-						     .columns = rows[i].columns,
-						     .divisor = 1,
-						     .magnitude = { rows[i].magnitude, UNS_BF16 } };
+			const struct uns_sum sum = {
+				.term = rows[i].term,
+				.n = 1,
+				.columns = rows[i].columns,
+				.divisor = 1,
+				.scale = { { rows[i].by, UNS_BF16 }, rows[i].behind, rows[i].normed }
+			};
 
 			assert_int_equal(uns_sum_tensor_make(&t[0], rows[i].out, &sum, &m.arena, &made, &err),
 					 rows[i].code);

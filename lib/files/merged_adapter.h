@@ -1,31 +1,32 @@
-/* A LoRA merged into the model that it adapts, as PEFT's merge_and_unload does it, but in fp64 and rounded once. */
-#ifndef UNS_FILES_MERGED_LORA_H
-#define UNS_FILES_MERGED_LORA_H
+/* Adapters merged into the model that they adapt, as PEFT's merge_and_unload does it, but in fp64 and rounded once. */
+#ifndef UNS_FILES_MERGED_ADAPTER_H
+#define UNS_FILES_MERGED_ADAPTER_H
 
 #include "files/base_model.h"
 #include "model/tree.h"
 
-struct uns_merged_lora {
+struct uns_merge_input {
 	const struct uns_catalog *catalog; /* summary.adapter is not NONE */
 	const struct uns_base_model *base; /* for an adapter alone */
 	struct uns_span adapter_config;    /* empty = there is none */
 	const struct uns_tensor *const *tied; /* n_tied weights that are left out */
 	size_t n_tied;
 	bool ties_embeddings;
+	const char *model_type; /* config.json's; NULL = not known */
 	enum uns_dtype out; /* of floating tensors; UNS_DTYPE_NONE = that of the base model's */
 };
 
 struct uns_merged {
 	struct uns_named_tensor *v; /* n, malloc'd: the model's tensors under the base model's names */
 	size_t n;
-	size_t n_computed, n_replaced; /* how many of them are sums; are the adapter's own */
-	bool has_magnitudes; /* DoRA */
+	size_t n_computed, n_replaced; /* how many of them are computed; are the adapter's own */
+	const char *formula; /* of those that are computed */
 	const char *adapter; /* its name */
 };
 
 /* -ENOTSUP with a sentence if something of the adapter cannot be merged exactly: nothing is merged then. Tensors live
  * in the arena. Free out->v whatever this returned. Pure. */
-int uns_merged_lora_make(const struct uns_merged_lora *in, struct uns_arena *arena, struct uns_merged *out,
-			 struct uns_err *err);
+int uns_merged_adapter_make(const struct uns_merge_input *in, struct uns_arena *arena, struct uns_merged *out,
+			    struct uns_err *err);
 
 #endif

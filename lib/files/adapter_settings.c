@@ -3,7 +3,7 @@
  *
  *   scale = alpha / r, or alpha / sqrt(r) with use_rslora; r and alpha are those of the first pattern that the end of
  *   the module's name fits from a dot or the beginning on, else the config's own */
-#include "files/lora_settings.h"
+#include "files/adapter_settings.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,6 +22,7 @@ static const char *const harmless[] = {
 	"modules_to_save",
 	"target_modules",
 	"exclude_modules",
+	"feedforward_modules",
 	"lora_dropout",
 	"layers_to_transform",
 	"layers_pattern",
@@ -30,6 +31,7 @@ static const char *const harmless[] = {
 	"inference_mode",
 	"auto_mapping",
 	"init_lora_weights",
+	"init_ia3_weights",
 	"peft_version",
 	"megatron_core",
 	"revision",
@@ -37,6 +39,12 @@ static const char *const harmless[] = {
 	"runtime_config",
 	"use_dora",
 	NULL,
+};
+
+static const char *const methods[] = {
+	[UNS_METHOD_LORA] = "LORA",
+	[UNS_METHOD_IA3] = "IA3",
+	[UNS_METHOD_LN_TUNING] = "LN_TUNING",
 };
 
 static bool is_among(const char *const *names, const char *name)
@@ -70,14 +78,24 @@ static int init_check(const cJSON *json, struct uns_err *err)
 			cJSON_IsString(init) ? init->valuestring : "an unknown value");
 }
 
-static int keys_check(const cJSON *json, struct uns_err *err)
+static int method_read(const cJSON *json, enum uns_adapter_method *out, struct uns_err *err)
 {
 	const char *type = uns_json_str(json, "peft_type");
+	size_t i;
+
+	for (i = 0; type && i < sizeof(methods) / sizeof(*methods); i++)
+		if (strcmp(type, methods[i]) == 0) {
+			*out = (enum uns_adapter_method)i;
+			return 0;
+		}
+	return uns_fail(err, -ENOTSUP, "the adapter's peft_type is %s, and unshard merges LORA, IA3 and LN_TUNING only",
+			type ? type : "not recorded");
+}
+
+static int keys_check(const cJSON *json, struct uns_err *err)
+{
 	const cJSON *item;
 
-	if (!type || strcmp(type, "LORA") != 0)
-		return uns_fail(err, -ENOTSUP, "the adapter's peft_type is %s, and unshard merges LORA only",
-				type ? type : "not recorded");
 	UNS_TRY(init_check(json, err));
 	cJSON_ArrayForEach (item, json)
 		if (is_set(item) && !is_among(harmless, item->string))
@@ -87,28 +105,33 @@ static int keys_check(const cJSON *json, struct uns_err *err)
 	return 0;
 }
 
-int uns_lora_settings_read(struct uns_span adapter_config, struct uns_lora_settings *out, struct uns_err *err)
+static int lora_read(struct uns_adapter_settings *out, struct uns_err *err)
 {
-	const cJSON *alpha;
+	const cJSON *alpha = cJSON_GetObjectItemCaseSensitive(out->json, "lora_alpha");
 
-	*out = (struct uns_lora_settings){ 0 };
-	UNS_TRY(uns_json_parse(adapter_config, &out->json, err));
-	if (!cJSON_IsObject(out->json))
-		return uns_fail(err, -EBADMSG, "adapter_config.json is not an object");
-	UNS_TRY(keys_check(out->json, err));
-	alpha = cJSON_GetObjectItemCaseSensitive(out->json, "lora_alpha");
 	if (!uns_json_int(out->json, "r", &out->r) || out->r <= 0 || !cJSON_IsNumber(alpha))
 		return uns_fail(err, -ENOTSUP, "adapter_config.json has no r or no lora_alpha");
 	out->alpha = alpha->valuedouble;
 	uns_json_bool(out->json, "use_rslora", &out->rslora);
-	uns_json_bool(out->json, "fan_in_fan_out", &out->fan_in_fan_out);
 	uns_json_bool(out->json, "use_dora", &out->dora);
 	out->ranks = cJSON_GetObjectItemCaseSensitive(out->json, "rank_pattern");
 	out->alphas = cJSON_GetObjectItemCaseSensitive(out->json, "alpha_pattern");
 	return 0;
 }
 
-void uns_lora_settings_fini(struct uns_lora_settings *settings)
+int uns_adapter_settings_read(struct uns_span adapter_config, struct uns_adapter_settings *out, struct uns_err *err)
+{
+	*out = (struct uns_adapter_settings){ 0 };
+	UNS_TRY(uns_json_parse(adapter_config, &out->json, err));
+	if (!cJSON_IsObject(out->json))
+		return uns_fail(err, -EBADMSG, "adapter_config.json is not an object");
+	UNS_TRY(method_read(out->json, &out->method, err));
+	UNS_TRY(keys_check(out->json, err));
+	uns_json_bool(out->json, "fan_in_fan_out", &out->fan_in_fan_out);
+	return out->method == UNS_METHOD_LORA ? lora_read(out, err) : 0;
+}
+
+void uns_adapter_settings_fini(struct uns_adapter_settings *settings)
 {
 	uns_json_free_p(&settings->json);
 }
@@ -178,8 +201,8 @@ static int pattern_find(const cJSON *patterns, const char *module, double *value
 	return 0;
 }
 
-int uns_lora_settings_scale(const struct uns_lora_settings *settings, const char *module, uint64_t r, double *scale,
-			    struct uns_err *err)
+int uns_adapter_settings_scale(const struct uns_adapter_settings *settings, const char *module, uint64_t r,
+			       double *scale, struct uns_err *err)
 {
 	double rank = (double)settings->r, alpha = settings->alpha;
 
