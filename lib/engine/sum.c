@@ -32,7 +32,7 @@ struct work {
 	double left[ROWS * INNER], right[INNER * STEP], tile[ROWS * STEP];
 	uint8_t raw[TILE * INNER * sizeof(double)];
 	/* What `right` holds now. */
-	const struct uns_tensor *held;
+	const struct uns_term *held;
 	uint64_t held_column, held_inner;
 };
 
@@ -43,7 +43,7 @@ static int factor_read(struct work *w, const struct uns_factor *f, uint64_t firs
 	const enum uns_dtype is = uns_tensor_with_bytes(w->cat, f->tensor)->dtype;
 	const size_t size = uns_dtype_size(is);
 
-	UNS_TRY(w->reader->read(w->reader->ctx, f->tensor, w->raw, first * size, n * size, err));
+	UNS_TRY(w->reader->read(w->reader->ctx, f->tensor, w->raw, (f->first + first) * size, n * size, err));
 	if (f->as == is) {
 		uns_cast(is, w->raw, UNS_F64, out, n);
 		return 0;
@@ -80,13 +80,13 @@ static int rows_read(struct work *w, const struct uns_factor *f, uint64_t inner,
 	return 0;
 }
 
-/* Sets `right`: columns [column, column+n) of the product's second matrix. */
+/* Sets `right`: columns [column, column+n) of the product's second matrix, of all those of all batches. */
 static int right_read(struct work *w, const struct uns_term *term, uint64_t column, size_t n, uint64_t k,
 		      size_t n_inner, struct uns_err *err)
 {
 	size_t i, j;
 
-	if (w->held == term->right.tensor && w->held_column == column && w->held_inner == k)
+	if (w->held == term && w->held_column == column && w->held_inner == k)
 		return 0;
 	w->held = NULL;
 	UNS_TRY(rows_read(w, &term->right, term->inner, column, n, k, n_inner, w->wide, err));
@@ -96,7 +96,7 @@ static int right_read(struct work *w, const struct uns_term *term, uint64_t colu
 		for (; j % UNS_PRODUCTS_COLUMNS; j++)
 			w->right[i * STEP + j] = 0;
 	}
-	w->held = term->right.tensor;
+	w->held = term;
 	w->held_column = column;
 	w->held_inner = k;
 	return 0;
@@ -106,13 +106,14 @@ static int tile_make(struct work *w, const struct uns_term *term, uint64_t row, 
 		     size_t n_columns, struct uns_err *err)
 {
 	const size_t n_added = (n_columns + UNS_PRODUCTS_COLUMNS - 1) / UNS_PRODUCTS_COLUMNS * UNS_PRODUCTS_COLUMNS;
+	const uint64_t before = term->batch ? row / term->batch * w->tensor->sum->columns : 0;
 	uint64_t k;
 	size_t n_inner;
 
 	memset(w->tile, 0, sizeof(w->tile));
 	for (k = 0; k < term->inner; k += n_inner) {
 		n_inner = (size_t)uns_u64_min(term->inner - k, INNER);
-		UNS_TRY(right_read(w, term, column, n_columns, k, n_inner, err));
+		UNS_TRY(right_read(w, term, before + column, n_columns, k, n_inner, err));
 		UNS_TRY(rows_read(w, &term->left, term->inner, row, n_rows, k, n_inner, w->left, err));
 		uns_products_add(w->left, n_rows, n_inner, w->right, n_added, STEP, w->tile);
 	}
@@ -148,6 +149,8 @@ static int add_product(struct work *w, const struct uns_term *term, uint64_t col
 		n_columns = (size_t)uns_u64_min(last - column, TILE);
 		for (i = row; i < end; i += n_rows) {
 			n_rows = (size_t)uns_u64_min(end - i, ROWS);
+			if (term->batch)
+				n_rows = (size_t)uns_u64_min(n_rows, term->batch - i % term->batch);
 			UNS_TRY(tile_make(w, term, i, n_rows, column, n_columns, err));
 			tile_add(w, term->times, columns, i, n_rows, column, n_columns, first, n);
 		}

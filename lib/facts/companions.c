@@ -664,8 +664,7 @@ static int borrow_of_base(struct search *s, const struct candidate *c, struct un
 		UNS_TRY(uns_read_seen(c->root, s->cat->capture, path, CONFIG_LIMIT_BYTES, &out->arena,
 				      &out->base_model.config, err));
 		UNS_TRY(uns_config_parse(out->base_model.config, &out->arena, &info, err));
-		out->base_model.ties_embeddings = info.ties_embeddings;
-		out->base_model.model_type = info.model_type;
+		out->base_model.info = info;
 		UNS_TRY(borrow_config(s, c, &info, err));
 	}
 	if (!s->has_tokenizer && has_any(c, tokenizer_marks))

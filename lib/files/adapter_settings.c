@@ -8,37 +8,25 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/path.h"
+
 /* Keys that add nothing to what the tensors and the keys that are read here decide. */
 static const char *const harmless[] = {
-	"peft_type",
-	"r",
-	"lora_alpha",
-	"use_rslora",
-	"rank_pattern",
-	"alpha_pattern",
-	"fan_in_fan_out",
-	"bias",
-	"lora_bias",
-	"modules_to_save",
-	"target_modules",
-	"exclude_modules",
-	"feedforward_modules",
-	"lora_dropout",
-	"layers_to_transform",
-	"layers_pattern",
-	"base_model_name_or_path",
-	"task_type",
-	"inference_mode",
-	"auto_mapping",
-	"init_lora_weights",
-	"init_ia3_weights",
-	"peft_version",
-	"megatron_core",
-	"revision",
-	"qalora_group_size",
-	"runtime_config",
-	"use_dora",
-	NULL,
+	"peft_type",         "r",
+	"lora_alpha",        "use_rslora",
+	"rank_pattern",      "alpha_pattern",
+	"fan_in_fan_out",    "bias",
+	"lora_bias",         "modules_to_save",
+	"target_modules",    "target_parameters",
+	"exclude_modules",   "feedforward_modules",
+	"lora_dropout",      "layers_to_transform",
+	"layers_pattern",    "base_model_name_or_path",
+	"task_type",         "inference_mode",
+	"auto_mapping",      "init_lora_weights",
+	"init_ia3_weights",  "peft_version",
+	"megatron_core",     "revision",
+	"qalora_group_size", "runtime_config",
+	"use_dora",          NULL,
 };
 
 static const char *const methods[] = {
@@ -105,6 +93,18 @@ static int keys_check(const cJSON *json, struct uns_err *err)
 	return 0;
 }
 
+/* "0.18.1" -> 18 */
+static int minor_of(const char *version)
+{
+	int minor = 0;
+
+	if (!version || !uns_str_starts(version, "0.") || !strchr("0123456789", version[2]) || !version[2])
+		return -1;
+	for (version += 2; *version >= '0' && *version <= '9' && minor < 1000; version++)
+		minor = 10 * minor + (*version - '0');
+	return minor;
+}
+
 static int lora_read(struct uns_adapter_settings *out, struct uns_err *err)
 {
 	const cJSON *alpha = cJSON_GetObjectItemCaseSensitive(out->json, "lora_alpha");
@@ -114,6 +114,8 @@ static int lora_read(struct uns_adapter_settings *out, struct uns_err *err)
 	out->alpha = alpha->valuedouble;
 	uns_json_bool(out->json, "use_rslora", &out->rslora);
 	uns_json_bool(out->json, "use_dora", &out->dora);
+	out->parameters = cJSON_GetObjectItemCaseSensitive(out->json, "target_parameters");
+	out->peft_minor = minor_of(uns_json_str(out->json, "peft_version"));
 	out->ranks = cJSON_GetObjectItemCaseSensitive(out->json, "rank_pattern");
 	out->alphas = cJSON_GetObjectItemCaseSensitive(out->json, "alpha_pattern");
 	return 0;

@@ -14,6 +14,8 @@ struct uns_adapter_settings {
 	bool rslora;
 	bool fan_in_fan_out; /* weights are [in, out] */
 	bool dora;           /* modules have magnitudes */
+	const cJSON *parameters; /* target_parameters: names of parameters that modules wrap; in `json`; NULL = none */
+	int peft_minor; /* of peft 0.MINOR, which wrote the file; -1 = not recorded, or another major version */
 	const cJSON *ranks, *alphas; /* patterns of modules' names -> number; in `json`; NULL = none */
 	cJSON *json;
 };

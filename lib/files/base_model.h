@@ -3,6 +3,7 @@
 #define UNS_FILES_BASE_MODEL_H
 
 #include "model/catalog.h"
+#include "names/config.h"
 
 struct uns_base_model {
 	/* n tensors in no catalog, in the order of their files; 0 = there is no base model, or it cannot be used. */
@@ -12,8 +13,7 @@ struct uns_base_model {
 	const char *why;   /* why it cannot be used; NULL = it can */
 	/* Its config.json, if that is not the one that is used for the checkpoint; else empty. */
 	struct uns_span config;
-	bool ties_embeddings;
-	const char *model_type; /* by that config.json; NULL = not known */
+	struct uns_config_info info; /* of that config.json */
 };
 
 /* Looks for model.safetensors, or model.safetensors.index.json, in `dir`; `out` stays as it is if neither is there. The

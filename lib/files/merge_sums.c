@@ -83,7 +83,7 @@ int uns_merge_sums_make(struct uns_merge_sums *sums, size_t *n, struct uns_err *
 		sum = w->sum;
 		UNS_TRY_ALLOC(terms = UNS_NEW_N(sums->arena, struct uns_term, sum.n + 1), err);
 		/* A tensor that the adapter has in its place is of the base model's dtype first, as PEFT loads it. */
-		terms[0] = (struct uns_term){ .times = 1, .left = { w->shown.tensor, w->dtype } };
+		terms[0] = (struct uns_term){ .times = 1, .left = { w->shown.tensor, w->dtype, 0 } };
 		if (sum.n)
 			memcpy(terms + 1, sum.term, sum.n * sizeof(*terms));
 		sum.term = terms;

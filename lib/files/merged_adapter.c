@@ -11,7 +11,7 @@
 #include "base/path.h"
 #include "files/adapter.h"
 #include "files/adapter_list.h"
-#include "files/merge_module.h"
+#include "files/merge_experts.h"
 #include "names/template.h"
 #include "names/tie_rows.h"
 
@@ -24,6 +24,8 @@ struct merge {
 	struct uns_adapter_settings settings;
 	struct uns_merge_sums sums;
 	struct uns_map modules; /* name in the base model -> struct uns_merge_module */
+	struct uns_merge_experts experts;
+	struct uns_named_tensor *v; /* becomes out->v */
 };
 
 static void merge_fini(struct merge *m)
@@ -31,6 +33,8 @@ static void merge_fini(struct merge *m)
 	uns_adapter_settings_fini(&m->settings);
 	uns_merge_sums_fini(&m->sums);
 	uns_map_fini(&m->modules);
+	uns_merge_experts_fini(&m->experts);
+	free(m->v);
 }
 
 /* -- the base model -- */
@@ -140,13 +144,22 @@ static int adapter_read(struct merge *m, const struct uns_one_adapter *adapter, 
 
 static int modules_add(struct merge *m, struct uns_err *err)
 {
+	UNS_CLEANUP(uns_free_p)
+	const struct uns_merge_module **wrapped = calloc(m->modules.n + 1, sizeof(struct uns_merge_module *));
 	struct uns_merging merging = { .sums = &m->sums, .settings = &m->settings, .times = 1 };
 	const char *name;
-	size_t at = 0;
+	size_t at = 0, n_wrapped = 0;
 	void *of;
 
+	UNS_TRY_ALLOC(wrapped, err);
 	while (uns_map_next(&m->modules, &at, &name, &of))
-		UNS_TRY(uns_merge_module_add(&merging, of, err));
+		if (uns_merge_experts_wrapped(&m->settings, of))
+			wrapped[n_wrapped++] = of;
+		else
+			UNS_TRY(uns_merge_module_add(&merging, of, err));
+	if (n_wrapped)
+		UNS_TRY(uns_merge_experts_find(&m->sums, m->in->config, &m->experts, err));
+	UNS_TRY(uns_merge_experts_add(&merging, &m->experts, wrapped, n_wrapped, err));
 	/* The config's fan_in_fan_out is what PEFT found last: it decides for square weights only if the others agree.
 	 */
 	if (m->settings.fan_in_fan_out ? merging.plain : merging.turned)
@@ -164,7 +177,7 @@ static int modules_add(struct merge *m, struct uns_err *err)
 static bool may_be_tied(const struct uns_merge_input *in, const struct uns_named_tensor *t)
 {
 	static const char *const usual[] = { "embed", "wte", "shared", "lm_head" };
-	const struct uns_tie_rows rows = uns_tie_rows_of(in->model_type);
+	const struct uns_tie_rows rows = uns_tie_rows_of(in->config->model_type);
 	size_t i;
 
 	for (i = 0; t->tensor->shape.n == 2 && i < sizeof(usual) / sizeof(*usual); i++)
@@ -183,7 +196,7 @@ static int ties_check(const struct merge *m, struct uns_err *err)
 {
 	const struct uns_merge_weight *w = m->sums.v, *end = w + m->sums.n;
 
-	for (; m->in->ties_embeddings && w < end; w++)
+	for (; m->in->config->ties_embeddings && w < end; w++)
 		if ((w->changed || w->replaced) && may_be_tied(m->in, &w->shown))
 			return uns_fail(err, -ENOTSUP,
 					"the adapter changes %s, and config.json ties the model's embeddings",
@@ -219,14 +232,14 @@ static const char *formula_of(const struct uns_adapter_settings *settings)
 	}
 }
 
-static int take(struct merge *m, struct uns_err *err)
+static int list(struct merge *m, struct uns_err *err)
 {
 	struct uns_merged *out = m->out;
 
+	UNS_TRY_ALLOC(m->v = calloc(m->sums.n + 1, sizeof(*m->v)), err);
 	UNS_TRY(uns_merge_sums_make(&m->sums, &out->n_computed, err));
-	UNS_TRY_ALLOC(out->v = calloc(m->sums.n + 1, sizeof(*out->v)), err);
 	for (; out->n < m->sums.n; out->n++) {
-		out->v[out->n] = m->sums.v[out->n].shown;
+		m->v[out->n] = m->sums.v[out->n].shown;
 		out->n_replaced += m->sums.v[out->n].replaced;
 	}
 	return 0;
@@ -258,5 +271,7 @@ int uns_merged_adapter_make(const struct uns_merge_input *in, struct uns_arena *
 	UNS_TRY(adapter_read(&m, adapter, err));
 	UNS_TRY(modules_add(&m, err));
 	UNS_TRY(ties_check(&m, err));
-	return take(&m, err);
+	UNS_TRY(list(&m, err));
+	out->v = UNS_TAKE(m.v);
+	return 0;
 }

@@ -11,8 +11,7 @@ struct uns_merge_input {
 	struct uns_span adapter_config;    /* empty = there is none */
 	const struct uns_tensor *const *tied; /* n_tied weights that are left out */
 	size_t n_tied;
-	bool ties_embeddings;
-	const char *model_type; /* config.json's; NULL = not known */
+	const struct uns_config_info *config;
 	enum uns_dtype out; /* of floating tensors; UNS_DTYPE_NONE = that of the base model's */
 };
 

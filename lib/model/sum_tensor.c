@@ -15,22 +15,26 @@ static int dtype_check(const struct uns_tensor *t, enum uns_dtype dtype, struct 
 
 static int factor_check(const struct uns_factor *f, uint64_t n_elems, struct uns_err *err)
 {
+	const uint64_t has = uns_shape_elems(&f->tensor->shape);
+
 	UNS_TRY(dtype_check(f->tensor, f->tensor->dtype, err));
 	UNS_TRY(dtype_check(f->tensor, f->as, err));
-	if (uns_shape_elems(&f->tensor->shape) == n_elems)
+	if (f->first <= has && has - f->first >= n_elems)
 		return 0;
-	return uns_fail(err, -EBADMSG, "%s has %llu elements; %llu are needed", f->tensor->name,
-			(unsigned long long)uns_shape_elems(&f->tensor->shape), (unsigned long long)n_elems);
+	return uns_fail(err, -EBADMSG, "%s has %llu elements; %llu are needed from number %llu on", f->tensor->name,
+			(unsigned long long)has, (unsigned long long)n_elems, (unsigned long long)f->first);
 }
 
 static int term_check(const struct uns_term *term, uint64_t n_elems, uint64_t columns, struct uns_err *err)
 {
-	uint64_t left, right;
+	uint64_t rows, batch, left, right;
 
 	if (!term->right.tensor)
 		return factor_check(&term->left, n_elems, err);
-	if (!columns || n_elems % columns || !uns_u64_mul(n_elems / columns, term->inner, &left) ||
-	    !uns_u64_mul(columns, term->inner, &right))
+	rows = columns ? n_elems / columns : 0;
+	batch = term->batch ? term->batch : rows;
+	if (!rows || n_elems % columns || rows % batch || !uns_u64_mul(rows, term->inner, &left) ||
+	    !uns_u64_mul(rows / batch * columns, term->inner, &right))
 		return uns_fail(err, -EBADMSG, "%s is no matrix that could be multiplied", term->left.tensor->name);
 	UNS_TRY(factor_check(&term->left, left, err));
 	return factor_check(&term->right, right, err);

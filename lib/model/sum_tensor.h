@@ -3,7 +3,8 @@
  *     element = times * left                       a term without `right`: left has as many elements, in the same order
  *             + times * (left times right's transpose) + ...
  *
- * For a product the tensor is a matrix of `columns` columns. Then left is [rows, inner], and right [columns, inner].
+ * For a product the tensor is a matrix of `columns` columns. Then left is [rows, inner], and right [columns, inner], or
+ * several such matrices, each for as many rows of the tensor.
  * The sum is made in fp64, term by term and product by product in order, then divided, and multiplied as its scale has
  * it. The result is rounded once, to the tensor's dtype. */
 #ifndef UNS_MODEL_SUM_TENSOR_H
@@ -15,12 +16,20 @@ struct uns_factor {
 	const struct uns_tensor *tensor; /* NULL = there is none */
 	enum uns_dtype
 		as; /* its elements are rounded to this dtype first; its own dtype = they are taken as they are */
+	uint64_t first; /* the first of the tensor's elements that is taken, with as many behind it as are needed */
 };
+
+/* All of the tensor, in its own dtype. */
+static inline struct uns_factor uns_factor_as_is(const struct uns_tensor *t)
+{
+	return (struct uns_factor){ t, t->dtype, 0 };
+}
 
 struct uns_term {
 	double times;
 	struct uns_factor left, right;
 	uint64_t inner; /* of a product */
+	uint64_t batch; /* of a product: so many rows have a right matrix of their own; 0 = all have one */
 };
 
 /* Element i of the sum is multiplied by element (i / behind) mod n of the n that `by` has. */
@@ -39,8 +48,8 @@ struct uns_sum {
 };
 
 /* A tensor `like` another (its name, shape and role), of dtype `out`, with the sum, which is copied, its terms too.
- * -ENOTSUP if an element's dtype is not real and floating; -EBADMSG if a term or the scale has another number of
- * elements than it needs. Pure. */
+ * -ENOTSUP if an element's dtype is not real and floating; -EBADMSG if a term or the scale does not have the
+ * elements that it needs. Pure. */
 int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, const struct uns_sum *sum,
 			struct uns_arena *arena, const struct uns_tensor **made, struct uns_err *err);
 

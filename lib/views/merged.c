@@ -38,16 +38,13 @@ static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns
 		 struct uns_err *err)
 {
 	const struct uns_adapter_config made = uns_view_adapter_config(in);
-	struct uns_merge_input of = {
-		.catalog = in->catalog,
-		.base = in->base_model,
-		.adapter_config = in->adapter_config,
-		.tied = in->tied,
-		.n_tied = in->n_tied,
-		.ties_embeddings = in->config_info.ties_embeddings || in->base_model->ties_embeddings,
-		.model_type = in->config_info.model_type ? in->config_info.model_type : in->base_model->model_type,
-		.out = (enum uns_dtype)parameter
-	};
+	struct uns_merge_input of = { .catalog = in->catalog,
+				      .base = in->base_model,
+				      .adapter_config = in->adapter_config,
+				      .tied = in->tied,
+				      .n_tied = in->n_tied,
+				      .config = uns_span_left(&in->config) ? &in->config_info : &in->base_model->info,
+				      .out = (enum uns_dtype)parameter };
 	struct uns_err why = { 0 };
 	int code;
 

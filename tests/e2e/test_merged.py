@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save, save_file
-from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedConfig, PreTrainedModel, T5Config,
-                          T5ForConditionalGeneration)
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GptOssConfig, MixtralConfig,
+                          PreTrainedConfig, PreTrainedModel, Qwen3MoeConfig, T5Config, T5ForConditionalGeneration)
 
 import conftest
 import trees
@@ -286,6 +286,96 @@ def test_ia3(mount, tmp_path, dtype, of):
     assert "W * l" in (shown / ".unshard/provenance.json").read_text()
 
 
+EXPERTS = {  # in files: a matrix for each expert, under two conventions; all experts' in one tensor, of which one is square
+    "qwen3_moe": (Qwen3MoeConfig, dict(moe_intermediate_size=20, num_experts=4, num_experts_per_tok=2)),
+    "mixtral": (MixtralConfig, dict(intermediate_size=20, num_local_experts=4)),
+    "gpt_oss": (GptOssConfig, dict(intermediate_size=24, num_local_experts=4, head_dim=8)),
+}
+PARAMETERS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+
+
+def experts(family, dtype):
+    config, more = EXPERTS[family]
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config(
+        vocab_size=101, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, **more)).to(dtype)
+
+
+def of_experts(before, live, settings, b_is_rows):
+    """name in memory -> exact fp64 tensor: "o r e, e r i -> e o i" of peft 0.19.1 and later, or "e i o"."""
+    out = formula(before, {n: t for n, t in live.items() if ".experts." not in n}, settings)
+    for name, a in live.items():
+        if not (m := re.fullmatch(r"base_model\.model\.(.*\.experts)(\.base_layer)?\.lora_A\.default\.weight", name)):
+            continue
+        b = live[name.replace("lora_A", "lora_B")]
+        parameter = f"{m[1]}.{'gate_up_proj' if m[2] else 'down_proj'}"
+        n = before[parameter].shape[0]
+        a, b = a.reshape(n, -1, a.shape[-1]), b.reshape(b.shape[0], -1, n)
+        for e in range(n):
+            delta = product(b[:, :, e], a[e]) if b_is_rows else product(a[e].T, b[:, :, e].T)
+            out[parameter][e] += scale(settings, parameter, a.shape[1]) * delta
+    return out
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("family", EXPERTS)
+def test_experts(mount, tmp_path, dtype, family):
+    kind = DTYPES[dtype]
+    settings = dict(r=3, lora_alpha=7, target_modules=["q_proj"], target_parameters=PARAMETERS,
+                    rank_pattern={"layers.1.mlp.experts.down_proj": 5}, alpha_pattern={"gate_up_proj": 2})
+    run, before, live, merged = saved(tmp_path, experts(family, kind), kind, settings)
+    shown = mount(run.parent, f"model={tmp_path}/base") / "merged/run/checkpoint-1"
+    exact = of_experts(before, live, settings, family != "gpt_oss")
+    want = {n: trees.rounded(t, kind) for n, t in exact.items()}
+    assert sum(not torch.equal(want[n], t) for n, t in before.items()) == 6
+    loaded = type(merged).from_pretrained(shown).state_dict()
+    trees.assert_same(loaded, {n: want[n].to(t.dtype) for n, t in loaded.items()})  # gpt_oss has norms in fp32
+    assert set(trees.weights(shown)) == set(trees.weights(tmp_path / "base"))
+    for name, tensor in merged.state_dict().items():
+        far = (tensor.double() - want[name].double()).abs()
+        assert (far <= (1 if kind != torch.float32 else 8) * torch.finfo(kind).eps * exact[name].abs().max() * 2).all(), name
+
+
+def as_older_peft_saved(run, version, rewritten):
+    """The adapter as peft before 0.19 packs experts: A is of the parameter's second dimension, B of its third."""
+    file = run / "checkpoint-1/adapter_model.safetensors"
+    save_file({n: rewritten(n, t) for n, t in trees.tensors(file).items()}, file)
+    config = run / "checkpoint-1/adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"peft_version": version}))
+
+
+def test_experts_as_peft_packed_them_before_0_19(command, mount, tmp_path):
+    """By the shapes; of square matrices by the version that is recorded, or by the module's other parameter."""
+    settings = dict(r=3, lora_alpha=7, target_modules=[], target_parameters=PARAMETERS)
+    run, before, live, _ = saved(tmp_path, experts("qwen3_moe", torch.float32), torch.float32, settings)
+    torch.manual_seed(3)
+    old = {n: torch.randn(*reversed(live[n.replace("lora_A", "lora_B") if "lora_A" in n else n.replace("lora_B", "lora_A")].shape))
+           for n in live if "lora_" in n}
+    as_older_peft_saved(run, "0.18.1", lambda n, t: old[n.replace(".weight", ".default.weight")].contiguous())
+    want = of_experts(before, live | old, settings, False)
+
+    def same(options):
+        shown = mount(run.parent, options, changing=True) / "merged/run/checkpoint-1"
+        loaded = AutoModelForCausalLM.from_pretrained(shown).state_dict()
+        trees.assert_same(loaded, {n: trees.rounded(t, torch.float32) for n, t in want.items() if n in loaded})
+    same(f"model={tmp_path}/base")
+    as_older_peft_saved(run, None, lambda n, t: t)
+    same(f"model={tmp_path}/base")
+
+
+def test_square_experts_are_merged_if_their_order_is_certain(command, mount, tmp_path):
+    settings = dict(r=3, lora_alpha=7, target_modules=["q_proj"], target_parameters=PARAMETERS[1:])
+    run, before, live, _ = saved(tmp_path, experts("gpt_oss", torch.float32), torch.float32, settings)
+    base = f"model={tmp_path}/base"
+    assert "square" in cause(command, run, "settle=0", base)
+    as_older_peft_saved(run, None, lambda n, t: t)
+    assert "square" in cause(command, run, "settle=0", base)
+    as_older_peft_saved(run, "0.18.1", lambda n, t: t)
+    shown = mount(run.parent, base) / "merged/run/checkpoint-1"
+    want = of_experts(before, live, settings, False)
+    trees.assert_same(trees.weights(shown), {n: trees.rounded(t, torch.float32) for n, t in want.items()})
+
+
 def test_trained_norms_take_the_place_of_the_base_s(mount, tmp_path):
     settings = dict(target_modules=["input_layernorm", "norm"])
     run, before, _, merged = saved(tmp_path, llama(torch.bfloat16), torch.bfloat16, settings, kind=peft.LNTuningConfig)
@@ -359,7 +449,7 @@ def test_what_cannot_be_merged_is_refused_by_name(command, mount, tmp_path):
     config = json.loads(file.read_text())
     assert "-o model=DIR" in cause(command, run, "settle=0")
     for change, word in [({"use_dora": True}, "no magnitudes"), ({"peft_type": "LOHA"}, "LOHA"),
-                         ({"init_lora_weights": "pissa"}, "pissa"), ({"target_parameters": ["a.b"]}, "target_parameters"),
+                         ({"init_lora_weights": "pissa"}, "pissa"), ({"target_parameters": ["q_proj.other"]}, "target_parameters"),
                          ({"r": 4}, "rank 3"), ({"rank_pattern": {"(q|v)_proj": 3}}, "regular expression"),
                          ({"a_key_of_tomorrow": 1}, "a_key_of_tomorrow")]:
         file.write_text(json.dumps(config | change))

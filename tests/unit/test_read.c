@@ -1276,19 +1276,23 @@ static const struct sum_row {
 	uint32_t by;
 	uint64_t behind;
 	bool normed;
+	uint64_t batch, first; /* of the product; of right */
 } sum_rows[] = {
-	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 0, 0, false },
-	{ 0, 2, 1, true, 70, 600, 5, 1, UNS_F16, UNS_F32, 0, 0, false },
-	{ 0, 2, 1, true, 70, 600, 5, 2.5, UNS_F16, UNS_F16, 0, 0, false },
-	{ 0, 2, 1, true, 70, 600, 5, 2.5, UNS_BF16, UNS_F64, 0, 0, false },
-	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_F32, UNS_F32, 0, 0, false },
-	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_BF16, UNS_BF16, 0, 0, false },
-	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_F32, 6, 600, true },
-	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_F32, UNS_BF16, 7, 41, true },
-	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 6, 600, false },
-	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_F32, 8, 1, false },
-	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_F32, UNS_F32, 7, 1, false },
-	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 6, 6, false },
+	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 0, 0, false, 0, 0 },
+	{ 0, 2, 1, true, 70, 600, 5, 1, UNS_F16, UNS_F32, 0, 0, false, 0, 0 },
+	{ 0, 2, 1, true, 70, 600, 5, 2.5, UNS_F16, UNS_F16, 0, 0, false, 0, 0 },
+	{ 0, 2, 1, true, 70, 600, 5, 2.5, UNS_BF16, UNS_F64, 0, 0, false, 0, 0 },
+	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_F32, UNS_F32, 0, 0, false, 0, 0 },
+	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_BF16, UNS_BF16, 0, 0, false, 0, 0 },
+	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_F32, 6, 600, true, 0, 0 },
+	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_F32, UNS_BF16, 7, 41, true, 0, 0 },
+	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 6, 600, false, 0, 0 },
+	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_F32, 8, 1, false, 0, 0 },
+	{ 3, 4, 5, false, 33, 41, 301, 0.1, UNS_F32, UNS_F32, 7, 1, false, 0, 0 },
+	{ 0, 2, 1, true, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 6, 6, false, 0, 0 },
+	{ 0, 2, 9, false, 70, 600, 5, 0.75, UNS_F16, UNS_F32, 0, 0, false, 35, 0 },
+	{ 0, 2, 9, false, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 6, 600, true, 35, 0 },
+	{ 0, 2, 9, false, 70, 600, 5, 0.75, UNS_F16, UNS_BF16, 0, 0, false, 0, 3000 },
 };
 
 static void add_factors(struct made *m)
@@ -1302,6 +1306,7 @@ static void add_factors(struct made *m)
 	add_grid(m, add_tensor(m, UNS_F32, shape2(70, 1)), 40, 1);
 	add_grid(m, add_tensor(m, UNS_F32, shape2(33, 1)), 33, 1);
 	add_grid(m, add_tensor(m, UNS_BF16, shape2(1, 600)), 1, 170);
+	add_grid(m, add_tensor(m, UNS_BF16, shape2(1200, 5)), 500, 5);
 }
 
 static const struct uns_tensor *put_sum(struct made *m, const struct sum_row *row, struct uns_text *want)
@@ -1312,31 +1317,34 @@ static const struct uns_tensor *put_sum(struct made *m, const struct sum_row *ro
 					 .n_sources = 1,
 					 .len = { 1, row->inner, row->columns },
 					 .reversed = true };
-	struct uns_term term[] = { { .times = 1, .left = { &t[row->base], t[row->base].dtype } },
+	struct uns_term term[] = { { .times = 1, .left = { &t[row->base], t[row->base].dtype, 0 } },
 				   { .times = row->scale,
-				     .left = { &t[row->left], row->left_as },
-				     .right = { &t[row->right], t[row->right].dtype },
-				     .inner = row->inner } };
+				     .left = { &t[row->left], row->left_as, 0 },
+				     .right = { &t[row->right], t[row->right].dtype, row->first },
+				     .inner = row->inner,
+				     .batch = row->batch } };
 	struct uns_sum all = { .term = term, .n = 2, .columns = row->columns, .divisor = 1 };
 	struct uns_err err = { 0 };
 	uint8_t one[8];
-	uint64_t i, j, k;
+	uint64_t i, j, k, before;
 	double sum[600], squares, times;
 
 	if (row->by)
-		all.scale = (struct uns_scale){ { &t[row->by], UNS_F32 }, row->behind, row->normed };
+		all.scale = (struct uns_scale){ { &t[row->by], UNS_F32, 0 }, row->behind, row->normed };
 	if (row->turned)
 		assert_int_equal(
 			uns_block_tensor_make(m->cat, &turned, &block, 1, &m->arena, &term[1].right.tensor, &err), 0);
 	assert_int_equal(uns_sum_tensor_make(&t[row->base], row->out, &all, &m->arena, &made, &err), 0);
 	for (i = 0; i < row->rows; i++) {
+		before = row->batch ? i / row->batch * row->columns : 0;
 		squares = 0;
 		for (j = 0; j < row->columns; j++) {
 			sum[j] = 0;
 			for (k = 0; k < row->inner; k++)
 				sum[j] += number(m, row->left, row->left_as, i * row->inner + k) *
 					  number(m, row->right, t[row->right].dtype,
-						 row->turned ? k * row->columns + j : j * row->inner + k);
+						 row->turned ? k * row->columns + j
+							     : row->first + (before + j) * row->inner + k);
 			sum[j] = number(m, row->base, t[row->base].dtype, i * row->columns + j) + row->scale * sum[j];
 			squares += sum[j] * sum[j];
 		}
@@ -1480,8 +1488,8 @@ static void a_sum_needs_little_memory(void **state)
 	t = m.cat->tensors;
 	{
 		const struct uns_term term[] = {
-			{ .times = 1, .left = { &t[0], UNS_BF16 } },
-			{ .times = 1, .left = { &t[1], UNS_BF16 }, .right = { &t[2], UNS_BF16 }, .inner = 8 }
+			{ .times = 1, .left = { &t[0], UNS_BF16, 0 } },
+			{ .times = 1, .left = { &t[1], UNS_BF16, 0 }, .right = { &t[2], UNS_BF16, 0 }, .inner = 8 }
 		};
 
 		const struct uns_sum sum = { .term = term, .n = 2, .columns = COLUMNS, .divisor = 1 };
@@ -1515,11 +1523,11 @@ static void refuses_what_is_no_sum(void **state)
 	m.cat->tensors[2].dtype = UNS_I64;
 	{
 		const struct uns_tensor *t = m.cat->tensors;
-		const struct uns_term other_size = { .left = { &t[1], UNS_BF16 } };
-		const struct uns_term integers = { .left = { &t[1], UNS_BF16 },
-						   .right = { &t[2], UNS_I64 },
+		const struct uns_term other_size = { .left = { &t[1], UNS_BF16, 0 } };
+		const struct uns_term integers = { .left = { &t[1], UNS_BF16, 0 },
+						   .right = { &t[2], UNS_I64, 0 },
 						   .inner = 4 };
-		const struct uns_term same = { .times = 1, .left = { &t[0], UNS_BF16 } };
+		const struct uns_term same = { .times = 1, .left = { &t[0], UNS_BF16, 0 } };
 
 		const struct {
 			const struct uns_term *term;
@@ -1549,7 +1557,7 @@ static void refuses_what_is_no_sum(void **state)
 				.n = 1,
 				.columns = rows[i].columns,
 				.divisor = 1,
-				.scale = { { rows[i].by, UNS_BF16 }, rows[i].behind, rows[i].normed }
+				.scale = { { rows[i].by, UNS_BF16, 0 }, rows[i].behind, rows[i].normed }
 			};
 
 			assert_int_equal(uns_sum_tensor_make(&t[0], rows[i].out, &sum, &m.arena, &made, &err),
