@@ -50,14 +50,36 @@ class Browser:
         actions = [{"type": kind, "value": KEYS[name]} for name in names for kind in ("keyDown", "keyUp")]
         self.ask("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
+    def tool(self, command, **params):
+        """A command of the DevTools protocol: https://chromedevtools.github.io/devtools-protocol/"""
+        return self.ask("POST", "/goog/cdp/execute", {"cmd": command, "params": params})
+
+    def sized(self, width, height=900):
+        """The page's width and height in CSS pixels, as on a screen of that size."""
+        self.tool("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+
     def media(self, name, **features):
         """How the page is shown: name is "print", "screen" or "" (as it is); features as in prefers_color_scheme="dark"."""
-        params = {"media": name, "features": [{"name": k.replace("_", "-"), "value": v} for k, v in features.items()]}
-        self.ask("POST", "/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": params})
+        self.tool("Emulation.setEmulatedMedia", media=name,
+                  features=[{"name": k.replace("_", "-"), "value": v} for k, v in features.items()])
 
     def print(self):
         """The bytes of a PDF."""
         return base64.b64decode(self.ask("POST", "/print", {}))
+
+    def frames(self, do):
+        """Processor time of the page's thread in seconds for each frame that it draws while do() runs. Not seconds of a
+        clock: these depend on what else the machine does."""
+        def now():
+            metrics = {m["name"]: m["value"] for m in self.tool("Performance.getMetrics")["metrics"]}
+            return metrics["TaskDuration"], self.run("return window.framesDrawn")
+        self.tool("Performance.disable")
+        self.tool("Performance.enable", timeDomain="threadTicks")
+        self.run("window.framesDrawn = 0; (function next() { window.framesDrawn++; requestAnimationFrame(next); })()")
+        seconds, n = now()
+        do()
+        seconds_then, n_then = now()
+        return (seconds_then - seconds) / (n_then - n)
 
     def console(self):
         return [entry["message"] for entry in self.ask("POST", "/se/log", {"type": "browser"})]

@@ -29,14 +29,14 @@ function short(n) {
 	return n === null ? "not finite" : n === 0 ? "0" : Number(n.toPrecision(4)).toString();
 }
 
-/* A change of 1e-6 and less is the palest, one of 1 the darkest; what is not finite is red. */
+/* A change of 1e-6 and less is the palest, one of 1 the darkest; what is not finite is red; null: nothing has changed. */
 function changeColour(change) {
 	if (change < 0)
-		return ["transparent", "inherit"];
+		return null;
 	if (change === Infinity)
-		return [RED, "#ffffff"];
+		return ofHex(RED);
 	const part = change > 0 ? Math.min(Math.max((Math.log10(change) + 6) / 6, 0), 1) : 0;
-	return [`hsl(210 70% ${92 - 62 * part}%)`, part > 0.45 ? "#ffffff" : "#101418"];
+	return shade(210, 0.7, 0.92 - 0.62 * part);
 }
 
 function changeCell(name, list) {
@@ -45,13 +45,10 @@ function changeCell(name, list) {
 	const odd = list.find((t) => t.elements === undefined);
 	if (odd)
 		return make("td", { class: "heat", title: name }, { only_a: "only in A", only_b: "only in B", tied: "tied" }[odd.kind] || odd.kind);
-	const f = together(list), change = relative(f), [paper, ink] = changeColour(change);
-	const cell = make("td", { class: "heat", title: `${name}: ${count(f.changed)} of ${count(f.elements)} elements changed, largest ${
-		short(f.max_abs)}, norm of A ${short(f.norm_a)}, of A-B ${short(f.norm_difference)}` },
-	change < 0 ? "=" : change === Infinity ? "∞" : change === 0 ? "0" : change.toExponential(1));
-	cell.style.background = paper;
-	cell.style.color = ink;
-	return cell;
+	const f = together(list), change = relative(f);
+	return heatCell(change < 0 ? "=" : change === Infinity ? "∞" : figure(change), `${name}: ${count(f.changed)} of ${
+		count(f.elements)} elements changed, largest ${short(f.max_abs)}, norm of A ${short(f.norm_a)}, of A-B ${
+		short(f.norm_difference)}`, changeColour(change));
 }
 
 /* [layer or "", what follows, number of the expert or null] */
@@ -66,9 +63,14 @@ function placeOf(name) {
 	return [parts.slice(0, i + 1).join("."), rest.join("."), expert];
 }
 
+/* A name may go on in the next line behind a dot. */
+function breakable(name) {
+	return String(name).split(/(?<=\.)/).flatMap((part) => [part, make("wbr", {})]);
+}
+
 function heatTable(caption, rowHead, rows, columns, at) {
 	return make("div", { class: "wideTable", tabindex: 0 }, make("table", { class: "heatmap" }, make("caption", {}, caption),
-		make("thead", {}, make("tr", {}, make("th", { scope: "col" }, rowHead), columns.map((c) => make("th", { scope: "col" }, c)))),
+		make("thead", {}, make("tr", {}, make("th", { scope: "col" }, rowHead), columns.map((c) => make("th", { scope: "col" }, breakable(c))))),
 		make("tbody", {}, rows.map((r) => make("tr", {}, make("th", { scope: "row", class: "name" }, r),
 			columns.map((c) => at(r, c)))))));
 }
@@ -112,8 +114,8 @@ function drawChanges(diff) {
 	if (states.length)
 		show(states[0]);
 	return section("changes", "Layers and modules",
-		make("p", { class: "quiet" }, "The darker, the further from A: from a millionth to all of it. \"=\": equal. Red: NaN or infinity "
-			+ "came or went."),
+		make("div", { class: "legend" }, make("span", {}, "= equal"), [-6, -4, -2, 0].map((e) => make("span", {},
+			patchOf(`rgb(${changeColour(10 ** e)})`), figure(10 ** e))), make("span", {}, patchOf(RED), "NaN or infinity came or went")),
 		states.length > 1 ? make("div", { class: "tools" }, buttons) : null, holder);
 }
 

@@ -27,6 +27,42 @@ function drawing(tag, attributes) {
 	return e;
 }
 
+function patchOf(colour) {
+	const patch = make("i", {});
+	patch.style.background = colour;
+	return patch;
+}
+
+/* -- colours: [red, green, blue] to 255 -- */
+
+function ofHex(hex) {
+	return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+}
+
+/* hue in degrees, others from 0 to 1 */
+function shade(hue, saturation, lightness) {
+	return [0, 8, 4].map((n) => {
+		const k = (n + hue / 30) % 12;
+		return Math.round(255 * (lightness - saturation * Math.min(lightness, 1 - lightness) * Math.max(-1, Math.min(k - 3, 9 - k, 1))));
+	});
+}
+
+/* Black or white: the one of which a text can be read there, with a contrast of 4.5 at least (WCAG 2). */
+function inkOn(colour) {
+	const [r, g, b] = colour.map((v) => (v > 10 ? ((v / 255 + 0.055) / 1.055) ** 2.4 : v / 255 / 12.92));
+	return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
+}
+
+/* A cell of a map of numbers. colour: null = the page's own */
+function heatCell(text, title, colour) {
+	const cell = make("td", { class: "heat", title }, text);
+	if (colour) {
+		cell.style.background = `rgb(${colour})`;
+		cell.style.color = inkOn(colour);
+	}
+	return cell;
+}
+
 function section(id, title, ...children) {
 	return make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` }, title), children);
 }
@@ -72,6 +108,14 @@ function count(n) {
 
 function plural(n, one, many) {
 	return `${count(n)} ${n === 1 ? one : many}`;
+}
+
+/* Of a measured number: three digits, which a reader can take in. */
+function figure(x) {
+	if (x === 0 || !Number.isFinite(x))
+		return String(x);
+	const size = Math.abs(x);
+	return size >= 0.001 && size < 99950 ? String(Number(x.toPrecision(3))) : x.toExponential(1);
 }
 
 function elements(shape) {
@@ -133,15 +177,40 @@ const KINDS = data.kinds; /* [[name, colour, [mark]]], as in the pictures that t
 
 const RED = "#d00000", PADDING = "#c3c8cf";
 
+const kindByName = new Map();
 function kindOf(name) {
-	const lower = name.toLowerCase();
-	return KINDS.find((k) => k[2].some((mark) => lower.includes(mark))) || KINDS[KINDS.length - 1];
+	if (!kindByName.has(name)) {
+		const lower = name.toLowerCase();
+		kindByName.set(name, KINDS.find((k) => k[2].some((mark) => lower.includes(mark))) || KINDS[KINDS.length - 1]);
+	}
+	return kindByName.get(name);
 }
 
 const ranks = [...new Set(map.layouts.flatMap((l) => l.map((p) => p[0])))].sort((a, b) => a - b);
 
 function rankName(rank) {
 	return rank < 0 ? "no rank known" : `rank ${rank}`;
+}
+
+/* Ranks that follow each other and hold as much of every tensor share a bar: [[rank]] */
+const alikeRanks = (function alike() {
+	const all = [...new Map(map.tensors.map((t) => [t.layout, t])).values()].map(held);
+	const of = (rank) => JSON.stringify(all.map((h) => h.get(rank) || 0));
+	const runs = [];
+	let last = null;
+	for (const rank of ranks) {
+		const mine = of(rank);
+		if (mine === last)
+			runs[runs.length - 1].push(rank);
+		else
+			runs.push([rank]);
+		last = mine;
+	}
+	return runs;
+})();
+
+function runName(run) {
+	return run.length > 1 ? `ranks ${run[0]} to ${run[run.length - 1]}` : rankName(run[0]);
 }
 
 /* What the view weights calls a tensor, if that is another name, or several: of parts of it. */
@@ -163,12 +232,19 @@ function fact(value, what) {
 		: make("div", {}, make("b", {}, String(value)), make("span", {}, what));
 }
 
+/* What a path ends in is what it names. */
+function pathTitle(path) {
+	const end = path.lastIndexOf("/", path.length - 2) + 1;
+	return make("h1", {}, make("span", { class: "quiet" }, path.slice(0, end)), path.slice(end));
+}
+
+const tensorsAndBytes = (n, size) => `${plural(n, "tensor", "tensors")}, ${bytes(size)}`;
+
 function drawHeader() {
 	const serious = (info.problems || []).filter((p) => p.severity !== "note");
 	const notes = (info.problems || []).length - serious.length;
 	const verdict = serious.length ? plural(serious.length, "problem", "problems") : "no problem found in its metadata";
-	return make("header", {},
-		make("h1", {}, data.path),
+	return make("header", {}, pathTitle(data.path),
 		make("div", { class: `verdict ${serious.length ? "bad" : "good"}` },
 			serious.length ? make("a", { href: "#problems" }, verdict) : verdict,
 			notes ? make("span", { class: "quiet" }, ` · ${plural(notes, "note", "notes")}`) : null),
@@ -176,10 +252,10 @@ function drawHeader() {
 			fact(info.framework || info.format, "saved by"),
 			fact(info.step, "step"),
 			fact(info.world_size, "ranks"),
-			fact(info.weights === undefined ? null : `${count(info.weights)} · ${bytes(info.weights_bytes)}`, "weights"),
-			info.optimizer_tensors
-				? fact(`${count(info.optimizer_tensors)} · ${bytes(info.optimizer_bytes)}`, "optimizer tensors") : null,
-			fact(info.files === undefined ? null : `${count(info.files)} · ${bytes(info.source_bytes)}`, "files"),
+			fact(info.weights === undefined ? null : tensorsAndBytes(info.weights, info.weights_bytes), "weights"),
+			info.optimizer_tensors ? fact(tensorsAndBytes(info.optimizer_tensors, info.optimizer_bytes), "optimizer") : null,
+			fact(info.files === undefined ? null : `${plural(info.files, "file", "files")}, ${bytes(info.source_bytes)}`,
+				"on disk"),
 			info.files_missing ? fact(count(info.files_missing), "files missing") : null));
 }
 
@@ -193,7 +269,7 @@ function drawViews() {
 	const plain = able.find(([name]) => name === "weights"), notesOf = (v) => JSON.stringify(v.notes || []);
 	const isCast = ([name, v]) => plain && /^weights-/.test(name) && notesOf(v) === notesOf(plain[1]);
 	const casts = able.filter(isCast).map(([name]) => name);
-	const cards = able.filter((v) => !isCast(v)).map(([name, view]) => make("div", { class: "card" },
+	const cards = able.filter((v) => !isCast(v)).map(([name, view]) => make("div", { class: "card view" },
 		make("h3", {}, name),
 		make("div", { class: "line" }, make("code", {}, view.usage), copyButton(view.usage)),
 		view.notes && view.notes.length ? make("details", {},
@@ -218,30 +294,35 @@ function drawProblems() {
 
 /* -- the map: a bar for each rank, as long as it holds bytes -- */
 
-const ROW = 18, GAP = 4, LABEL = 96;
+const ROW = 20, GAP = 4, LABEL = 104, RIGHT = 8;
 const selections = {
 	weights: ["weights", isModel],
 	optimizer: ["optimizer", isOptimizer],
 	all: ["everything", () => true],
 };
 
-/* For each rank the tensors of which it holds a part, in the model's order: [{tensor, from, to, missing}] in bytes. */
+/* For each run of ranks that are alike the tensors of which each holds a part, in the model's order:
+ * [[{tensor, from, to, missing}]] in bytes. */
 function barsOf(which) {
-	const bars = new Map(ranks.map((r) => [r, []])), ends = new Map(ranks.map((r) => [r, 0]));
-	for (const tensor of map.tensors) {
-		if (!which(tensor))
-			continue;
-		for (const [rank, { count: n, missing }] of held(tensor)) {
-			const from = ends.get(rank), to = from + n * tensor.size;
-			bars.get(rank).push({ tensor, from, to, missing });
-			ends.set(rank, to);
+	const tensors = map.tensors.filter(which), ends = [];
+	const bars = alikeRanks.map(([rank], i) => {
+		const bar = [];
+		ends[i] = 0;
+		for (const tensor of tensors) {
+			const h = held(tensor).get(rank);
+			if (!h)
+				continue;
+			bar.push({ tensor, from: ends[i], to: ends[i] + h.count * tensor.size, missing: h.missing });
+			ends[i] = bar[bar.length - 1].to;
 		}
-	}
-	return { bars, ends, longest: Math.max(1, ...ends.values()) };
+		return bar;
+	});
+	return { bars, ends, longest: Math.max(1, ...ends) };
 }
 
-function segmentAt(bar, at) {
-	let low = 0, high = bar.length - 1;
+/* The first segment of which a byte is at `at` or behind it; its number is the bar's length if there is none. */
+function segmentFrom(bar, at) {
+	let low = 0, high = bar.length;
 	while (low < high) {
 		const middle = (low + high) >> 1;
 		if (bar[middle].to <= at)
@@ -249,7 +330,7 @@ function segmentAt(bar, at) {
 		else
 			high = middle;
 	}
-	return bar[low] && bar[low].from <= at && at < bar[low].to ? bar[low] : null;
+	return low;
 }
 
 /* Param groups, by the names of their parameters. */
@@ -269,60 +350,78 @@ function segmentColour(s) {
 	return s.missing || namedByProblems.has(s.tensor.name) ? RED : tensorColour(s.tensor.name);
 }
 
-/* rows: [{label, bar}]; at: {rank: its row, segment} is outlined */
-function paint(context, width, rows, longest, at) {
-	const scale = (width - LABEL - 8) / longest;
-	const style = getComputedStyle(document.documentElement);
-	context.clearRect(0, 0, width, context.canvas.height);
-	context.font = "12px system-ui, sans-serif";
-	context.textBaseline = "middle";
-	rows.forEach(({ label, bar }, i) => {
-		const y = GAP + i * (ROW + GAP);
-		let colour = null, from = 0, to = 0;
-		const flush = () => {
-			if (colour) {
-				context.fillStyle = colour;
-				context.fillRect(LABEL + from * scale, y, Math.max((to - from) * scale, 0.5), ROW);
-			}
-		};
-		context.fillStyle = style.getPropertyValue("--quiet");
-		context.fillText(label, 8, y + ROW / 2, LABEL - 12);
-		for (const s of bar) {
-			const c = segmentColour(s);
-			if (c !== colour || (s.from - from) * scale > width) {
-				flush();
-				colour = c;
-				from = s.from;
-			}
-			to = s.to;
-		}
-		flush();
-		context.fillStyle = style.getPropertyValue("--paper");
-		let last = 0;
-		for (const s of bar) /* a gap between tensors that are wide enough for one */
-			if ((s.to - last) * scale > 4) {
-				context.fillRect(LABEL + s.to * scale - 0.5, y, 0.5, ROW);
-				last = s.to;
-			}
-		if (at && at.rank === i && at.segment) {
-			context.strokeStyle = style.getPropertyValue("--ink");
-			context.lineWidth = 2;
-			context.strokeRect(LABEL + at.segment.from * scale, y - 1,
-					   Math.max((at.segment.to - at.segment.from) * scale, 2), ROW + 2);
-		}
-	});
+function segmentLabel(s) {
+	const parts = s.tensor ? s.tensor.name.split(".") : ["padding"];
+	return parts.length > 1 && /^(weight|bias)$/.test(parts[parts.length - 1]) ? parts[parts.length - 2] : parts[parts.length - 1];
 }
 
-/* Draws rows into a canvas as wide as its holder, now and whenever that changes. */
-function painted(canvas, holder, rows, longest, at) {
-	const width = holder.clientWidth || 900, height = GAP + rows.length * (ROW + GAP);
-	const ratio = Math.min(devicePixelRatio || 1, 16000 / height);
-	canvas.width = width * ratio;
-	canvas.height = height * ratio;
-	canvas.style.height = `${height}px`;
-	const context = canvas.getContext("2d");
-	context.scale(ratio, ratio);
-	paint(context, width, rows, longest, at);
+/* One bar at height y. view: {from, span} in bytes, of what is seen; outlined: a segment, or null. */
+function paintBar(context, width, y, bar, view, outlined, style) {
+	const scale = (width - LABEL - RIGHT) / view.span, end = view.from + view.span;
+	const place = (at) => LABEL + (Math.min(Math.max(at, view.from), end) - view.from) * scale;
+	const labels = [], gaps = [];
+	let colour = null, from = 0, to = 0, lastGap = LABEL;
+	const flush = () => {
+		if (colour) {
+			context.fillStyle = colour;
+			context.fillRect(place(from), y, Math.max(place(to) - place(from), 0.5), ROW);
+		}
+	};
+	for (let i = segmentFrom(bar, view.from); i < bar.length && bar[i].from < end; i++) {
+		const s = bar[i], c = segmentColour(s), x = place(s.from), right = place(s.to);
+		if (c !== colour) {
+			flush();
+			colour = c;
+			from = s.from;
+		}
+		to = s.to;
+		if (right - lastGap > 4 && s.to <= end) { /* tensors that are wide enough for a gap have one */
+			gaps.push(right);
+			lastGap = right;
+		}
+		if (right - x > 36)
+			labels.push([s, c, x, right]);
+	}
+	flush();
+	context.fillStyle = style.getPropertyValue("--paper");
+	for (const x of gaps)
+		context.fillRect(x - 0.5, y, 0.5, ROW);
+	for (const [s, c, x, right] of labels) {
+		const text = segmentLabel(s), room = right - x - 10;
+		if (context.measureText(text).width <= room) {
+			context.fillStyle = c[0] === "#" ? inkOn(ofHex(c)) : "#000000";
+			context.fillText(text, x + 5, y + ROW / 2 + 0.5);
+		}
+	}
+	if (outlined && outlined.to > view.from && outlined.from < end) {
+		context.strokeStyle = style.getPropertyValue("--ink");
+		context.lineWidth = 2;
+		context.strokeRect(place(outlined.from), y - 1, Math.max(place(outlined.to) - place(outlined.from), 2), ROW + 2);
+	}
+}
+
+/* Draws rows, [{label, bar}], into a canvas as wide as its holder. seen: {top, height} in pixels, of all rows; at: {row,
+ * segment} is outlined. */
+function painted(canvas, holder, rows, view, at, seen) {
+	const width = holder.clientWidth || 900, { top, height } = seen || { top: 0, height: GAP + rows.length * (ROW + GAP) };
+	const ratio = Math.min(devicePixelRatio || 1, 16000 / height), style = getComputedStyle(document.documentElement);
+	const context = canvas.getContext("2d"), first = Math.max(0, Math.floor(top / (ROW + GAP)) - 1);
+	if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+		canvas.width = Math.round(width * ratio);
+		canvas.height = Math.round(height * ratio);
+		canvas.style.height = `${height}px`;
+	}
+	context.setTransform(ratio, 0, 0, ratio, 0, 0);
+	context.clearRect(0, 0, width, height);
+	context.translate(0, -top);
+	context.font = "12px system-ui, sans-serif";
+	context.textBaseline = "middle";
+	for (let i = first; i < rows.length && i * (ROW + GAP) < top + height; i++) {
+		const y = GAP + i * (ROW + GAP);
+		context.fillStyle = style.getPropertyValue("--quiet");
+		context.fillText(rows[i].label, 8, y + ROW / 2 + 0.5, LABEL - 12);
+		paintBar(context, width, y, rows[i].bar, view, at && at.row === i ? at.segment : null, style);
+	}
 }
 
 const repaints = [];
@@ -332,115 +431,193 @@ function onChange(repaint) {
 	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 }
 
+const MANY_RANKS = 64; /* from then on ranks that are alike are one bar at first */
+
 function drawMap(showTensor) {
 	if (!ranks.length)
 		return null;
 	const canvas = make("canvas", { tabindex: 0, role: "img", "aria-label": "bytes that each rank holds, tensor by tensor; "
-		+ "arrow keys move, Enter shows the tensor" });
-	const holder = make("div", { class: "map" }, canvas);
+		+ "arrow keys move, Enter shows the tensor, plus and minus zoom" });
+	const tall = make("div", { class: "tall" }, canvas); /* as high as all rows; the canvas is as high as what is seen */
+	const holder = make("div", { class: "map" }, tall);
 	const said = make("div", { class: "hidden", "aria-live": "polite" });
 	const tip = make("div", { class: "tip", hidden: true });
-	let chosen = null, at = null;
+	const range = make("span", { class: "quiet" });
+	let chosen = null, at = null, view = null, rows = [], together = ranks.length > MANY_RANKS, waiting = false;
 
 	function repaint() {
-		painted(canvas, holder, ranks.map((r) => ({ label: rankName(r), bar: chosen.bars.get(r) })), chosen.longest, at);
+		const height = GAP + rows.length * (ROW + GAP);
+		const whole = document.documentElement.classList.contains("printing");
+		tall.style.height = `${height}px`;
+		painted(canvas, holder, rows, view, at, whole ? null : { top: holder.scrollTop, height: Math.min(height, holder.clientHeight || height) });
+		range.textContent = view.span < chosen.longest ? `${bytes(Math.round(view.from))} to ${bytes(Math.round(view.from + view.span))} of ${
+			bytes(chosen.longest)}` : "";
 	}
-	function words(rank, s) {
+	function repaintSoon() { /* once for a frame */
+		if (!waiting)
+			requestAnimationFrame(() => {
+				waiting = false;
+				repaint();
+			});
+		waiting = true;
+	}
+	function arrange() {
+		rows = alikeRanks.flatMap((run, i) => (together ? [run] : run.map((r) => [r])).map((of) => ({ label: runName(of), bar: chosen.bars[i] })));
+		at = null;
+		repaint();
+	}
+	/* byte: stays where it is. */
+	function zoom(factor, byte) {
+		const wanted = Math.max(view.span / factor, chosen.longest / 1e6, 1), span = wanted > 0.999 * chosen.longest ? chosen.longest : wanted;
+		const from = byte - (byte - view.from) * span / view.span;
+		view = { from: Math.min(Math.max(from, 0), chosen.longest - span), span };
+		repaintSoon();
+	}
+	function pan(by) {
+		view = { ...view, from: Math.min(Math.max(view.from + by, 0), chosen.longest - view.span) };
+		repaintSoon();
+	}
+	const middle = () => (at && at.segment ? (at.segment.from + at.segment.to) / 2 : view.from + view.span / 2);
+	const perPixel = () => view.span / ((holder.clientWidth || 900) - LABEL - RIGHT);
+
+	function words({ row, segment: s }) {
 		const whole = elements(s.tensor.shape) * s.tensor.size;
-		return `${rankName(rank)}: ${s.tensor.name}${s.tensor.state ? ` (${s.tensor.state})` : ""}, ${bytes(s.to - s.from)} of ${
+		return `${rows[row].label}: ${s.tensor.name}${s.tensor.state ? ` (${s.tensor.state})` : ""}, ${bytes(s.to - s.from)} of ${
 			bytes(whole)}, ${dtype(s.tensor)} [${s.tensor.shape.join(", ")}]`;
 	}
+	function byteAt(event) {
+		return view.from + (event.clientX - canvas.getBoundingClientRect().left - LABEL) * perPixel();
+	}
 	function under(event) {
-		const box = canvas.getBoundingClientRect();
-		const i = Math.floor((event.clientY - box.top - GAP / 2) / (ROW + GAP));
-		const scale = (box.width - LABEL - 8) / chosen.longest;
-		const segment = ranks[i] === undefined ? null
-			: segmentAt(chosen.bars.get(ranks[i]), (event.clientX - box.left - LABEL) / scale);
-		return segment ? { rank: i, segment } : null;
+		const y = event.clientY - tall.getBoundingClientRect().top, row = Math.floor((y - GAP / 2) / (ROW + GAP)), byte = byteAt(event);
+		const bar = rows[row] ? rows[row].bar : [], segment = bar[segmentFrom(bar, byte)];
+		return segment && byte >= Math.max(segment.from, view.from) ? { row, segment } : null;
 	}
 	function choose(name) {
 		chosen = barsOf(selections[name][1]);
-		at = null;
+		view = { from: 0, span: chosen.longest };
 		for (const b of buttons.filter((x) => x.dataset.name))
 			b.setAttribute("aria-pressed", String(b.dataset.name === name));
-		repaint();
+		arrange();
+	}
+	function intoView() {
+		const s = at.segment, y = at.row * (ROW + GAP);
+		if (s && (s.to <= view.from || s.from >= view.from + view.span))
+			view.from = Math.min(Math.max(s.from - view.span / 10, 0), chosen.longest - view.span);
+		if (y < holder.scrollTop || y + ROW + 2 * GAP > holder.scrollTop + holder.clientHeight)
+			holder.scrollTop = y - holder.clientHeight / 2;
 	}
 	function step(event) {
-		const bar = () => chosen.bars.get(ranks[at.rank]);
 		const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
+		const zooms = { "+": 2, "=": 2, "-": 0.5, 0: 1 / 1e6 };
+		if (event.ctrlKey || event.metaKey || event.altKey)
+			return;
 		if (event.key === "Enter" && at && at.segment) {
 			showTensor(at.segment.tensor);
+		} else if (zooms[event.key]) {
+			zoom(zooms[event.key], middle());
 		} else if (moves[event.key]) {
 			const [down, right] = moves[event.key];
 			event.preventDefault();
 			if (!at) {
-				at = { rank: 0, segment: chosen.bars.get(ranks[0])[0] || null };
+				at = { row: 0, segment: rows[0].bar[0] || null };
 			} else {
-				const i = bar().indexOf(at.segment);
-				at.rank = Math.min(Math.max(at.rank + down, 0), ranks.length - 1);
-				at.segment = bar()[Math.min(Math.max(i + right, 0), bar().length - 1)] || null;
+				const i = rows[at.row].bar.indexOf(at.segment);
+				at.row = Math.min(Math.max(at.row + down, 0), rows.length - 1);
+				at.segment = rows[at.row].bar[Math.min(Math.max(i + right, 0), rows[at.row].bar.length - 1)] || null;
 			}
-			said.textContent = at.segment ? words(ranks[at.rank], at.segment) : "";
+			intoView();
+			said.textContent = at.segment ? words(at) : "";
 			repaint();
 		}
 	}
-	canvas.addEventListener("mousemove", (event) => {
+	let dragged = null; /* {x, from, moved} */
+	canvas.addEventListener("pointerdown", (event) => { dragged = { x: event.clientX, from: view.from, moved: false }; });
+	addEventListener("pointerup", () => { setTimeout(() => { dragged = null; }); }); /* after the click */
+	canvas.addEventListener("pointermove", (event) => {
+		if (dragged && view.span < chosen.longest && (dragged.moved || Math.abs(event.clientX - dragged.x) > 4)) {
+			dragged.moved = true;
+			tip.hidden = true;
+			pan(dragged.from - (event.clientX - dragged.x) * perPixel() - view.from);
+			return;
+		}
 		const found = under(event);
-		tip.hidden = !found;
+		tip.hidden = !found || event.pointerType === "touch";
 		if (found) {
-			tip.textContent = words(ranks[found.rank], found.segment);
-			tip.style.left = `${Math.min(event.clientX + 14, innerWidth - 470)}px`;
+			tip.textContent = words(found);
+			tip.style.left = `${Math.max(8, Math.min(event.clientX + 14, innerWidth - 470))}px`;
 			tip.style.top = `${event.clientY + 16}px`;
 		}
 	});
-	canvas.addEventListener("mouseleave", () => { tip.hidden = true; });
+	canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
 	canvas.addEventListener("click", (event) => {
-		const found = under(event);
+		const found = dragged && dragged.moved ? null : under(event);
 		if (found) {
 			at = found;
 			repaint();
 			showTensor(found.segment.tensor);
 		}
 	});
+	canvas.addEventListener("wheel", (event) => {
+		const across = event.shiftKey ? event.deltaY : event.deltaX;
+		if (event.ctrlKey)
+			zoom(2 ** (-event.deltaY / 200), byteAt(event));
+		else if (view.span < chosen.longest && Math.abs(across) > (event.shiftKey ? 0 : Math.abs(event.deltaY)))
+			pan(across * perPixel());
+		else
+			return;
+		event.preventDefault();
+	}, { passive: false });
 	canvas.addEventListener("keydown", step);
+	holder.addEventListener("scroll", repaintSoon);
 	onChange(repaint);
-	const buttons = Object.entries(selections).filter(([, [, which]]) => map.tensors.some(which)).map(([name, [label]]) =>
-		make("button", { type: "button", "data-name": name, onclick: () => choose(name) }, label));
+	const button = (text, onclick, more) => make("button", { type: "button", onclick, ...more }, text);
+	const buttons = Object.entries(selections).filter(([, [, which]]) => map.tensors.some(which))
+		.map(([name, [label]]) => button(label, () => choose(name), { "data-name": name }));
+	const switched = (text, on, change) => {
+		const toggle = button(text, () => toggle.setAttribute("aria-pressed", String(change())), { "aria-pressed": String(on) });
+		return toggle;
+	};
 	const legend = make("div", { class: "legend" });
 	function drawLegend() {
 		const kinds = KINDS.filter((k) => map.tensors.some((t) => kindOf(t.name) === k)).map((k) => [k[0], k[1]]);
 		const own = coloursAreGroups ? [...groups.map((g) => [`param group ${g}`, rankColour(g)]), ["in no param group", PADDING]] : kinds;
 		const red = namedByProblems.size || map.files.some((f) => f.missing) ? [["missing, or named by a problem", RED]] : [];
-		legend.replaceChildren(...[...own, ...red].map(([name, colour]) => {
-			const patch = make("i", {});
-			patch.style.background = colour;
-			return make("span", {}, patch, name);
-		}));
+		legend.replaceChildren(...[...own, ...red].map(([name, colour]) => make("span", {}, patchOf(colour), name)));
 	}
 	drawLegend();
-	if (groups.length) {
-		const toggle = make("button", { type: "button", "aria-pressed": "false", onclick: () => {
+	if (groups.length)
+		buttons.push(switched("param groups as colours", false, () => {
 			coloursAreGroups = !coloursAreGroups;
-			toggle.setAttribute("aria-pressed", String(coloursAreGroups));
 			drawLegend();
 			repaint();
-		} }, "param groups as colours");
-		buttons.push(toggle);
-	}
+			return coloursAreGroups;
+		}));
+	if (alikeRanks.length < ranks.length)
+		buttons.push(switched("ranks that are alike as one", together, () => {
+			together = !together;
+			arrange();
+			return together;
+		}));
+	buttons.push(button("+", () => zoom(2, middle()), { "aria-label": "zoom in" }), button("−", () => zoom(0.5, middle()), { "aria-label": "zoom out" }),
+		button("whole", () => zoom(1 / 1e6, 0)), range);
 	const all = barsOf(() => true);
 	const table = make("details", {}, make("summary", {}, "the same as a table"), make("table", {},
 		make("thead", {}, make("tr", {}, make("th", {}, "rank"), make("th", { class: "n" }, "tensors"),
 			make("th", { class: "n" }, "bytes"))),
-		make("tbody", {}, ranks.map((r) => make("tr", {}, make("td", {}, rankName(r)),
-			make("td", { class: "n" }, count(all.bars.get(r).length)),
-			make("td", { class: "n" }, count(all.ends.get(r))))))));
+		make("tbody", {}, alikeRanks.flatMap((run, i) => run.map((r) => make("tr", {}, make("td", {}, rankName(r)),
+			make("td", { class: "n" }, count(all.bars[i].length)),
+			make("td", { class: "n" }, count(all.ends[i]))))))));
 	const missing = map.files.filter((f) => f.missing);
 	const whole = section("map", "Who holds what",
 		make("p", { class: "quiet" }, "One bar for each rank, one segment for each tensor, as long as the rank holds bytes of it. ",
-			make("span", { class: "screen" }, "Click a segment, or use the arrow keys and Enter, to see how that tensor is cut.")),
+			make("span", { class: "screen" }, "Click a segment to see how that tensor is cut. The keys: arrows, Enter, + and −. "
+				+ "Ctrl and the wheel zoom.")),
 		missing.length ? make("p", { class: "verdict bad" }, `missing: ${missing.map((f) => f.path).join(", ")}`) : null,
 		make("div", { class: "tools" }, buttons), legend, holder, said, tip, table);
-	whole.start = () => choose(map.tensors.some(isModel) ? "weights" : "all");
+	/* Weights first, if the ranks hold them. */
+	const holdsModel = new Set(map.tensors.filter(isModel).flatMap((t) => [...held(t).keys()]));
+	whole.start = () => choose(holdsModel.size > ranks.length / 2 ? "weights" : "all");
 	return whole;
 }
 
@@ -471,8 +648,8 @@ function drawWorlds() {
 	if (!(data.worlds || []).length || !ranks.length)
 		return null;
 	const saved = barsOf(() => true);
-	const panels = [{ title: "as saved", rows: ranks.map((r) => ({ label: rankName(r), bar: saved.bars.get(r), bytes: saved.ends.get(r),
-		padding: 0, order: r })) },
+	const panels = [{ title: "as saved", rows: alikeRanks.flatMap((run, i) => run.map((r) => ({ label: rankName(r), bar: saved.bars[i],
+		bytes: saved.ends[i], padding: 0, order: r }))) },
 	...data.worlds.map((w) => ({ title: `world-${w.world}`, why: w.why, rows: w.map ? rowsOfWorld(w.map) : [] }))];
 	const longest = Math.max(1, ...panels.flatMap((p) => p.rows.map((r) => r.bytes)));
 	const whole = section("worlds", "Other numbers of ranks",
@@ -496,7 +673,8 @@ function drawWorlds() {
 	whole.start = () => {
 		for (const p of panels.filter((q) => !q.why))
 			painted(p.canvas, p.holder, p.rows.slice(0, MOST_ROWS).map((r) =>
-				(r.order < 0 ? { ...r, label: r.label.startsWith("no ") ? r.label : "for all ranks" } : r)), longest);
+				(r.order < 0 ? { ...r, label: r.label.startsWith("no ") ? r.label : "for all ranks" } : r)),
+			{ from: 0, span: longest });
 	};
 	onChange(whole.start);
 	return whole;
@@ -506,6 +684,20 @@ function drawWorlds() {
 
 function rankColour(rank) {
 	return rank < 0 ? "#8892a0" : `hsl(${70 + (rank * 137.508) % 220} 50% 55%)`; /* no red */
+}
+
+/* [first column, first row, columns, rows] of a piece; inner: elements of one step along the second dimension. */
+function boxOf(p, inner) {
+	const n = p.box.lo.length, { lo, len } = p.box;
+	return n < 2 ? [lo[0] || 0, 0, n ? len[0] : 1, 1] : [lo[1] * inner, lo[0], len[1] * inner, len[0]];
+}
+
+/* A text in the middle of a box that has room for it. */
+function nameBox(context, text, [x, y, w, h], colour) {
+	if (h < 14 || context.measureText(text).width + 8 > w)
+		return;
+	context.fillStyle = colour;
+	context.fillText(text, x + w / 2, y + h / 2);
 }
 
 /* Rows are the first dimension, columns all others; what no piece covers stays red. */
@@ -518,10 +710,17 @@ function paintBoxes(context, t, width, height) {
 		context.fillRect(x / columns * width, y / rows * height, Math.max(w / columns * width, 0.5),
 				 Math.max(h / rows * height, 0.5));
 	};
+	const scaled = (box) => box.map((v, i) => (i % 2 ? v / rows * height : v / columns * width));
 	fill(0, 0, columns, rows, RED);
+	context.font = "12px system-ui, sans-serif";
+	context.textBaseline = "middle";
+	context.textAlign = "center";
 	for (const p of pieces(t)) {
-		if (isMissing(p))
+		if (isMissing(p)) {
+			if (p.box)
+				nameBox(context, `missing: ${rankName(p.rank)}`, scaled(boxOf(p, inner)), "#ffffff");
 			continue;
+		}
 		const colour = rankColour(p.rank);
 		if (!p.box) { /* in C order: a part of a row, whole rows, a part of a row */
 			let first = p.first, rest = p.count;
@@ -534,13 +733,10 @@ function paintBoxes(context, t, width, height) {
 			}
 			continue;
 		}
-		const n = t.shape.length, lo = p.box.lo, len = p.box.len;
-		const box = n < 2 ? [lo[0] || 0, 0, n ? len[0] : 1, 1] : [lo[1] * inner, lo[0], len[1] * inner, len[0]];
-		const key = box.join();
+		const box = boxOf(p, inner), key = box.join();
+		const [x, y, w, h] = scaled(box);
 		fill(...box, colour);
 		if (seen.has(key)) { /* a replica */
-			const [x, y, w, h] = [box[0] / columns * width, box[1] / rows * height, box[2] / columns * width,
-					      box[3] / rows * height];
 			context.save();
 			context.beginPath();
 			context.rect(x, y, w, h);
@@ -553,10 +749,12 @@ function paintBoxes(context, t, width, height) {
 				context.stroke();
 			}
 			context.restore();
+		} else {
+			nameBox(context, rankName(p.rank), [x, y, w, h], "#101418");
 		}
 		seen.add(key);
 		context.strokeStyle = "#00000055";
-		context.strokeRect(box[0] / columns * width, box[1] / rows * height, box[2] / columns * width, box[3] / rows * height);
+		context.strokeRect(x, y, w, h);
 	}
 }
 
@@ -568,14 +766,21 @@ function pieceRow(t, p) {
 		make("td", { class: "name" }, (map.files[p.file] || { path: "?" }).path, isMissing(p) ? " (missing)" : ""));
 }
 
-const ROWS_SHOWN = 64;
+/* What is shown before one is chosen: what lacks a part or has a problem, else the largest of the model. */
+function firstTensor() {
+	const red = map.tensors.find((t) => namedByProblems.has(t.name) || pieces(t).some(isMissing));
+	const bytesOf = (t) => (isModel(t) ? elements(t.shape) * t.size : 0);
+	return red || map.tensors.reduce((a, b) => (bytesOf(b) > bytesOf(a) ? b : a));
+}
+
+const ROWS_SHOWN = 64, FEW_ROWS = 16;
 function drawTensor() {
-	const content = make("div", {}, make("p", { class: "quiet screen" }, "Choose a tensor in the map or in the tree."));
-	const whole = section("tensor", "One tensor", content);
+	const content = make("div", {});
+	const whole = section("tensor", "One tensor", make("p", { class: "quiet screen" }, "Choose another in the map or in the tree."), content);
 	whole.show = (t, move) => {
 		const all = pieces(t), states = map.tensors.filter((s) => s.name === t.name && s !== t);
 		const width = 640, rows = t.shape.length > 1 ? t.shape[0] : 1, columns = elements(t.shape) / rows || 1;
-		const height = Math.min(420, Math.max(40, Math.round(width * rows / columns)));
+		const height = Math.min(320, Math.max(40, Math.round(width * rows / columns)));
 		const canvas = make("canvas", { class: "boxes", width, height, role: "img",
 			"aria-label": `${t.name}: ${plural(all.length, "piece", "pieces")}; the table below lists them` });
 		paintBoxes(canvas.getContext("2d"), t, width, height);
@@ -592,16 +797,19 @@ function drawTensor() {
 			canvas,
 			make("p", { class: "quiet" }, "Rows: the first dimension. Columns: the others. A colour is a rank; "
 				+ "stripes: several ranks hold the same part; red: no file holds it."),
-			make("table", {}, make("thead", {}, make("tr", {}, make("th", {}, "rank"), make("th", {}, "part"),
-				make("th", { class: "n" }, "bytes"), make("th", {}, "file"))),
-				make("tbody", {}, all.slice(0, ROWS_SHOWN).map((p) => pieceRow(t, p)))),
-			all.length > ROWS_SHOWN ? make("p", { class: "quiet" }, `and ${count(all.length - ROWS_SHOWN)} more pieces`) : null,
+			make("details", { open: all.length <= FEW_ROWS }, make("summary", {}, plural(all.length, "piece", "pieces")),
+				make("div", { class: "wideTable" }, make("table", {}, make("thead", {}, make("tr", {}, make("th", {}, "rank"),
+					make("th", {}, "part"), make("th", { class: "n" }, "bytes"), make("th", {}, "file"))),
+				make("tbody", {}, all.slice(0, ROWS_SHOWN).map((p) => pieceRow(t, p))))),
+				all.length > ROWS_SHOWN ? make("p", { class: "quiet" }, `and ${count(all.length - ROWS_SHOWN)} more pieces`) : null),
 		].filter(Boolean));
 		if (move) {
 			whole.scrollIntoView({ block: "start" });
 			content.querySelector("h3").focus();
 		}
 	};
+	if (map.tensors.length)
+		whole.show(firstTensor(), false);
 	return whole;
 }
 
@@ -653,26 +861,34 @@ function folded(node) {
 	return out.map((f) => ({ label: f.times > 1 ? `${f.from} to ${f.to}` : f.from, node: f.node, times: f.times }));
 }
 
-function leafOf(t, showTensor) {
+/* name: what the tree has of the tensor's name at this place. */
+function leafOf(t, name, showTensor) {
 	const states = statesByName.get(t.name) || [];
 	return make("div", { class: "leaf", tabindex: 0, role: "button", onclick: () => showTensor(t),
 		onkeydown: (event) => { if (event.key === "Enter") showTensor(t); } },
-		make("span", { class: "row" }, make("span", { class: "name" }, t.name.split(".").pop()),
+		make("span", { class: "row" }, make("span", { class: "name" }, name),
 			make("span", { class: "quiet" }, `${dtype(t)} [${t.shape.join(", ")}]`),
 			make("span", { class: "quiet" }, bytes(elements(t.shape) * t.size)),
 			states.length ? make("span", { class: "quiet" }, states.map((s) => s.state || s.role).join(", ")) : null,
 			otherNames(t).map(([who, name]) => make("span", { class: "quiet" }, `${who} `, make("span", { class: "name" }, name)))));
 }
 
-function branchOf(label, node, times, open, showTensor) {
+/* A branch is open at first if what is in it is few rows; `whole`: bytes of the model, of which each row has a bar. */
+function branchOf(label, node, times, whole, showTensor) {
+	const rows = folded(node), open = node.bytes === whole || rows.length + node.tensors.length <= FEW_ROWS / times;
+	const share = make("i", { class: "share" });
+	share.style.setProperty("--share", `${node.bytes * times / (whole || 1) * 100}%`);
 	const details = make("details", { open }, make("summary", {}, make("span", { class: "row" },
-		make("span", { class: "name" }, times > 1 ? `${label}  ×${times}` : label),
-		make("span", { class: "quiet" }, `${count(node.elements * times)} elements, ${bytes(node.bytes * times)}`))));
+		make("span", { class: "name" }, times > 1 ? `${label}  ×${times}` : label), share,
+		make("span", { class: "quiet" }, `${bytes(node.bytes * times)}, ${plural(node.elements * times, "element", "elements")}`))));
 	const fill = () => { /* what is not opened costs nothing */
 		if (details.open && !details.filled) {
 			details.filled = true;
-			details.append(...folded(node).map((f) => branchOf(f.label, f.node, f.times, false, showTensor)),
-				       ...node.tensors.map((t) => leafOf(t, showTensor)));
+			const last = (t) => t.name.split(".").pop();
+			const row = (f) => (f.times === 1 && f.node.tensors.length === 1 && !f.node.children.size /* as often: a weight alone */
+				? leafOf(f.node.tensors[0], `${f.label}.${last(f.node.tensors[0])}`, showTensor)
+				: branchOf(f.label, f.node, f.times, whole, showTensor));
+			details.append(...rows.map(row), ...node.tensors.map((t) => leafOf(t, last(t), showTensor)));
 		}
 	};
 	details.addEventListener("toggle", fill);
@@ -690,7 +906,7 @@ function drawTree(showTensor) {
 		return null;
 	const root = treeOf(model.length ? model : map.tensors);
 	signature(root);
-	const tree = make("div", { class: "tree" }, branchOf("the model", root, 1, true, showTensor));
+	const tree = make("div", { class: "tree" }, branchOf("the model", root, 1, root.bytes, showTensor));
 	const find = make("input", { type: "search", placeholder: "part of a name", "aria-label": "find a tensor",
 		oninput: () => {
 			const wanted = find.value.toLowerCase();
@@ -733,6 +949,13 @@ function seriesOf(log) {
 	return [...series].filter(([, points]) => points.length > 1).sort((a, b) => order(a[0]) - order(b[0])).slice(0, 8);
 }
 
+/* A drawing with the ends of its axes, [top, bottom] and [left, right]; upright: null = what has none. */
+function framed(title, words, svg, upright, across) {
+	const ends = (texts, name) => make("div", { class: `axis ${name}` }, texts.map((text) => make("span", {}, text)));
+	return make("figure", { class: "chart" }, make("figcaption", {}, make("b", {}, title), make("span", { class: "quiet" }, ` ${words}`)),
+		make("div", { class: "frame" }, upright ? ends(upright, "upright") : null, svg, ends(across, "across")));
+}
+
 /* marks: steps that have a checkpoint */
 function chart([key, points], marks) {
 	const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
@@ -749,8 +972,7 @@ function chart([key, points], marks) {
 		svg.append(drawing("path", { class: "mark", d: `M ${x} 0 L ${x} 100` }));
 	}
 	svg.append(drawing("path", { d: `M ${line}` }));
-	return make("figure", { class: "chart" }, make("figcaption", {}, make("b", {}, key), make("span", { class: "quiet" },
-		` last ${ys[ys.length - 1].toPrecision(4)}, lowest ${low.toPrecision(4)}, highest ${high.toPrecision(4)}, steps ${from} to ${to}`)), svg);
+	return framed(key, `last ${figure(ys[ys.length - 1])}`, svg, [figure(high), figure(low)], [`step ${from}`, `step ${to}`]);
 }
 
 function drawTraining() {
@@ -772,7 +994,7 @@ function drawTraining() {
 
 function drawRunHeader() {
 	const bad = data.run.filter((c) => c.state !== "ok" && c.state !== "saving").length;
-	return make("header", {}, make("h1", {}, data.path),
+	return make("header", {}, pathTitle(data.path),
 		make("div", { class: `verdict ${bad ? "bad" : "good"}` }, bad
 			? `${count(bad)} of ${plural(data.run.length, "checkpoint", "checkpoints")} not in order`
 			: "no problem found in their metadata"),
@@ -786,15 +1008,15 @@ function drawCheckpoints() {
 	const row = (c) => {
 		const bar = make("div", { class: "bar" });
 		bar.style.width = `${c.bytes / largest * 100}%`;
-		return make("tr", {}, make("td", { class: "name" }, c.path), make("td", {}, c.format || "-"),
+		return make("tr", {}, make("td", { class: "name" }, c.path), make("td", { class: "format" }, c.format || "-"),
 			make("td", { class: "n" }, known(c.step)), make("td", { class: "n" }, known(c.world_size)),
 			make("td", { class: "n" }, bytes(c.bytes)), make("td", { class: "wide" }, bar),
 			make("td", { class: c.state === "ok" ? "" : "verdict bad" }, c.state,
 				c.state !== "ok" && c.problem ? make("div", { class: "quiet" }, c.problem) : null));
 	};
 	return section("checkpoints", "Checkpoints", make("table", {},
-		make("thead", {}, make("tr", {}, ["checkpoint", "format"].map((h) => make("th", {}, h)),
-			["step", "ranks", "size"].map((h) => make("th", { class: "n" }, h)), make("th", {}), make("th", {}, "state"))),
+		make("thead", {}, make("tr", {}, ["checkpoint", "format"].map((h) => make("th", { class: h }, h)),
+			["step", "ranks", "size"].map((h) => make("th", { class: "n" }, h)), make("th", { class: "wide" }), make("th", {}, "state"))),
 		make("tbody", {}, data.run.map(row))));
 }
 

@@ -35,23 +35,19 @@ function updateShare(names) {
 
 const updates = new Map(), weightNorms = new Map();
 
-const scientific = (x) => (x === 0 ? "0" : x.toExponential(1));
 const percent = (part, of) => (of ? `${(100 * part / of).toPrecision(3)} %` : "-");
 
 /* [label, what it says of a sum, how dark from 0 to 1, text] */
 const MEASURES = [
-	["root mean square", (s) => (s.elements ? Math.sqrt(s.squares / s.elements) : 0), (x) => (x > 0 ? (Math.log10(x) + 12) / 14 : 0), scientific],
-	["largest", (s) => s.largest, (x) => (x > 0 ? (Math.log10(x) + 12) / 16 : 0), scientific],
+	["root mean square", (s) => (s.elements ? Math.sqrt(s.squares / s.elements) : 0), (x) => (x > 0 ? (Math.log10(x) + 12) / 14 : 0), figure],
+	["largest", (s) => s.largest, (x) => (x > 0 ? (Math.log10(x) + 12) / 16 : 0), figure],
 	["zeros", (s) => (s.elements ? s.zeros / s.elements : 0), (x) => x, (x) => percent(x, 1)],
 	["NaN and infinity", (s) => s.nan + s.infinite, (x) => (x ? NaN : 0), count],
 	["small rows", (s) => (s.rows ? s.small_rows / s.rows : 0), (x) => x, (x) => percent(x, 1)],
 ];
 
 function valueCell(dark, text, title) {
-	const cell = make("td", { class: "heat", title }, text), part = Math.min(Math.max(dark, 0), 1);
-	cell.style.background = Number.isNaN(dark) ? RED : `hsl(260 45% ${95 - 60 * part}%)`;
-	cell.style.color = Number.isNaN(dark) || part > 0.45 ? "#ffffff" : "#101418";
-	return cell;
+	return heatCell(text, title, Number.isNaN(dark) ? ofHex(RED) : shade(260, 0.45, 0.95 - 0.6 * Math.min(Math.max(dark, 0), 1)));
 }
 
 function histogram(kind, counts) {
@@ -67,9 +63,8 @@ function histogram(kind, counts) {
 		bar.append(title);
 		svg.append(bar);
 	}
-	return make("figure", { class: "chart" }, make("figcaption", {}, make("b", {}, kind), make("span", { class: "quiet" },
-		exponents.length ? ` magnitudes from ${scientific(2 ** low)} to ${scientific(2 ** (high + 1))}, a bar for each power of two`
-			: " no element but zeros")), svg);
+	return exponents.length ? framed(kind, "a bar for each power of two", svg, null, [figure(2 ** low), figure(2 ** (high + 1))])
+		: make("figure", { class: "chart" }, make("b", {}, kind), " no element but zeros");
 }
 
 function drawLayerValues() {
@@ -99,7 +94,7 @@ function drawLayerValues() {
 		holder.replaceChildren(heatTable("Norm of the update that Adam makes of its moments, without decay, as a part of the weights' norm",
 			"layer", rows, ["update"], (layer) => {
 				const share = updateShare(names.get(layer));
-				return share === null ? make("td", {}) : valueCell((Math.log10(share) + 7) / 6, scientific(share), `${layer}: ${share}`);
+				return share === null ? make("td", {}) : valueCell((Math.log10(share) + 7) / 6, figure(share), `${layer}: ${share}`);
 			}));
 		for (const b of buttons)
 			b.setAttribute("aria-pressed", String(b.textContent === update[0]));

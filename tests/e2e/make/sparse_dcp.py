@@ -49,10 +49,10 @@ def entries(tensors, states, dtype):
             yield ("optimizer", "state", name, state), shape, torch.float32
 
 
-def write(folder, tensors, ranks, dtype=torch.bfloat16, states=()):
+def write(folder, tensors, ranks, dtype=torch.bfloat16, states=(), described=False):
     """tensors: name -> shape, cut along rows into `ranks` chunks. Each chunk of a weight begins with 16 bytes
     that tell which it is (mark); the rest are zeros. states: "exp_avg".. of the optimizer. Returns the number
-    of items."""
+    of items. described: the shards are as long as their items, and one hole: of use to what reads metadata alone."""
     os.makedirs(folder)
     files = [os.open(f"{folder}/__{r}_0.distcp", os.O_RDWR | os.O_CREAT, 0o644)
              for r in range(ranks)]
@@ -67,7 +67,8 @@ def write(folder, tensors, ranks, dtype=torch.bfloat16, states=()):
             item = known.get((size, of))
             if item is None:
                 item = known[size, of] = Item(size, of)
-            item.put(files[rank], end[rank], mark(path[1], rank) if path[0] == "model" else b"")
+            if not described:
+                item.put(files[rank], end[rank], mark(path[1], rank) if path[0] == "model" else b"")
             chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(size)))
             # A string for each item: every rank names its own, so the pickle has none of them once.
             index = MetadataIndex(".".join(path), torch.Size(offset), rank)
@@ -77,7 +78,8 @@ def write(folder, tensors, ranks, dtype=torch.bfloat16, states=()):
         key = ".".join(path)
         described[key] = TensorStorageMetadata(TensorProperties(dtype=of), torch.Size(shape), chunks)
         planner[key] = path
-    for fd in files:
+    for fd, size in zip(files, end):
+        os.truncate(fd, size)
         os.close(fd)
     with open(f"{folder}/.metadata", "wb") as f:
         pickle.dump(Metadata(described, planner, stored), f)
