@@ -5,7 +5,18 @@
 
 #include "engine/widen.h"
 
-enum { CHUNK_ELEMS = 2048, LANES = 8, BIAS = 1023 };
+/* gcc at -O2 does not vectorise loops of unknown length. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#pragma GCC optimize("O3")
+#endif
+
+enum { CHUNK_ELEMS = 2048, LANES = 8, BIAS = 1023, EXPONENTS = 2048, TABLES = 4 };
+
+/* How many elements of a block have each exponent. Neighbours, which often have the same one, are counted apart: a
+ * count need not wait for the one before it. */
+struct exponents {
+	uint32_t n[TABLES][EXPONENTS];
+};
 
 _Static_assert(TALLY_BLOCK_ELEMS % CHUNK_ELEMS == 0 && CHUNK_ELEMS % LANES == 0, "blocks are whole chunks");
 
@@ -35,15 +46,20 @@ static void widen(enum uns_dtype dtype, const uint8_t *p, size_t n, double *out)
 			out[i] = modulus(dtype, p + i * uns_dtype_size(dtype));
 }
 
-/* Of a finite number that is not 0. */
-static unsigned magnitude_of(double x)
+/* As the number is stored: 0 = zero, or less than any with an exponent of its own. */
+static unsigned exponent_of(double x)
 {
 	uint64_t bits;
-	int exponent;
 
 	memcpy(&bits, &x, sizeof(bits));
-	exponent = (int)(bits >> 52 & 0x7ff) - BIAS - UNSHARD_LEAST_EXPONENT;
-	return exponent < 0 ? 0 : exponent >= UNSHARD_MAGNITUDES ? UNSHARD_MAGNITUDES - 1 : (unsigned)exponent;
+	return bits >> 52 & (EXPONENTS - 1);
+}
+
+static unsigned magnitude_of(unsigned exponent)
+{
+	const int magnitude = (int)exponent - BIAS - UNSHARD_LEAST_EXPONENT;
+
+	return magnitude < 0 ? 0 : magnitude >= UNSHARD_MAGNITUDES ? UNSHARD_MAGNITUDES - 1 : (unsigned)magnitude;
 }
 
 static double lanes_sum(const double lane[LANES])
@@ -51,7 +67,8 @@ static double lanes_sum(const double lane[LANES])
 	return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-static void chunk_add(const double *x, size_t n, struct tally *t)
+/* Any n elements. */
+static void some_add(const double *x, size_t n, struct tally *t)
 {
 	double sum[LANES] = { 0 }, square[LANES] = { 0 };
 	size_t i;
@@ -69,7 +86,7 @@ static void chunk_add(const double *x, size_t n, struct tally *t)
 		sum[i % LANES] += x[i];
 		square[i % LANES] += x[i] * x[i];
 		if (x[i] < 0 || x[i] > 0)
-			t->magnitude[magnitude_of(x[i])]++;
+			t->magnitude[magnitude_of(exponent_of(x[i]))]++;
 		else
 			t->n_zero++;
 	}
@@ -77,14 +94,71 @@ static void chunk_add(const double *x, size_t n, struct tally *t)
 	uns_sum_add(&t->square, &(struct uns_sum){ .sum = lanes_sum(square) });
 }
 
-/* `in_row` elements of the row before x belong to it already. */
+/* A whole chunk of finite elements, without a branch: as some_add, but for magnitudes. False = they are not all finite,
+ * or too large to be squared: nothing was added. */
+static bool chunk_add(const double *x, struct tally *t)
+{
+	double sum[LANES] = { 0 }, square[LANES] = { 0 }, min[LANES], max[LANES], squares;
+	uint64_t zero[LANES] = { 0 }, negative[LANES] = { 0 };
+	size_t i, k;
+
+	memcpy(min, x, sizeof(min));
+	memcpy(max, x, sizeof(max));
+	for (i = 0; i < CHUNK_ELEMS; i += LANES)
+		for (k = 0; k < LANES; k++) {
+			sum[k] += x[i + k];
+			square[k] += x[i + k] * x[i + k];
+			min[k] = x[i + k] < min[k] ? x[i + k] : min[k];
+			max[k] = x[i + k] > max[k] ? x[i + k] : max[k];
+			zero[k] += x[i + k] == 0; /* NOLINT: equal to the bit is what is counted */
+			negative[k] += x[i + k] < 0;
+		}
+	squares = lanes_sum(square);
+	if (!isfinite(squares))
+		return false;
+	for (k = 0; k < LANES; k++) {
+		t->min = t->n_finite + k && t->min <= min[k] ? t->min : min[k];
+		t->max = t->n_finite + k && t->max >= max[k] ? t->max : max[k];
+		t->n_zero += zero[k];
+		t->n_negative += negative[k];
+	}
+	t->n_finite += CHUNK_ELEMS;
+	uns_sum_add(&t->sum, &(struct uns_sum){ .sum = lanes_sum(sum) });
+	uns_sum_add(&t->square, &(struct uns_sum){ .sum = squares });
+	return true;
+}
+
+static void exponents_count(const double *x, struct exponents *e)
+{
+	size_t i, k;
+
+	for (i = 0; i < CHUNK_ELEMS; i += TABLES)
+		for (k = 0; k < TABLES; k++)
+			e->n[k][exponent_of(x[i + k])]++;
+}
+
+/* zeros: of the elements counted; they have no magnitude. */
+static void exponents_add(const struct exponents *e, uint64_t zeros, struct tally *t)
+{
+	unsigned i, k;
+
+	for (i = 0; i < EXPONENTS; i++)
+		for (k = 0; k < TABLES; k++)
+			t->magnitude[magnitude_of(i)] += e->n[k][i];
+	t->magnitude[0] -= zeros;
+}
+
+/* `in_row` elements of the row before x belong to it already. Of a row that is large no more elements are looked at. */
 static size_t rows_add(const struct tally_block *b, const double *x, size_t n, size_t in_row, struct tally *t)
 {
-	size_t i;
+	size_t i, of_row;
 
-	for (i = 0; i < n; i++) {
-		t->has_large |= !(fabs(x[i]) <= b->small);
-		if (++in_row < b->row)
+	for (; n; n -= of_row, x += of_row) {
+		of_row = b->row - in_row < n ? b->row - in_row : n;
+		for (i = 0; i < of_row && !t->has_large; i++)
+			t->has_large = !(fabs(x[i]) <= b->small);
+		in_row += of_row;
+		if (in_row < b->row)
 			continue;
 		t->n_small_rows += !t->has_large;
 		t->has_large = false;
@@ -98,16 +172,25 @@ void tally_make(const struct tally_block *b, struct tally *out)
 	const uint8_t *p = b->elems;
 	const size_t size = uns_dtype_size(b->dtype);
 	size_t left, n, in_row = 0;
+	uint64_t zeros = 0, before;
+	struct exponents exponents = { 0 };
 	double x[CHUNK_ELEMS];
 
 	*out = (struct tally){ .n_elems = b->n };
 	for (left = b->n; left; left -= n, p += n * size) {
 		n = left < CHUNK_ELEMS ? left : CHUNK_ELEMS;
 		widen(b->dtype, p, n, x);
-		chunk_add(x, n, out);
+		before = out->n_zero;
+		if (n == CHUNK_ELEMS && chunk_add(x, out)) {
+			exponents_count(x, &exponents);
+			zeros += out->n_zero - before;
+		} else {
+			some_add(x, n, out);
+		}
 		if (b->row)
 			in_row = rows_add(b, x, n, in_row, out);
 	}
+	exponents_add(&exponents, zeros, out);
 }
 
 void tally_add(struct tally *to, const struct tally *t)

@@ -14,9 +14,10 @@ import many
 import reads
 import scale
 import storage
+import values
 import zero
 
-WHAT = ("reads", "delayed", "loads", "loaders", "library", "exports", "zero", "scale", "many", "storage")
+WHAT = ("reads", "delayed", "loads", "loaders", "library", "exports", "zero", "scale", "many", "values", "storage")
 
 
 def arguments():
@@ -69,6 +70,8 @@ def main():
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
         if not args.what or "many" in args.what:
             many.measure(programs, work, args.quick, args.long)
+        if not args.what or "values" in args.what:
+            values.measure(programs, work, size, n)
         if not args.what or "storage" in args.what:
             storage.measure(programs, work, size, n, args.systems, args.gbit)
 

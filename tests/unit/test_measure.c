@@ -57,6 +57,45 @@ static void test_counts_and_sums(void **state)
 	assert_int_equal(t.n_small_rows, 0);
 }
 
+/* Whole chunks of finite elements are added up another way than the rest: both have the same figures. */
+static void test_all_ways_to_add_up_agree(void **state)
+{
+	static const double odd[] = { 0, -0.0, 5e-324, -1e-310, 1e200, NAN, INFINITY };
+	enum { N = 3 * 2048 + 5, STEP = 7 };
+	static double x[N];
+	struct tally whole, parts, part;
+	size_t i, k;
+
+	(void)state;
+	for (k = 0; k <= sizeof(odd) / sizeof(odd[0]); k++) {
+		for (i = 0; i < N; i++)
+			x[i] = sin((double)i) * pow(2, (double)(i % 99) - 85);
+		if (k)
+			x[2048 + 100 * k] = x[5000] = odd[k - 1];
+		tally_make(&(struct tally_block){ .dtype = UNS_F64, .elems = x, .n = N }, &whole);
+		parts = (struct tally){ 0 };
+		for (i = 0; i < N; i += STEP) {
+			tally_make(&(struct tally_block){ .dtype = UNS_F64,
+							  .elems = x + i,
+							  .n = N - i < STEP ? N - i : STEP },
+				   &part);
+			tally_add(&parts, &part);
+		}
+		assert_int_equal(whole.n_elems, parts.n_elems);
+		assert_int_equal(whole.n_zero, parts.n_zero);
+		assert_int_equal(whole.n_negative, parts.n_negative);
+		assert_int_equal(whole.n_nan, parts.n_nan);
+		assert_int_equal(whole.n_infinite, parts.n_infinite);
+		assert_int_equal(whole.n_finite, parts.n_finite);
+		is_double(whole.min, parts.min);
+		is_double(whole.max, parts.max);
+		assert_memory_equal(whole.magnitude, parts.magnitude, sizeof(whole.magnitude));
+		assert_int_equal(isfinite(uns_sum_value(&whole.square)), isfinite(uns_sum_value(&parts.square)));
+		if (isfinite(uns_sum_value(&whole.square)))
+			is_near(uns_sum_value(&whole.square), uns_sum_value(&parts.square));
+	}
+}
+
 /* The first and the last count also have what is beyond. */
 static void test_magnitudes_beyond_the_ends(void **state)
 {
@@ -374,6 +413,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_counts_and_sums),
+		cmocka_unit_test(test_all_ways_to_add_up_agree),
 		cmocka_unit_test(test_magnitudes_beyond_the_ends),
 		cmocka_unit_test(test_complex_numbers_are_their_absolute_values),
 		cmocka_unit_test(test_small_rows),

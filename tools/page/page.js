@@ -355,16 +355,19 @@ function segmentLabel(s) {
 	return parts.length > 1 && /^(weight|bias)$/.test(parts[parts.length - 1]) ? parts[parts.length - 2] : parts[parts.length - 1];
 }
 
-/* One bar at height y. view: {from, span} in bytes, of what is seen; outlined: a segment, or null. */
-function paintBar(context, width, y, bar, view, outlined, style) {
-	const scale = (width - LABEL - RIGHT) / view.span, end = view.from + view.span;
-	const place = (at) => LABEL + (Math.min(Math.max(at, view.from), end) - view.from) * scale;
+/* byte -> x. view: {from, span} in bytes, of what is seen */
+function placesOf(width, { from, span }) {
+	return (at) => LABEL + (Math.min(Math.max(at, from), from + span) - from) * (width - LABEL - RIGHT) / span;
+}
+
+function paintBar(context, width, bar, view, style) {
+	const place = placesOf(width, view), end = view.from + view.span;
 	const labels = [], gaps = [];
 	let colour = null, from = 0, to = 0, lastGap = LABEL;
 	const flush = () => {
 		if (colour) {
 			context.fillStyle = colour;
-			context.fillRect(place(from), y, Math.max(place(to) - place(from), 0.5), ROW);
+			context.fillRect(place(from), 0, Math.max(place(to) - place(from), 0.5), ROW);
 		}
 	};
 	for (let i = segmentFrom(bar, view.from); i < bar.length && bar[i].from < end; i++) {
@@ -385,24 +388,31 @@ function paintBar(context, width, y, bar, view, outlined, style) {
 	flush();
 	context.fillStyle = style.getPropertyValue("--paper");
 	for (const x of gaps)
-		context.fillRect(x - 0.5, y, 0.5, ROW);
+		context.fillRect(x - 0.5, 0, 0.5, ROW);
 	for (const [s, c, x, right] of labels) {
 		const text = segmentLabel(s), room = right - x - 10;
 		if (context.measureText(text).width <= room) {
 			context.fillStyle = c[0] === "#" ? inkOn(ofHex(c)) : "#000000";
-			context.fillText(text, x + 5, y + ROW / 2 + 0.5);
+			context.fillText(text, x + 5, ROW / 2 + 0.5);
 		}
-	}
-	if (outlined && outlined.to > view.from && outlined.from < end) {
-		context.strokeStyle = style.getPropertyValue("--ink");
-		context.lineWidth = 2;
-		context.strokeRect(place(outlined.from), y - 1, Math.max(place(outlined.to) - place(outlined.from), 2), ROW + 2);
 	}
 }
 
+const FONT = "12px system-ui, sans-serif";
+
+/* A picture of a bar alone: rows that have the same bar show the same picture. */
+function stripOf(width, ratio, ...what) {
+	const strip = make("canvas", { width: Math.round(width * ratio), height: Math.round(ROW * ratio) }), context = strip.getContext("2d");
+	context.scale(ratio, ratio);
+	context.font = FONT;
+	context.textBaseline = "middle";
+	paintBar(context, width, ...what);
+	return strip;
+}
+
 /* Draws rows, [{label, bar}], into a canvas as wide as its holder. seen: {top, height} in pixels, of all rows; at: {row,
- * segment} is outlined. */
-function painted(canvas, holder, rows, view, at, seen) {
+ * segment} is outlined; strips: bar -> its picture, of an earlier call that differed in `seen` and `at` alone. */
+function painted(canvas, holder, rows, view, { at = null, seen = null, strips = new Map() }) {
 	const width = holder.clientWidth || 900, { top, height } = seen || { top: 0, height: GAP + rows.length * (ROW + GAP) };
 	const ratio = Math.min(devicePixelRatio || 1, 16000 / height), style = getComputedStyle(document.documentElement);
 	const context = canvas.getContext("2d"), first = Math.max(0, Math.floor(top / (ROW + GAP)) - 1);
@@ -414,13 +424,21 @@ function painted(canvas, holder, rows, view, at, seen) {
 	context.setTransform(ratio, 0, 0, ratio, 0, 0);
 	context.clearRect(0, 0, width, height);
 	context.translate(0, -top);
-	context.font = "12px system-ui, sans-serif";
+	context.font = FONT;
 	context.textBaseline = "middle";
 	for (let i = first; i < rows.length && i * (ROW + GAP) < top + height; i++) {
-		const y = GAP + i * (ROW + GAP);
+		const y = GAP + i * (ROW + GAP), { bar } = rows[i];
 		context.fillStyle = style.getPropertyValue("--quiet");
 		context.fillText(rows[i].label, 8, y + ROW / 2 + 0.5, LABEL - 12);
-		paintBar(context, width, y, rows[i].bar, view, at && at.row === i ? at.segment : null, style);
+		if (!strips.has(bar))
+			strips.set(bar, stripOf(width, ratio, bar, view, style));
+		context.drawImage(strips.get(bar), 0, y, width, ROW);
+	}
+	if (at && at.segment) {
+		const place = placesOf(width, view), x = place(at.segment.from);
+		context.strokeStyle = style.getPropertyValue("--ink");
+		context.lineWidth = 2;
+		context.strokeRect(x, GAP - 1 + at.row * (ROW + GAP), Math.max(place(at.segment.to) - x, 2), ROW + 2);
 	}
 }
 
@@ -443,23 +461,34 @@ function drawMap(showTensor) {
 	const said = make("div", { class: "hidden", "aria-live": "polite" });
 	const tip = make("div", { class: "tip", hidden: true });
 	const range = make("span", { class: "quiet" });
+	const strips = new Map();
 	let chosen = null, at = null, view = null, rows = [], together = ranks.length > MANY_RANKS, waiting = false;
 
 	function repaint() {
+		strips.clear();
+		draw();
+	}
+	function draw() {
 		const height = GAP + rows.length * (ROW + GAP);
 		const whole = document.documentElement.classList.contains("printing");
 		tall.style.height = `${height}px`;
-		painted(canvas, holder, rows, view, at, whole ? null : { top: holder.scrollTop, height: Math.min(height, holder.clientHeight || height) });
+		painted(canvas, holder, rows, view, { at, strips,
+			seen: whole ? null : { top: holder.scrollTop, height: Math.min(height, holder.clientHeight || height) } });
 		range.textContent = view.span < chosen.longest ? `${bytes(Math.round(view.from))} to ${bytes(Math.round(view.from + view.span))} of ${
 			bytes(chosen.longest)}` : "";
 	}
-	function repaintSoon() { /* once for a frame */
+	function drawSoon() { /* once for a frame */
 		if (!waiting)
 			requestAnimationFrame(() => {
 				waiting = false;
-				repaint();
+				draw();
 			});
 		waiting = true;
+	}
+	function look(from, span) {
+		view = { from: Math.min(Math.max(from, 0), chosen.longest - span), span };
+		strips.clear();
+		drawSoon();
 	}
 	function arrange() {
 		rows = alikeRanks.flatMap((run, i) => (together ? [run] : run.map((r) => [r])).map((of) => ({ label: runName(of), bar: chosen.bars[i] })));
@@ -469,13 +498,10 @@ function drawMap(showTensor) {
 	/* byte: stays where it is. */
 	function zoom(factor, byte) {
 		const wanted = Math.max(view.span / factor, chosen.longest / 1e6, 1), span = wanted > 0.999 * chosen.longest ? chosen.longest : wanted;
-		const from = byte - (byte - view.from) * span / view.span;
-		view = { from: Math.min(Math.max(from, 0), chosen.longest - span), span };
-		repaintSoon();
+		look(byte - (byte - view.from) * span / view.span, span);
 	}
 	function pan(by) {
-		view = { ...view, from: Math.min(Math.max(view.from + by, 0), chosen.longest - view.span) };
-		repaintSoon();
+		look(view.from + by, view.span);
 	}
 	const middle = () => (at && at.segment ? (at.segment.from + at.segment.to) / 2 : view.from + view.span / 2);
 	const perPixel = () => view.span / ((holder.clientWidth || 900) - LABEL - RIGHT);
@@ -503,7 +529,7 @@ function drawMap(showTensor) {
 	function intoView() {
 		const s = at.segment, y = at.row * (ROW + GAP);
 		if (s && (s.to <= view.from || s.from >= view.from + view.span))
-			view.from = Math.min(Math.max(s.from - view.span / 10, 0), chosen.longest - view.span);
+			look(s.from - view.span / 10, view.span);
 		if (y < holder.scrollTop || y + ROW + 2 * GAP > holder.scrollTop + holder.clientHeight)
 			holder.scrollTop = y - holder.clientHeight / 2;
 	}
@@ -528,7 +554,7 @@ function drawMap(showTensor) {
 			}
 			intoView();
 			said.textContent = at.segment ? words(at) : "";
-			repaint();
+			draw();
 		}
 	}
 	let dragged = null; /* {x, from, moved} */
@@ -554,7 +580,7 @@ function drawMap(showTensor) {
 		const found = dragged && dragged.moved ? null : under(event);
 		if (found) {
 			at = found;
-			repaint();
+			draw();
 			showTensor(found.segment.tensor);
 		}
 	});
@@ -569,7 +595,7 @@ function drawMap(showTensor) {
 		event.preventDefault();
 	}, { passive: false });
 	canvas.addEventListener("keydown", step);
-	holder.addEventListener("scroll", repaintSoon);
+	holder.addEventListener("scroll", drawSoon);
 	onChange(repaint);
 	const button = (text, onclick, more) => make("button", { type: "button", onclick, ...more }, text);
 	const buttons = Object.entries(selections).filter(([, [, which]]) => map.tensors.some(which))
@@ -674,7 +700,7 @@ function drawWorlds() {
 		for (const p of panels.filter((q) => !q.why))
 			painted(p.canvas, p.holder, p.rows.slice(0, MOST_ROWS).map((r) =>
 				(r.order < 0 ? { ...r, label: r.label.startsWith("no ") ? r.label : "for all ranks" } : r)),
-			{ from: 0, span: longest });
+			{ from: 0, span: longest }, {});
 	};
 	onChange(whole.start);
 	return whole;
