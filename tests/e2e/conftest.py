@@ -61,6 +61,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: takes minutes; runs with --long")
+    config.addinivalue_line("markers", "sanitized: many threads, files that change, calls that fail; tests/run lets these "
+                                       "run under the sanitizers, too")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -84,6 +84,7 @@ FAILS = [fails("open", errno.EIO, f"{CKPT}/pytorch_model_fsdp_0/.metadata"),
          fails("fsync", errno.EIO, "store.db")]
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("call,code,path", FAILS)
 def test_a_passing_fault_is_of_that_moment(run, mount, faults, eventually, tmp_path, call, code, path):
     store = f"store={tmp_path / 'store.db'}"
@@ -99,6 +100,7 @@ def test_a_passing_fault_is_of_that_moment(run, mount, faults, eventually, tmp_p
     assert content(mount(run.parent, store).path) == want
 
 
+@pytest.mark.sanitized
 def test_data_that_cannot_be_read(run, mount, faults):
     """Reads of the shards in their turn, each once failing and once short."""
     want = (GOLDEN.parent / "run.model.safetensors").read_bytes()
@@ -123,6 +125,7 @@ def test_data_that_cannot_be_read(run, mount, faults):
         read(nth=nth, action="short")
 
 
+@pytest.mark.sanitized
 def test_a_listing_without_memory_is_whole_or_an_error(run, mount, faults):
     for i in range(40):
         (run / f"some-file-{i}").write_text("")
@@ -203,6 +206,7 @@ def test_a_command_is_right_or_fails(run, command, faults, tmp_path, name, call)
         assert command(*args).stdout == right, f"after {where}"
 
 
+@pytest.mark.sanitized
 def test_facts_are_not_lost_to_a_failing_read(run, command, faults, tmp_path):
     """SQLite calls a read that fails damage: the store was moved aside for it."""
     store = tmp_path / "store.db"

@@ -280,6 +280,7 @@ print(hashlib.sha256(held).hexdigest())
 """
 
 
+@pytest.mark.sanitized
 def test_32_processes_fault_the_same_mapping_at_once(mount, tmp_path):
     import torch
     import torch.distributed.checkpoint as dist_cp
@@ -297,6 +298,7 @@ def test_32_processes_fault_the_same_mapping_at_once(mount, tmp_path):
     trees.assert_same(trees.tensors(path), state)
 
 
+@pytest.mark.sanitized
 def test_many_threads_read_many_files(m):
     files = [p for p in Path(m).rglob("*") if p.is_file()]
     want = [p.read_bytes() for p in files]
@@ -305,6 +307,7 @@ def test_many_threads_read_many_files(m):
             assert list(pool.map(Path.read_bytes, files)) == want
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("option", ["cache=both", "cache=mount", "cache=sources", "crc=exact", "mem=1"])
 def test_many_threads_close_what_they_have_just_read(run, mount, option):
     """The kernel may close a file as soon as it has the bytes that it asked for, while another thread answers."""
@@ -326,6 +329,7 @@ def test_many_threads_close_what_they_have_just_read(run, mount, option):
         assert all(pool.map(read, range(3000)))
 
 
+@pytest.mark.sanitized
 def test_unmount_while_reading(run, mount, command):
     m = mount(run)
     with open(m / SHOWN, "rb") as f:

@@ -263,6 +263,7 @@ def test_what_was_learned_holds_after_a_remount(network, mount, command, tmp_pat
     assert len(inodes) == 1
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("how", ["replaced", "written to", "cut"])
 def test_a_source_that_changes_is_stale_within_one_read(network, mount, times, how):
     network.up(times)

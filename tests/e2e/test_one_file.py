@@ -135,6 +135,7 @@ def test_files_of_old_torch_are_named_and_refused(mount, tmp_path, command):
     assert done.returncode == 1 and "[torch_file_legacy]" in done.stdout and "old.pt" in done.stdout
 
 
+@pytest.mark.sanitized
 def test_a_file_that_is_replaced(mount, tmp_path, eventually):
     """A checkpoint becomes another, then none, then one again, under the same name."""
     file = tmp_path / "source/run/last.pt"

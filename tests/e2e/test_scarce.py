@@ -204,6 +204,7 @@ with open(sys.argv[1], "rb") as f:
 """
 
 
+@pytest.mark.sanitized
 def test_a_map_whose_page_cannot_be_read(tmp_path, mount, faults):
     """SIGBUS, which is all that a map can be told; the cause is in the log, and the next one has the bytes."""
     m = mount(shutil.copytree(GOLDEN / "run", tmp_path / "run"), "store=none", faults=faults)

@@ -317,6 +317,7 @@ def test_full(run, mount, small, meta):
     assert facts(meta("list", run, "--json", at=store).stdout) == {"seed": 2}
 
 
+@pytest.mark.sanitized
 def test_damaged(run, mount, store, meta):
     meta("set", run, "seed=1")
     with open(store, "r+b") as file:

@@ -114,6 +114,7 @@ def test_a_second_save_is_hidden_until_it_has_ended(tmp_path, mount, eventually)
     assert path.read_bytes()[-1024:] == torch.full((256,), 2.0).numpy().tobytes()
 
 
+@pytest.mark.sanitized
 def test_a_run_that_grows(made, copied, mount, eventually):
     folder = made("t2", "tied-f1-fp32")
     run = copied(folder / "run")
@@ -163,6 +164,7 @@ def test_a_new_run_appears(made, copied, mount, eventually):
     eventually(lambda: (m / "weights/two/checkpoint-2/model.safetensors").exists())
 
 
+@pytest.mark.sanitized
 def test_a_checkpoint_replaced(made, copied, mount, eventually):
     folder = made("t2", "tied-f1-fp32")
     run = copied(folder / "run")
@@ -196,6 +198,7 @@ def read_or_errno(fd, n, off):
         return e.errno
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("harm", ["cut", "rewritten", "gone", "emptied"])
 def test_a_shard_harmed_while_mounted_gives_errors_never_wrong_bytes(big, mount, harm):
     m = mount(big, changing=True)
@@ -234,6 +237,7 @@ def test_a_shard_harmed_while_mounted_gives_errors_never_wrong_bytes(big, mount,
         assert shard.name in log
 
 
+@pytest.mark.sanitized
 def test_a_cut_shard_makes_the_checkpoint_damaged(big, mount, eventually):
     m = mount(big, changing=True)
     assert (m / "weights/ckpt/model.safetensors").exists()
@@ -279,6 +283,7 @@ def test_weights_are_served_while_the_optimizer_is_broken(made, copied, mount):
     assert PROBLEM not in os.listdir(m / "weights/checkpoint-2")
 
 
+@pytest.mark.sanitized
 def test_a_failing_read_names_the_shard(made, copied, mount):
     """A byte of an item's header is wrong: sizes are right, so only reading can find it."""
     folder = made("d2", "fsdp2")

@@ -264,6 +264,7 @@ def test_adapters_are_shown_as_adapters(mount, tmp_path):
     assert not (shown / "model.safetensors").exists()
 
 
+@pytest.mark.sanitized
 def test_a_zstd_item_larger_than_the_cache(made, mount, tmp_path):
     """The cache is smaller than one decompressed item, so everything spills and is read again."""
     torch.manual_seed(0)
