@@ -289,7 +289,7 @@ static void as_the_views_files(void **state)
 	struct fixture *f = *state;
 	struct unshard_error err;
 	unshard_tensors *list;
-	size_t i, k, n_lists = 0;
+	size_t i, k, n_checked, n_lists = 0;
 	char dir[512];
 	int code;
 
@@ -305,8 +305,9 @@ static void as_the_views_files(void **state)
 			n_lists++;
 			snprintf(dir, sizeof(dir), "%s/%s", views[k], f->checkpoint[i]);
 			/* A directory that is shown as it is may have torch's files instead. */
-			if (check_view_dir(f->u, dir, list))
-				assert_int_equal(check_view_dir(f->u, dir, list), unshard_tensors_count(list));
+			n_checked = check_view_dir(f->u, dir, list);
+			if (n_checked)
+				assert_int_equal(n_checked, unshard_tensors_count(list));
 			unshard_tensors_close(list);
 		}
 	}
