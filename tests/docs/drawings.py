@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 STYLE = """
 text { font: 14px system-ui, sans-serif; fill: #1f2328 }
 .code { font-family: ui-monospace, monospace; font-size: 13px }
-.small { font-size: 12px; fill: #59636e }
+.small { font-size: 12px; fill: #59636e } .inner { font-size: 12px }
 .bold { font-weight: 600 }
 rect { fill: #ffffff; stroke: #59636e; rx: 6px }
 .r0 { fill: #9ecbff } .r1 { fill: #ffd8a8 } .made { fill: #e6e8eb } .good { fill: #b7ebc6 } .bad { fill: #ffc9c9 }
@@ -66,7 +66,7 @@ def shards():
     for y, name, kind in ((70, "__0_0.distcp", "r0"), (150, "__1_0.distcp", "r1")):
         d.box(20, y, 200, 56, kind=kind)
         d.text(34, y + 24, name, "code")
-        d.text(34, y + 44, "rows 0-3 of each tensor" if kind == "r0" else "rows 4-7 of each tensor", "small")
+        d.text(34, y + 44, "rows 0-3 of each tensor" if kind == "r0" else "rows 4-7 of each tensor", "inner")
     d.box(20, 230, 200, 44, kind="made")
     d.text(34, 257, ".metadata", "code")
     d.box(310, 110, 170, 96, "the catalog", "which piece of which", "tensor is where")
@@ -79,13 +79,13 @@ def shards():
     d.arrow((480, 158), (520, 158), (520, 218), (560, 218))
     x = 560
     for width, kind, name in ((54, "made", "header"), (54, "r0", "a 0-3"), (54, "r1", "a 4-7"), (54, "r0", "b 0-3"), (54, "r1", "b 4-7")):
-        d.box(x, 70, width, 44, name, kind=f"{kind} part", text="small")
+        d.box(x, 70, width, 44, name, kind=f"{kind} part", text="inner")
         x += width
     d.text(560, 138, "a read finds the pieces by binary search", "small")
     d.text(560, 172, "mnt/full, mnt/universal, ...", "code bold")
     x = 560
     for width, kind, name in ((72, "made", "zip, pickle"), (66, "r0", "exp_avg"), (66, "r1", "exp_avg"), (66, "made", "CRCs")):
-        d.box(x, 196, width, 44, name, kind=f"{kind} part", text="small")
+        d.box(x, 196, width, 44, name, kind=f"{kind} part", text="inner")
         x += width
     d.text(560, 264, "the same bytes, framed for another trainer", "small")
     return d
@@ -106,10 +106,10 @@ def views():
             (244, "FSDP, full state dict", "`full-fsdp`", 308), (294, "DeepSpeed, same ZeRO stage", "`world-N`", 308),
             (344, "DeepSpeed, another stage", "`universal`", 308), (394, "veRL, EasyR1", "`world-N`", 308)]
     for y, question, view, start in rows:
-        d.box(450, y, 224, 38, question)
+        d.box(442, y, 242, 38, question)
         d.box(700, y, 180, 38, view, kind="good")
-        d.arrow((410, start), (430, start), (430, y + 19), (450, y + 19))
-        d.arrow((674, y + 19), (700, y + 19))
+        d.arrow((410, start), (426, start), (426, y + 19), (442, y + 19))
+        d.arrow((684, y + 19), (700, y + 19))
     d.text(20, 458, "weights-bf16, -fp16, -fp32 convert. world-N: from DeepSpeed's or veRL's own checkpoints; else universal, or full.", "small")
     return d
 
@@ -126,7 +126,7 @@ def settle():
     d.arrow((135, 40), (135, 110))
     d.text(20, 30, "the first file of a save appears", "small")
     d.arrow((230, 130), (290, 130), (290, 60), (360, 60))
-    d.text(140, 66, "the last file is written", "small")
+    d.text(205, 50, "the last file is written", "small")
     d.arrow((230, 165), (290, 165), (290, 257), (360, 257))
     d.text(60, 232, "settle seconds without a change (60),", "small")
     d.text(60, 250, "and still incomplete", "small")

@@ -38,7 +38,7 @@ STYLE = """
 rect { fill: #f6f8fa; stroke: #d1d9e0 }
 text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #1f2328; white-space: pre }
 .command { font-weight: 600 } .prompt { fill: #59636e } .problem { fill: #c62828; font-weight: 600 }
-@keyframes appear { from { opacity: 0 } to { opacity: 1 } }
+@keyframes appear { from { opacity: 0.25 } to { opacity: 1 } }
 g { animation: appear 0.1s both }
 @media (prefers-reduced-motion: reduce), print { g { animation: none } }
 @media (prefers-color-scheme: dark) {
