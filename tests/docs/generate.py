@@ -77,6 +77,10 @@ FIGURES = {
     "requests_source": ("Requests to a file system behind a network", ["`ls -lR` of the source", "5"], 1, "(.*)"),
     "merged_16": ("The view merged", ["16"], 1, "(.*)"),
     "merged_256": ("The view merged", ["256"], 1, "(.*)"),
+    "values_f32": ("Values", ["float32", "`unshard"], 2, "(.*)"),
+    "values_bf16": ("Values", ["bfloat16", "`unshard"], 2, "(.*)"),
+    "page_70b": ("The page of a checkpoint", ["70B"], 3, "(.*)"),
+    "page_405b": ("The page of a checkpoint", ["405B"], 3, "(.*)"),
     "slow_mount": ("Storage that takes 8 ms for every read", ["128 KiB", "1"], 3, "(.*)"),
 }
 
@@ -380,7 +384,8 @@ def main():
              "docs/compatibility.md": {"writers": writers(args.root), "trainers": trainers(args.root),
                                        "readers": readers(args.root), "untested": untested(args.root)},
              "docs/clusters.md": {"clients": clients(args.root), "requests": requests(args.root)},
-             "README.md": {}, "docs/merged.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {}}
+             "README.md": {}, "docs/merged.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {},
+             "docs/show.md": {}}
     if args.unshard:
         pages["docs/compatibility.md"]["measured"] = measured(args.root, args.unshard)
         pages["docs/cli.md"] = {"verbs": verbs(args.unshard)}

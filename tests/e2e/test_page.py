@@ -191,7 +191,7 @@ def test_a_page_of_70b_on_32_ranks_is_small(command, tmp_path):
     sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 32, states=("exp_avg", "exp_avg_sq"), described=True)
     done, seconds, _ = measured([UNSHARD, "show", tmp_path / "src/ckpt", "--html", "-", *OPTIONS])
     data = data_of(done)
-    assert len(done) < 2_000_000 and len(data["map"]["tensors"]) == 3 * 723
+    assert len(done) < 650_000 and len(data["map"]["tensors"]) == 3 * 723
     assert len(data["map"]["layouts"]) < 20
     assert seconds < 2, "processor time"
 
@@ -611,7 +611,7 @@ def test_405b_on_512_ranks_with_its_optimizer(browser, tmp_path):
     _, nothing_s, nothing_bytes = measured([sys.executable, "-c", read.split(";")[1]])
     _, torch_s, torch_bytes = measured([sys.executable, "-c", read, made])
     _, seconds, memory = measured([UNSHARD, "show", made, "--html", tmp_path / "page.html", *OPTIONS])
-    assert (tmp_path / "page.html").stat().st_size < (made / ".metadata").stat().st_size / 100
+    assert (tmp_path / "page.html").stat().st_size < min(1_050_000, (made / ".metadata").stat().st_size / 100)
     assert seconds < torch_s - nothing_s and memory < torch_bytes - nothing_bytes
     large = frames_of(browser, tmp_path / "page.html")
     assert browser.run("return document.querySelectorAll('#map tbody tr').length") == 512
