@@ -114,6 +114,8 @@ static int no_such_view(const char *name, struct uns_err *err)
 					*(*v)->listed[k] ? "-" : "", (*v)->listed[k]);
 		if ((*v)->placeholder)
 			uns_text_printf(&list, "%s%s-%s", list.len ? ", " : "", (*v)->name, (*v)->placeholder);
+		else if (!k)
+			uns_text_printf(&list, "%s%s", list.len ? ", " : "", (*v)->name);
 	}
 	return list.failed ? uns_oom(err)
 			   : uns_fail(err, -EINVAL, "view=%s: no such view; the views are %s", name, list.p);

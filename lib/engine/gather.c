@@ -28,6 +28,7 @@
 #include "engine/source_read.h"
 #include "engine/sum.h"
 #include "model/cover.h"
+#include "model/scaled_tensor.h"
 
 /* Stretches of at least this are read directly: one more pread costs less than the copy. */
 enum { LONG_RUN_BYTES = 256 << 10 };
@@ -403,6 +404,26 @@ static void visit_pieces(const struct uns_gather *g, uint64_t at, size_t len, un
 	}
 }
 
+/* What elements [first_elem, end_elem) of a scaled tensor are made of. */
+static void visit_matrix(struct uns_backing *b, const struct uns_scaled *s, uint64_t first_elem, uint64_t end_elem,
+			 uns_extent_visit *visit, void *ctx)
+{
+	const struct uns_layout *l = &s->source;
+	const uint64_t size = uns_dtype_size(s->dtype);
+	uint64_t from, to;
+	size_t i;
+
+	uns_scaled_needs(s, &first_elem, &end_elem);
+	from = first_elem * size;
+	to = end_elem * size;
+	for (i = uns_layout_find(l, from); i < l->n && l->segment[i].at_bytes < to; i++) {
+		const struct uns_segment *of = &l->segment[i];
+
+		uns_segment_extents(b, l, i, uns_u64_max(from, of->at_bytes) - of->at_bytes,
+				    uns_u64_min(to - of->at_bytes, of->len_bytes), visit, ctx);
+	}
+}
+
 void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout, size_t segment, uint64_t from,
 			 uint64_t to, uns_extent_visit *visit, void *ctx)
 {
@@ -411,7 +432,10 @@ void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout,
 	const uint64_t out = uns_dtype_size(s->out), size = uns_dtype_size(g.tensor->dtype);
 	const uint64_t first_elem = s->first_elem + from / out, end_elem = s->first_elem + (to + out - 1) / out;
 
-	visit_pieces(&g, first_elem * size, (size_t)((end_elem - first_elem) * size), visit, ctx);
+	if (g.tensor->scaled)
+		visit_matrix(b, g.tensor->scaled, first_elem, end_elem, visit, ctx);
+	else
+		visit_pieces(&g, first_elem * size, (size_t)((end_elem - first_elem) * size), visit, ctx);
 }
 
 /* -- where storage must be waited for: all pieces at once -- */

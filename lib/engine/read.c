@@ -11,6 +11,7 @@
 #include "engine/cast.h"
 #include "engine/elements.h"
 #include "engine/gather.h"
+#include "engine/scaled.h"
 
 /* Elements of a tensor, converted. */
 struct converted {
@@ -46,6 +47,29 @@ static int read_cast(const struct uns_gather *g, const struct uns_segment *s, ui
 	return uns_elements_read(&all, dst, len, off, err);
 }
 
+struct of_matrix {
+	enum uns_way way;
+	struct uns_backing *b;
+};
+
+static int read_of_matrix(void *ctx, const struct uns_layout *matrix, uint8_t *dst, uint64_t at, size_t len,
+			  struct uns_err *err)
+{
+	const struct of_matrix *of = ctx;
+	const ssize_t n = uns_read_by(of->way, of->b, matrix, dst, len, at, err);
+
+	return n < 0 ? (int)n : 0;
+}
+
+static int read_scaled(enum uns_way way, struct uns_backing *b, const struct uns_segment *s, uint8_t *dst, size_t len,
+		       uint64_t off, struct uns_err *err)
+{
+	struct of_matrix of = { way, b };
+	const struct uns_scaled_reader reader = { read_of_matrix, &of };
+
+	return uns_scaled_bytes(b, s->tensor, &reader, dst, s->first_elem * uns_dtype_size(s->out) + off, len, err);
+}
+
 /* Bytes [off, off+len) of one segment. */
 static int read_segment(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout, size_t segment,
 			uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
@@ -63,6 +87,8 @@ static int read_segment(enum uns_way way, struct uns_backing *b, const struct un
 		memset(dst, 0, len);
 		return 0;
 	case UNS_FROM_PIECES:
+		if (s->tensor->scaled)
+			return read_scaled(way, b, s, dst, len, off, err);
 		g = uns_gather_of_segment(b, layout, segment);
 		g.way = way;
 		if (s->out != g.tensor->dtype)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "model/scaled_tensor.h"
 #include "model/sum_tensor.h"
 
 /* Owner and group of the checkpoint's directory, unless all files of the sharded form have another owner and group. */
@@ -89,6 +90,19 @@ static void tensor_demand(const struct uns_catalog *cat, const struct uns_tensor
 			pieces_demand(cat, piece[i].block->source[k].tensor, seen, attr);
 }
 
+static void segments_demand(const struct uns_catalog *cat, const struct uns_layout *l, bool *seen,
+			    struct uns_attributes *attr)
+{
+	const struct uns_segment *s = l->segment, *end = s + l->n;
+
+	for (; s < end; s++) {
+		if (s->from == UNS_FROM_PIECES && s->tensor->scaled)
+			segments_demand(cat, &s->tensor->scaled->source, seen, attr);
+		else if (s->from == UNS_FROM_PIECES)
+			tensor_demand(cat, s->tensor, seen, attr);
+	}
+}
+
 int64_t uns_attributes_newest_ns(const struct uns_catalog *cat, const struct uns_stat *dir)
 {
 	int64_t newest_ns = INT64_MIN;
@@ -107,17 +121,13 @@ struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const str
 					const struct uns_access *base)
 {
 	struct uns_attributes attr = { *base, newest_ns };
-	const struct uns_layout *l = &file->layout;
 	UNS_CLEANUP(uns_free_p) bool *seen = calloc(cat->n_pieces + 1, sizeof(*seen));
 	const struct uns_stat *st;
-	size_t i;
 
 	if (file->source != UNS_NONE) {
 		st = &cat->files[file->source].stat;
 		return (struct uns_attributes){ { st->uid, st->gid, st->mode & 0555 }, st->id.mtime_ns };
 	}
-	for (i = 0; i < l->n; i++)
-		if (l->segment[i].from == UNS_FROM_PIECES)
-			tensor_demand(cat, l->segment[i].tensor, seen, &attr);
+	segments_demand(cat, &file->layout, seen, &attr);
 	return attr;
 }

@@ -72,6 +72,7 @@ struct uns_block {
 };
 
 struct uns_sum; /* model/sum_tensor.h */
+struct uns_scaled; /* model/scaled_tensor.h */
 
 enum uns_piece_kind { UNS_PIECE_BOX, UNS_PIECE_RANGE };
 
@@ -125,6 +126,8 @@ struct uns_tensor {
 	/* Of a tensor that was made for a view and has no pieces: its elements are this sum of other tensors'. NULL =
 	 * they are stored. */
 	const struct uns_sum *sum;
+	/* The same, its elements being those of a matrix as 8-bit numbers, or their scales. */
+	const struct uns_scaled *scaled;
 	/* Of a tensor that was made for a view: the one in the catalog that has all the same elements under another
 	 * name. NULL = none has. */
 	const struct uns_tensor *renamed;

@@ -538,6 +538,13 @@ KIND(NOT_MERGED, not_merged, UNKNOWN, "{checkpoint}: adapter and base model cann
      .help = "load the base model and the view adapter with PEFT, or mount with -o model=DIR where DIR holds the base model's safetensors",
      .cause =
 	     "the base model was not named or is another one, or the adapter is of a kind that unshard does not merge exactly")
+KIND(NO_EMA, no_ema, UNKNOWN, "{checkpoint}: no moving mean of the weights was saved with it", .advice = "",
+     .help = "take the view weights, or mean-K for the mean of several checkpoints",
+     .cause = "the training keeps none, or the state that was saved has it under a key that unshard does not know")
+KIND(NOT_QUANTISED, not_quantised, UNKNOWN, "{checkpoint}: the weights cannot be shown as fp8: {cause}", .advice = "",
+     .help = "take the view weights or weights-bf16",
+     .cause =
+	     "there is no config.json, the model is quantised already, or its linear layers are not known by their names")
 KIND(NOT_AVERAGED, not_averaged, UNKNOWN, "{checkpoint}: no mean of {expected} checkpoints: {cause}", .advice = "",
      .help = "take a smaller K in mean-K, or the view weights",
      .cause =

@@ -13,6 +13,7 @@
 #include "files/layout_map.h"
 #include "files/tree_map.h"
 #include "files/attributes.h"
+#include "model/read_cost.h"
 #include "paths/forms.h"
 #include "session/reasons.h"
 #include "session/resumes.h"
@@ -297,6 +298,27 @@ static int copy_notes(const struct uns_vtree *from, struct uns_arena *arena, str
 	return 0;
 }
 
+/* What reading costs, of a view that is asked for alone: of all views, their trees would be made. */
+static int note_cost(const struct asked *a, const struct uns_view *view, uint64_t number, struct uns_vtree *out,
+		     struct uns_err *err)
+{
+	const struct shown *shown;
+	struct uns_read_cost cost;
+	uint64_t tenths;
+
+	if (a->u->opt.only != view)
+		return 0;
+	UNS_TRY(show_tree(a->u, a->record, a->snap, view, number, &shown, err));
+	cost = uns_read_cost_of(&shown->tree, a->snap->cat);
+	if (!cost.n_computed || !cost.shown_bytes)
+		return 0;
+	tenths = (cost.read_bytes * 10 + cost.shown_bytes / 2) / cost.shown_bytes;
+	return uns_vtree_note(out, err,
+			      "%zu tensors are computed when they are read: in all, %llu.%llu bytes are read for each "
+			      "byte shown",
+			      cost.n_computed, (unsigned long long)tenths / 10, (unsigned long long)tenths % 10);
+}
+
 static int notes_of(const struct asked *a, const struct uns_view *view, const char *parameter, uint64_t number,
 		    struct uns_arena *arena, struct uns_view_verdict *row, struct uns_err *err)
 {
@@ -309,6 +331,8 @@ static int notes_of(const struct asked *a, const struct uns_view *view, const ch
 		code = uns_vtree_note_findings(&told, misses.v, misses.n, err);
 	if (code == 0)
 		code = show_notes(a->u, a->record, a->snap, view, &told, err);
+	if (code == 0)
+		code = note_cost(a, view, number, &told, err);
 	if (code == 0)
 		code = copy_notes(&told, arena, row, err);
 	uns_vtree_fini(&told);

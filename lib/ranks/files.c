@@ -26,6 +26,7 @@
 struct reading {
 	struct uns_rank_reading files;
 	const char *const *keys; /* path of the model's state dict in the file; NULL = the whole file */
+	const char *beside; /* the key, if it is no model's, but another's of the same form; else NULL */
 	const struct uns_rank_params *params; /* the parameters that numbers mean; NULL = numbers mean nothing */
 	struct uns_rank_params without_twins;          /* what `params` points to where they are not counted */
 	struct uns_rank_optim optim;    /* numbered states that are parts of flat tensors */
@@ -67,6 +68,11 @@ static int add_model_entry(struct reading *r, struct uns_rank_source *source, co
 {
 	struct uns_tensor like = { .name = name, .key = name, .root = MODEL_ROOT, .role = UNS_ROLE_WEIGHT };
 
+	if (r->beside) {
+		like.root = r->beside;
+		like.role = UNS_ROLE_OTHER;
+	}
+
 	if (is_unknown(name, v))
 		return uns_rank_merge_add_unknown(&r->files.merge, source, name, v->cls, err);
 	if (!is_tensor(v))
@@ -106,7 +112,7 @@ static int add_model(void *ctx, struct uns_rank_source *source, struct uns_err *
 		dict = uns_value_get(dict, r->keys[i]);
 	if (!dict || dict->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -ENOTSUP, "the file holds no state dict");
-	if (!r->files.n_read)
+	if (!r->files.n_read && !r->beside)
 		UNS_TRY(add_form(r, source, dict, err));
 	for (i = 0; i < dict->n; i++) {
 		const char *name = uns_value_str(dict->pair[i].key);
@@ -138,15 +144,31 @@ int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_ro
 	return params ? uns_rank_merge_params(&r.files.merge, params, err) : 0;
 }
 
-int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_root *root, const char *path,
-				   const char *const *keys, struct uns_err *err)
+static int add_below(struct reading *r, struct uns_catalog *cat, const struct uns_root *root, const char *path,
+		     struct uns_err *err)
 {
-	UNS_CLEANUP(reading_fini) struct reading r = { .keys = keys };
 	const struct uns_rank_file one = { .path = path };
 	uint32_t file;
 
 	UNS_TRY(uns_catalog_add_file(cat, root, path, &file, err));
-	return read_model(&r, cat, root, &one, 1, err);
+	return read_model(r, cat, root, &one, 1, err);
+}
+
+int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+				   const char *const *keys, struct uns_err *err)
+{
+	UNS_CLEANUP(reading_fini) struct reading r = { .keys = keys };
+
+	return add_below(&r, cat, root, path, err);
+}
+
+int uns_rank_files_add_beside(struct uns_catalog *cat, const struct uns_root *root, const char *path, const char *key,
+			      struct uns_err *err)
+{
+	const char *const keys[] = { key, NULL };
+	UNS_CLEANUP(reading_fini) struct reading r = { .keys = keys, .beside = key };
+
+	return add_below(&r, cat, root, path, err);
 }
 
 int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root, const struct uns_rank_file *files,

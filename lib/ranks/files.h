@@ -16,6 +16,10 @@ int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *roo
 int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_root *root, const char *path,
 				   const char *const *keys, struct uns_err *err);
 
+/* Another state dict of that form beside the model's, below this key, which becomes its root: role OTHER. */
+int uns_rank_files_add_beside(struct uns_catalog *cat, const struct uns_root *root, const char *path, const char *key,
+			      struct uns_err *err);
+
 /* The same, and which of the tensors are parameters. */
 int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_root *root,
 				    const struct uns_rank_file *files, size_t n, struct uns_rank_params *params,

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "names/ema_names.h"
 #include "ranks/files.h"
 #include "wire/torchfile.h"
 
@@ -124,6 +125,18 @@ int uns_state_dict_probe(const struct uns_root *root, const char *path, struct u
 
 /* -- into a catalog -- */
 
+/* Moving means that were saved beside the model. */
+static int add_means(struct uns_catalog *cat, const struct uns_root *root, const struct uns_state_dict_file *file,
+		     struct uns_err *err)
+{
+	const char *const *key = uns_ema_keys;
+
+	for (; *key; key++)
+		if (strcmp(*key, file->keys[0]) != 0 && is_state_dict(uns_value_get(file->root, *key), true))
+			UNS_TRY(uns_rank_files_add_beside(cat, root, cat->path, *key, err));
+	return 0;
+}
+
 int uns_state_dict_add(struct uns_catalog *cat, const struct uns_root *root, const struct uns_state_dict_file *file,
 		       struct uns_err *err)
 {
@@ -137,8 +150,10 @@ int uns_state_dict_add(struct uns_catalog *cat, const struct uns_root *root, con
 	if (uns_value_int(uns_value_get(file->root, "global_step"), &step) && step >= 0)
 		cat->summary.step = step;
 	cat->summary.world_size = UNS_UNKNOWN;
-	if (!file->legacy)
-		return uns_rank_files_add_model_below(cat, root, cat->path, file->keys ? file->keys : top, err);
+	if (!file->legacy) {
+		UNS_TRY(uns_rank_files_add_model_below(cat, root, cat->path, file->keys ? file->keys : top, err));
+		return file->keys && file->keys[0] ? add_means(cat, root, file, err) : 0;
+	}
 	UNS_TRY(uns_catalog_add_file(cat, root, cat->path, &unused, err));
 	return UNS_ADD_FINDING(cat, err, TORCH_FILE_LEGACY, .scope = UNS_SCOPE_WEIGHTS, .file = cat->path);
 }

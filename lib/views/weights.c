@@ -1,5 +1,5 @@
-/* weights, weights-bf16, weights-fp16, weights-fp32: an inference directory. Safetensors files with an index where they
- * are large, config, tokenizer, and nothing a trainer would resume from.
+/* weights, weights-bf16, weights-fp16, weights-fp32, weights-fp8: an inference directory. Safetensors files with an
+ * index where they are large, config, tokenizer, and nothing a trainer would resume from.
  *
  * If the weights lie in files that a loader takes as they are, the view "weights" shows those files. Otherwise files
  * are assembled. This file decides of what:
@@ -21,6 +21,7 @@
 #include "model/cover.h"
 #include "files/adapter.h"
 #include "files/adapter_files.h"
+#include "files/fp8.h"
 #include "names/autoep_names.h"
 #include "names/base_shapes.h"
 #include "names/config.h"
@@ -37,9 +38,18 @@
 
 /* -- which tensors -- */
 
+/* fp8 is no conversion of each tensor: matrices are quantised (files/fp8.h), and the others stay as they are. */
+enum { FP8 = UNS_F8_E4M3 };
+
+static bool parse(const char *parameter, uint64_t *out)
+{
+	*out = FP8;
+	return strcmp(parameter, "fp8") == 0 || uns_view_dtype_parse(parameter, out);
+}
+
 static enum uns_dtype out_type(const struct uns_tensor *t, uint64_t parameter)
 {
-	if (parameter == UNS_DTYPE_NONE || !uns_dtype_info(t->dtype)->is_float)
+	if (parameter == UNS_DTYPE_NONE || parameter == FP8 || !uns_dtype_info(t->dtype)->is_float)
 		return t->dtype;
 	return (enum uns_dtype)parameter;
 }
@@ -166,6 +176,7 @@ struct assembly {
 	struct uns_named_tensor *v; /* n, which are shown */
 	size_t n, n_masters, n_rounded, n_widened; /* how many are made from masters, by a view or as stored; widened */
 	struct uns_text widened; /* the names of these: they have no master */
+	struct uns_fp8 fp8;
 };
 
 static struct assembly assembly_of(const struct uns_view_input *in, const struct uns_sentence_module *module,
@@ -184,6 +195,7 @@ static void assembly_fini(struct assembly *a)
 	uns_map_fini(&a->masters);
 	uns_map_fini(&a->tied);
 	uns_text_fini(&a->widened);
+	uns_fp8_fini(&a->fp8);
 	free(a->v);
 }
 
@@ -264,6 +276,13 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 					"%s, added in fp64 in this order and rounded once; what is not of a floating "
 					"dtype is the last one's",
 					cat->averaged);
+	if (a->parameter == FP8)
+		return uns_arena_printf(
+			arena,
+			"assembled from the checkpoint's tensors; %zu matrices are e4m3 with a scale for "
+			"each block of 128 x 128: element * (448 * (1 / the block's largest magnitude)) in "
+			"fp32, and weight_scale_inv is 1 / that factor",
+			a->fp8.n_scaled);
 	if (a->parameter == UNS_DTYPE_NONE && a->n_rounded)
 		return uns_arena_printf(
 			arena,
@@ -364,6 +383,8 @@ static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *e
 	const char *origin, *stem;
 
 	UNS_TRY(name_tensors(a, out, err));
+	if (a->parameter == FP8)
+		UNS_TRY(uns_fp8_apply(in->catalog, in->tied, in->n_tied, &a->v, &a->n, &out->arena, &a->fp8, err));
 	UNS_TRY_ALLOC(origin = origin_of(a, &out->arena), err);
 	UNS_TRY_ALLOC(stem = stem_of(a, &out->arena), err);
 	return uns_part_safetensors_set(in->catalog, a->v, a->n, stem, is_one ? UINT64_MAX : in->max_shard_size_bytes,
@@ -388,8 +409,9 @@ static int assemble_modules(const struct uns_view_input *in, uint64_t parameter,
 /* -- files beside them -- */
 
 /* config.json names the type of the view's tensors. */
-static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
+static int add_borrowed(const struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
+	const struct uns_view_input *in = a->in;
 	const struct uns_companion *c = in->borrowed, *end = c + in->n_borrowed;
 
 	for (; c < end; c++) {
@@ -397,8 +419,10 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 			continue;
 		if (in->catalog->summary.adapter != UNS_ADAPTER_ALONE && strcmp(c->name, "adapter_config.json") == 0)
 			continue; /* from_pretrained would load the adapter, into another model */
-		if (strcmp(c->name, "config.json") == 0)
-			UNS_TRY(uns_view_dtype_add_config(in->catalog, c, in->config, (enum uns_dtype)parameter, out,
+		if (strcmp(c->name, "config.json") == 0 && a->parameter == FP8)
+			UNS_TRY(uns_fp8_add_config(&a->fp8, in->config, out, err));
+		else if (strcmp(c->name, "config.json") == 0)
+			UNS_TRY(uns_view_dtype_add_config(in->catalog, c, in->config, (enum uns_dtype)a->parameter, out,
 							  err));
 		else
 			UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
@@ -479,11 +503,41 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 		UNS_TRY(assemble_modules(in, parameter, out, err));
 	if (!passed && (root || !in->modules.is_state))
 		UNS_TRY(assemble(&a, out, err));
-	if (in->catalog->summary.is_one_file)
+	if (in->catalog->summary.is_one_file && parameter != FP8)
 		UNS_TRY(add_lightning(in, parameter, out, err));
-	UNS_TRY(add_borrowed(in, parameter, out, err));
+	UNS_TRY(add_borrowed(&a, out, err));
 	UNS_TRY(add_adapter_config(in, out, err));
 	return notes(in, passed, out, err);
+}
+
+static int quantise(const struct uns_view_input *in, struct uns_err *why)
+{
+	const struct uns_catalog *cat = in->catalog;
+	UNS_CLEANUP(assembly_fini) struct assembly a = assembly_of(in, NULL, FP8);
+	UNS_CLEANUP(uns_vtree_fini) struct uns_vtree own = { 0 };
+	bool other_model = false;
+	size_t i;
+
+	if (cat->summary.adapter == UNS_ADAPTER_ALONE)
+		return uns_fail(why, -ENOTSUP, "its weights are an adapter's");
+	for (i = 0; i < cat->n_companions; i++)
+		other_model |= cat->companions[i].of_model;
+	if (other_model || in->modules.n || in->pipeline.n || in->config_info.is_diffusers)
+		return uns_fail(why, -ENOTSUP, "its weights are not those of one model of transformers");
+	UNS_TRY(uns_fp8_check(in->config, why));
+	UNS_TRY(name_tensors(&a, &own, why));
+	return uns_fp8_apply(cat, in->tied, in->n_tied, &a.v, &a.n, &own.arena, &a.fp8, why);
+}
+
+static int supports_input(const struct uns_view_input *in, uint64_t parameter, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	const int code = parameter == FP8 ? quantise(in, &why) : 0;
+
+	if (code != -ENOTSUP)
+		return code < 0 ? uns_fail_copy(err, &why) : 0;
+	return UNS_CATALOG_FAIL(in->catalog, err, NOT_QUANTISED, .scope = UNS_SCOPE_WEIGHTS,
+				.arg = { { "cause", uns_str(why.text) } });
 }
 
 /* Where config and tokenizer come from, or that there is none; which names the tensors have. */
@@ -559,10 +613,11 @@ extern const struct uns_view uns_view_weights;
 const struct uns_view uns_view_weights = {
 	.name = "weights",
 	.listed = listed,
-	.parse = uns_view_dtype_parse,
+	.parse = parse,
 	.needs_companions = true,
 	.opens_files = true,
 	.supports = supports,
+	.supports_input = supports_input,
 	.tree = tree,
 	.notes = notes_before,
 	.form = UNS_FORM_BOTH,
