@@ -105,6 +105,12 @@ def tail_rules(headed, shape, slices):
     return rules
 
 
+def follows(rule, other):
+    """What a rule says of some names another one says of all that end so."""
+    more = rule[0][:-len(other[0])]
+    return more.endswith(".") and rule[0] == more + other[0] and rule[1:] == (more + other[1], *other[2:])
+
+
 def rules_of(state, found):
     by_source = {}
     for name, shape, source, first in found:
@@ -120,7 +126,7 @@ def rules_of(state, found):
             for rule in tail_rules(headed, tuple(state[source].shape), slices):
                 if rule not in tails:
                     tails.append(rule)
-    return heads, tails
+    return heads, [rule for rule in tails if not any(follows(rule, other) for other in tails)]
 
 
 def apply_tails(rules, name, shape):
