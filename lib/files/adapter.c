@@ -198,9 +198,19 @@ static bool is_wrapped(const char *name)
 	       strcmp(name, PROMPT_IN_FILE) == 0;
 }
 
+/* The original of a layer that an adapter wraps: also in a model that is not PEFT's own, into which `add_adapter` of
+ * transformers or diffusers put it. */
+static bool is_wrapped_layer(const char *name)
+{
+	const char *at = strstr(name, BASE_LAYER);
+
+	return at && at[strlen(BASE_LAYER)] == '.';
+}
+
 /* What the names of a catalog's weights show. */
 struct seen {
-	bool wrapped; /* PEFT's model, or one into which transformers put an adapter: its config lies beside */
+	bool wrapped; /* PEFT's model, or another one with an adapter: its layers' names, or the config beside, show it
+		       */
 	bool lora; /* names that only the layers which an adapter wraps have */
 	bool adapter, base;
 	bool in_file; /* an adapter's tensor under its name in PEFT's files */
@@ -219,7 +229,7 @@ static struct seen names_look(const struct search *s)
 			continue;
 		own = is_adapters(t->name);
 		trained = uns_map_get(&s->params, t->name);
-		seen.wrapped |= is_wrapped(t->name);
+		seen.wrapped |= is_wrapped(t->name) || is_wrapped_layer(t->name);
 		seen.lora |= strstr(t->name, ".lora_") != NULL;
 		seen.adapter |= own || (trained && is_wrapped(t->name));
 		seen.base |= !own && !trained && !is_left_out(t->name);

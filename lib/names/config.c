@@ -102,6 +102,17 @@ static int auto_map_read(const cJSON *map, struct uns_arena *arena, struct uns_c
 	return 0;
 }
 
+const char *uns_config_stem(const struct uns_config_info *info)
+{
+	return info->is_diffusers ? "diffusion_pytorch_model" : "model";
+}
+
+const char *uns_config_loader(const struct uns_config_info *info)
+{
+	return info->is_diffusers ? "diffusers.AutoModel.from_pretrained(\"%s\")"
+				  : "AutoModelForCausalLM.from_pretrained(\"%s\")";
+}
+
 int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_config_info *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *root = NULL;

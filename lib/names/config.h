@@ -30,6 +30,12 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
  * -EBADMSG with "vocab_size is 32000 but model.embed_tokens.weight has 32064 rows". */
 int uns_config_check(const struct uns_config_info *info, const struct uns_catalog *cat, struct uns_err *err);
 
+/* What loaders of such a model look for, without ".safetensors". */
+const char *uns_config_stem(const struct uns_config_info *info);
+
+/* The call that loads a directory of such a model, with "%s" in place of its path. */
+const char *uns_config_loader(const struct uns_config_info *info);
+
 /* The same JSON text with another dtype ("bfloat16") as the value of every "dtype" and "torch_dtype", nested configs
  * included. If neither key exists, "dtype" is added at the top. All other bytes are kept. */
 int uns_config_with_dtype(struct uns_span json, const char *torch_dtype, struct uns_arena *arena, struct uns_span *out,

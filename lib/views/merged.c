@@ -108,8 +108,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	if (in->catalog->summary.adapter == UNS_ADAPTER_AND_BASE)
 		UNS_TRY(uns_published_apply(&in->config_info, in->base, &merged.v, &merged.n, out, err));
 	UNS_TRY_ALLOC(origin = origin_of(in, &merged, &out->arena), err);
-	UNS_TRY(uns_part_safetensors_set(in->catalog, merged.v, merged.n, "model", in->max_shard_size_bytes, origin,
-					 out, err));
+	UNS_TRY(uns_part_safetensors_set(in->catalog, merged.v, merged.n, uns_config_stem(&in->config_info),
+					 in->max_shard_size_bytes, origin, out, err));
 	UNS_TRY(add_borrowed(in, parameter, out, err));
 	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
 }
@@ -123,7 +123,7 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 {
 	(void)parameter;
 	(void)is_file;
-	return uns_span_left(config_of(in)) ? "AutoModelForCausalLM.from_pretrained(\"%s\")" : UNS_LINE_OF_FILES;
+	return uns_span_left(config_of(in)) ? uns_config_loader(&in->config_info) : UNS_LINE_OF_FILES;
 }
 
 static const char *const listed[] = { "", NULL };

@@ -372,7 +372,7 @@ static const char *stem_of(const struct assembly *a, struct uns_arena *arena)
 		return component->stem;
 	if (a->module)
 		return uns_path_join(arena, a->module->path, "model");
-	return a->in->config_info.is_diffusers ? "diffusion_pytorch_model" : "model";
+	return uns_config_stem(&a->in->config_info);
 }
 
 static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
@@ -600,11 +600,11 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		return "SentenceTransformer(\"%s\")";
 	if (in->pipeline.n && !in->pipeline.is_component)
 		return "diffusers.DiffusionPipeline.from_pretrained(\"%s\")";
-	if (in->config_info.is_diffusers || in->pipeline.n)
+	if (in->pipeline.n)
 		return "diffusers.AutoModel.from_pretrained(\"%s\")";
-	if (!uns_span_left(&in->config) || !is_for_pretrained(in))
+	if (!in->config_info.is_diffusers && (!uns_span_left(&in->config) || !is_for_pretrained(in)))
 		return tensors_usage(in, parameter);
-	return "AutoModelForCausalLM.from_pretrained(\"%s\")";
+	return uns_config_loader(&in->config_info);
 }
 
 static const char *const listed[] = { "", "bf16", "fp16", "fp32", NULL };

@@ -270,3 +270,27 @@ def test_training_goes_on(went_on, name):
     native = went_on["native " + name.split(" of ")[1].split("-")[0]]
     assert isinstance(native, list) and len(native) == 2
     assert went_on[name] == native
+
+
+def test_an_adapter_that_add_adapter_put_into_a_model(mount, tmp_path):
+    """The names have no base_model.; without adapter_config.json beside, those of the wrapped layers show it."""
+    torch.manual_seed(2)
+    model = peft_models.base()
+    base = {n: t.clone() for n, t in model.state_dict().items()}
+    config = peft.LoraConfig(r=2, lora_alpha=6, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    model.add_adapter(config)
+    torch.distributed.checkpoint.save({"model": model.state_dict()}, no_dist=True,
+                                      checkpoint_id=tmp_path / "run/checkpoint-2/pytorch_model_fsdp_0")
+    model.config.save_pretrained(tmp_path / "run")
+    model.save_pretrained(tmp_path / "native")
+    m = mount(tmp_path / "run", changing=True)
+    trees.assert_same(trees.weights(m / "weights/checkpoint-2"), base)
+    shown = m / "adapter/checkpoint-2"
+    assert (shown / "adapter_model.safetensors").read_bytes() == (tmp_path / "native/adapter_model.safetensors").read_bytes()
+    assert not (shown / "adapter_config.json").exists()  # no file records lora_alpha
+    config.save_pretrained(tmp_path / "run")
+    ids = torch.arange(8)[None]
+    with torch.no_grad():
+        want = model(ids).logits
+        merged = AutoModelForCausalLM.from_pretrained(mount(tmp_path / "run") / "merged/checkpoint-2")
+        torch.testing.assert_close(merged(ids).logits, want, rtol=1e-4, atol=1e-5)
