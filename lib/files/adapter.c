@@ -198,8 +198,7 @@ static bool is_wrapped(const char *name)
 	       strcmp(name, PROMPT_IN_FILE) == 0;
 }
 
-/* The original of a layer that an adapter wraps: also in a model that is not PEFT's own, into which `add_adapter` of
- * transformers or diffusers put it. */
+/* The original of a layer that an adapter wraps. */
 static bool is_wrapped_layer(const char *name)
 {
 	const char *at = strstr(name, BASE_LAYER);
@@ -207,10 +206,20 @@ static bool is_wrapped_layer(const char *name)
 	return at && at[strlen(BASE_LAYER)] == '.';
 }
 
+/* An adapter has this name if `add_adapter` of transformers or diffusers was given none. Models whose own layers are of
+ * PEFT have others ("speech" of Phi-4-multimodal). */
+static bool is_of_default(const char *name)
+{
+	size_t len;
+	const char *adapter = uns_adapter_of(name, &len);
+
+	return adapter && len == strlen(DEFAULT) && strncmp(adapter, DEFAULT, len) == 0;
+}
+
 /* What the names of a catalog's weights show. */
 struct seen {
-	bool wrapped; /* PEFT's model, or another one with an adapter: its layers' names, or the config beside, show it
-		       */
+	bool wrapped; /* PEFT's model, or one into which transformers put an adapter: its config lies beside */
+	bool layers, by_default; /* or the names show it: of wrapped layers, and of an adapter that was given none */
 	bool lora; /* names that only the layers which an adapter wraps have */
 	bool adapter, base;
 	bool in_file; /* an adapter's tensor under its name in PEFT's files */
@@ -229,7 +238,9 @@ static struct seen names_look(const struct search *s)
 			continue;
 		own = is_adapters(t->name);
 		trained = uns_map_get(&s->params, t->name);
-		seen.wrapped |= is_wrapped(t->name) || is_wrapped_layer(t->name);
+		seen.wrapped |= is_wrapped(t->name);
+		seen.layers |= is_wrapped_layer(t->name);
+		seen.by_default |= own && is_of_default(t->name);
 		seen.lora |= strstr(t->name, ".lora_") != NULL;
 		seen.adapter |= own || (trained && is_wrapped(t->name));
 		seen.base |= !own && !trained && !is_left_out(t->name);
@@ -237,6 +248,7 @@ static struct seen names_look(const struct search *s)
 		seen.in_file |= uns_str_starts(uns_path_name(file), "adapter_model.") ||
 				(own && !uns_adapter_of(t->name, &len));
 	}
+	seen.wrapped |= seen.layers && seen.by_default;
 	return seen;
 }
 

@@ -344,6 +344,7 @@ static void finds_adapters(void **state)
 		{ { "a.weight", "b.weight" }, "a.weight", UNS_ADAPTER_NONE, NULL },
 		{ { "x.lora_A.weight", "x.lora_B.weight" }, NULL, UNS_ADAPTER_ALONE, NULL },
 		{ { "x.lora_A.a.weight", "x.base_layer.weight" }, NULL, UNS_ADAPTER_NONE, NULL }, /* a model's own */
+		{ { "x.lora_A.default.weight", "x.base_layer.weight" }, NULL, UNS_ADAPTER_AND_BASE, NULL },
 		{ { "base_model.model.x.lora_A.weight" },
 		  "base_model.model.x.lora_A.some.weight",
 		  UNS_ADAPTER_ALONE,
