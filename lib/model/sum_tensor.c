@@ -84,3 +84,33 @@ int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, const
 	*made = tensor;
 	return 0;
 }
+
+static uint64_t factor_reads(const struct uns_catalog *cat, const struct uns_factor *f, uint64_t n_elems)
+{
+	return n_elems * uns_dtype_size(uns_tensor_with_bytes(cat, f->tensor)->dtype);
+}
+
+uint64_t uns_sum_tensor_reads(const struct uns_catalog *cat, const struct uns_tensor *tensor)
+{
+	const uint64_t n_elems = uns_shape_elems(&tensor->shape);
+	const struct uns_sum *sum = tensor->sum;
+	const struct uns_term *term, *end;
+	uint64_t bytes = 0, rows;
+
+	if (!sum)
+		return n_elems * uns_dtype_size(uns_tensor_with_bytes(cat, tensor)->dtype);
+	for (term = sum->term, end = term + sum->n; term < end; term++) {
+		if (!term->right.tensor) {
+			bytes += factor_reads(cat, &term->left, n_elems);
+			continue;
+		}
+		rows = n_elems / sum->columns;
+		bytes += factor_reads(cat, &term->left, rows * term->inner);
+		bytes += factor_reads(cat, &term->right,
+				      (term->batch ? rows / term->batch : 1) * sum->columns * term->inner);
+	}
+	bytes *= sum->scale.normed ? 2 : 1; /* once for the norms */
+	return bytes + (sum->scale.by.tensor
+				? factor_reads(cat, &sum->scale.by, uns_shape_elems(&sum->scale.by.tensor->shape))
+				: 0);
+}

@@ -53,4 +53,8 @@ struct uns_sum {
 int uns_sum_tensor_make(const struct uns_tensor *like, enum uns_dtype out, const struct uns_sum *sum,
 			struct uns_arena *arena, const struct uns_tensor **made, struct uns_err *err);
 
+/* How many bytes of other tensors are read for all elements of the tensor, each of a product's factors once; of a
+ * tensor that is no sum, its own. */
+uint64_t uns_sum_tensor_reads(const struct uns_catalog *cat, const struct uns_tensor *tensor);
+
 #endif

@@ -673,6 +673,16 @@ def test_it_says_what_it_is_made_of(command, mount, tmp_path):
     assert "merged" in command("show", run / "checkpoint-1", "-o", f"model={tmp_path}/base").stdout
 
 
+@pytest.mark.parametrize("settings, passes", [(dict(), 1), (dict(use_dora=True), 2)], ids=["plain", "dora"])
+def test_show_has_the_bytes_that_are_read_for_each_byte(command, tmp_path, settings, passes):
+    """A matrix of 1024 x 1024 with two of rank 16; for the rows' norms all of them twice, and a number for each row."""
+    run, *_ = saved(tmp_path, filled(Wide, torch.bfloat16), torch.bfloat16,
+                    dict(r=16, target_modules=["linear"], **settings), task=None)
+    said = command("show", run / "checkpoint-1", "-o", f"model={tmp_path}/base,settle=0").stdout
+    factor = (passes * (1024 * 1024 + 2 * 16 * 1024) + (passes - 1) * 1024) / (1024 * 1024)
+    assert f"1 of 1 tensors are computed when they are read: for each byte of weights, {factor:.2f} bytes" in said
+
+
 def test_a_base_model_that_changes(mount, tmp_path, eventually):
     """What is open fails; what is opened later is of the new one."""
     run, before, live, _ = saved(tmp_path, llama(torch.float32), torch.float32, LORAS["plain"])
@@ -697,14 +707,19 @@ def test_a_base_model_that_changes(mount, tmp_path, eventually):
     eventually(is_new)
 
 
-def test_a_sharded_run_s_adapter(made, mount, tmp_path):
+@pytest.mark.parametrize("method", ["lora", "dora", "embedding", "saved", "ia3"])
+def test_a_sharded_run_s_adapter(made, mount, tmp_path, method):
     """FSDP2 saved the adapter in shards: merged, it is what the live tensors make."""
-    folder = made("pf2", "lora-f2")
+    folder = made("pf2", f"{method}-f2")
     peft_models.base().save_pretrained(tmp_path / "base")
     live = trees.tensors(folder / "live-2.safetensors")
     config = json.loads((folder / "run/adapter_config.json").read_text())
     shown = mount(folder, f"model={tmp_path}/base") / "merged/run/checkpoint-2"
-    same_as_formula(trees.weights(shown), peft_models.base().state_dict(), live, config, torch.float32)
+    before = peft_models.base().state_dict()
+    if method == "ia3":
+        trees.assert_same(trees.weights(shown), ia3(before, live, torch.float32, False))
+    else:
+        same_as_formula(trees.weights(shown), before, live, config, torch.float32)
 
 
 def test_a_base_model_that_was_saved_with_it(made, mount, tmp_path):
