@@ -11,13 +11,14 @@ import library
 import loaders
 import loads
 import many
+import merges
 import reads
 import scale
 import storage
 import values
 import zero
 
-WHAT = ("reads", "delayed", "loads", "loaders", "library", "exports", "zero", "scale", "many", "values", "storage")
+WHAT = ("reads", "delayed", "loads", "loaders", "library", "exports", "zero", "merges", "scale", "many", "values", "storage")
 
 
 def arguments():
@@ -66,6 +67,8 @@ def main():
         if not args.what or "zero" in args.what:
             zero.measure(programs, work, 2 * size, args.rounds or (1 if args.quick else 3),
                          (2,) if args.quick else (2, 3))
+        if not args.what or "merges" in args.what:
+            merges.measure(programs, work, size, args.rounds or (1 if args.quick else 3))
         if not args.what or "scale" in args.what:
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
         if not args.what or "many" in args.what:
