@@ -289,6 +289,12 @@ def clients(root):
               for r in found if len(r) == 4 and "MB/s" in r[1])]
 
 
+def slow_network(root):
+    return ["| file system | the client alone | the view | median ratio (least to most) | s/GB, the client alone | s/GB, the view |",
+            "|---|---:|---:|---:|---:|---:|",
+            *(f"| {' | '.join(r)} |" for r in rows(root, "Clients of distributed file systems") if len(r) == 6 and "MB/s" in r[1])]
+
+
 def requests(root):
     of_kept = rows(root, "Requests to a file system behind a network")
     end = next(i for i, r in enumerate(of_kept) if i and r == of_kept[0])
@@ -383,7 +389,8 @@ def main():
              "docs/performance.md": {"loaders": loaders(args.root), "exports": exports(args.root)},
              "docs/compatibility.md": {"writers": writers(args.root), "trainers": trainers(args.root),
                                        "readers": readers(args.root), "untested": untested(args.root)},
-             "docs/clusters.md": {"clients": clients(args.root), "requests": requests(args.root)},
+             "docs/clusters.md": {"clients": clients(args.root), "slow_network": slow_network(args.root),
+                                  "requests": requests(args.root)},
              "README.md": {}, "docs/merged.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {},
              "docs/show.md": {}}
     if args.unshard:

@@ -26,7 +26,8 @@ class Juice(InNamespace):
     def start(self):
         self.program = juicefs()
         must_be_installed(self.program, "redis-server", "rclone")
-        self.restart()
+        self.serve_metadata()
+        self.serve_data()
         self.run(self.program, "format", *self.data(), METADATA, NAME)
 
     def data(self):

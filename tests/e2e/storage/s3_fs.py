@@ -9,10 +9,11 @@ class Bucket(Gateway):
     CACHE_S = 1
     changes_seen_s = 3
     is_bucket = True
-    second_saves = ()
 
 
 class S3fs(Bucket):
+    second_saves = ()  # while others read: test_s3fs_itself_shows_both_saves_in_a_file_that_is_open
+
     def client_command(self, name, path):
         keys = self.top / "keys"
         keys.write_text(f"{KEY}:{SECRET}\n")
@@ -22,6 +23,9 @@ class S3fs(Bucket):
 
 
 class RcloneS3(Bucket):
+    # rclone 1.60 loses a file that is renamed before its upload has ended, without unshard too.
+    second_saves = ("truncated",)
+
     def client_command(self, name, path):
         remote = (f":s3,provider=Minio,access_key_id={KEY},secret_access_key={SECRET},"
                   f"endpoint='http://127.0.0.1:{self.PORT}':{NAME}")

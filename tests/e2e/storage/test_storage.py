@@ -195,7 +195,7 @@ def test_a_second_save_is_seen_whole(cluster, shared, mounts, run, how):
     """The first, an error, or the second. Where a file is written again in place, or a client opens what has a name and
     shows what it knew of it, also both, as long as it may show what was; never later."""
     target = cluster.node("a") / shared / "checkpoint-1"
-    save(run.saves[0], target, "renamed")
+    save(run.saves[0], target, how)
     mnt = mounts(cluster.node("b") / shared)
     eventually(lambda: read(mnt / FILE) == run.views[0])
     time.sleep(cluster.times_s)  # else nothing tells the second save's files from the first's
@@ -236,6 +236,37 @@ def test_a_second_save_is_seen_whole(cluster, shared, mounts, run, how):
         assert read(again / FILE) in (run.views[1], None)
         assert read(mnt / FILE) in (run.views[1], None)
     assert read(again / FILE) == run.views[1]
+
+
+S3FS = pytest.mark.parametrize("cluster", [marked("s3fs")], indirect=True)
+
+
+@S3FS
+def test_s3fs_itself_shows_both_saves_in_a_file_that_is_open(cluster, shared):
+    """Without unshard: what it has fetched of a file stays for all who open it, until all have closed it."""
+    size = 80 << 20  # it fetches 50 MiB at a time
+    there, here = (cluster.node(name) / shared / "file" for name in ("a", "b"))
+    there.write_bytes(bytes(size))
+    eventually(lambda: here.stat().st_size == size)
+    with open(here, "rb", buffering=0) as f:
+        f.read(1)
+        there.write_bytes(b"2" * size)
+        eventually(lambda: here.stat().st_mtime == there.stat().st_mtime)
+        assert len(set(here.read_bytes())) == 2
+    eventually(lambda: here.read_bytes() == b"2" * size)
+
+
+@S3FS
+def test_a_second_save_while_nobody_reads_is_seen_whole(cluster, shared, mounts, run):
+    save(run.saves[0], cluster.node("a") / shared / "checkpoint-1")
+    mnt = mounts(cluster.node("b") / shared)
+    eventually(lambda: read(mnt / FILE) == run.views[0])
+    time.sleep(3 * SECOND_S)  # then the shards are closed
+    save(run.saves[1], cluster.node("a") / shared / "checkpoint-1")
+    time.sleep(cluster.changes_seen_s + SECOND_S)
+    seen = []
+    eventually(lambda: seen.append(read(mnt / FILE)) or seen[-1] == run.views[1])
+    assert set(seen) <= {None, run.views[1]}
 
 
 # -- clients that hang --
