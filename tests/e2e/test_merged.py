@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save, save_file
-from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GptOssConfig, MixtralConfig,
-                          PreTrainedConfig, PreTrainedModel, Qwen3MoeConfig, T5Config, T5ForConditionalGeneration)
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GptOssConfig, LlamaConfig, LlamaForCausalLM,
+                          MixtralConfig, PreTrainedConfig, PreTrainedModel, Qwen3MoeConfig, T5Config, T5ForConditionalGeneration)
 
 import conftest
 import trees
@@ -433,6 +433,22 @@ def test_files_split_as_others_and_a_slice_alone(mount, tmp_path):
     file = json.loads((shown / "model.safetensors.index.json").read_text())["weight_map"][name]
     with safe_open(shown / file, framework="pt") as f:
         assert torch.equal(f.get_slice(name)[5:9, 7:20], want[name][5:9, 7:20])
+
+
+def test_memory_does_not_grow_with_the_model(mount, tmp_path):
+    """Of a model ten times as large the mount needs less than an eighth of the difference more, when all has been read."""
+    memory, size = [], []
+    for layers in (2, 20):
+        place = tmp_path / str(layers)
+        base = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=768, intermediate_size=1536, num_hidden_layers=layers,
+                                            num_attention_heads=4)).to(torch.bfloat16)
+        base.save_pretrained(place / "base")
+        peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=LLAMA)).save_pretrained(place / "runs/run/checkpoint-1")
+        m = mount(place / "runs", f"model={place}/base", "store=none")
+        with open(m / "merged/run/checkpoint-1/model.safetensors", "rb") as f:
+            size.append(sum(len(part) for part in iter(lambda: f.read(1 << 20), b"")))
+        memory.append(m.rss_bytes())
+    assert size[1] > 5 * size[0] > 10_000_000 and memory[1] - memory[0] < (size[1] - size[0]) / 8, (size, memory)
 
 
 def cause(command, run, *options):
