@@ -45,7 +45,7 @@ def measured(command):
     out = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode in (0, 1), command
+    assert process.returncode == 0 or (command[0] == UNSHARD and process.returncode == 1), command
     return out.decode(), used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
 
 
@@ -607,8 +607,8 @@ def test_405b_on_512_ranks_with_its_optimizer(browser, tmp_path):
     program = ("import sys; sys.path.insert(0, sys.argv[1]); import sparse_dcp;"
                "sparse_dcp.write(sys.argv[2], sparse_dcp.llama_405b(), 512, states=('exp_avg', 'exp_avg_sq'), described=True)")
     subprocess.run([sys.executable, "-c", program, HERE / "make", made], check=True)
-    read = "import sys; from torch.distributed.checkpoint import FileSystemReader; FileSystemReader(sys.argv[1]).read_metadata()"
-    _, nothing_s, nothing_bytes = measured([sys.executable, "-c", read.split(";")[1]])
+    read = "import sys; from torch.distributed.checkpoint import FileSystemReader as R; len(sys.argv) > 1 and R(sys.argv[1]).read_metadata()"
+    _, nothing_s, nothing_bytes = measured([sys.executable, "-c", read])
     _, torch_s, torch_bytes = measured([sys.executable, "-c", read, made])
     _, seconds, memory = measured([UNSHARD, "show", made, "--html", tmp_path / "page.html", *OPTIONS])
     assert (tmp_path / "page.html").stat().st_size < min(1_050_000, (made / ".metadata").stat().st_size / 100)
