@@ -175,6 +175,8 @@ static int terms_add(struct work *w, uint64_t first, size_t n, struct uns_err *e
 	}
 	for (i = 0; sum->divisor != 1 && i < n; i++)
 		w->sum[i] /= sum->divisor;
+	for (i = 0; sum->plus != 0 && i < n; i++)
+		w->sum[i] += sum->plus;
 	return 0;
 }
 

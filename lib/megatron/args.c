@@ -103,8 +103,23 @@ static bool equal(double a, double b)
 	return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
 }
 
+/* Without the training's arguments nothing is known, and nothing is refused. */
+static int norms_check(const struct uns_catalog *cat, bool adds_one, struct uns_err *err)
+{
+	if (!adds_one && arg_of(cat, MINUS_ONE))
+		return uns_fail(err, -ENOTSUP,
+				"the training kept the weights of its norms minus one (" MINUS_ONE
+				" in common.pt), which unshard does not undo");
+	if (adds_one && arg_of(cat, compared[0].arg) && !arg_of(cat, MINUS_ONE))
+		return uns_fail(
+			err, -ENOTSUP,
+			"the training did not keep the weights of its norms minus one (common.pt has no " MINUS_ONE
+			"), and models of this type do");
+	return 0;
+}
+
 int uns_megatron_args_check(const struct uns_catalog *cat, struct uns_span config,
-			    const struct uns_megatron_sizes *sizes, struct uns_err *err)
+			    const struct uns_megatron_sizes *sizes, bool adds_one, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *root = NULL;
 	const char *key;
@@ -112,10 +127,7 @@ int uns_megatron_args_check(const struct uns_catalog *cat, struct uns_span confi
 	double trained, said;
 	size_t i;
 
-	if (arg_of(cat, MINUS_ONE))
-		return uns_fail(err, -ENOTSUP,
-				"the training kept the weights of its norms minus one (" MINUS_ONE
-				" in common.pt), which unshard does not undo");
+	UNS_TRY(norms_check(cat, adds_one, err));
 	if (uns_json_parse(config, &root, err) < 0)
 		return uns_fail_in(err, "config.json");
 	for (i = 0; i < N_COMPARED; i++) {

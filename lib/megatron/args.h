@@ -13,9 +13,9 @@
 int uns_megatron_args_add(struct uns_catalog *cat, uint32_t file, const struct uns_value *args, struct uns_err *err);
 
 /* Compares what common.pt and config.json both record, but shapes do not prove. `config`: config.json's text, `sizes`
- * read from it. Returns 0, or fails with -EBADMSG and both numbers; with -ENOTSUP if the stored norms are not what
- * config.json's model multiplies by. */
+ * read from it; `adds_one`: models of this type multiply by their norms' weights plus one. Returns 0, or fails with
+ * -EBADMSG and both numbers; with -ENOTSUP if the training did the other one of both with the stored norms. */
 int uns_megatron_args_check(const struct uns_catalog *cat, struct uns_span config,
-			    const struct uns_megatron_sizes *sizes, struct uns_err *err);
+			    const struct uns_megatron_sizes *sizes, bool adds_one, struct uns_err *err);
 
 #endif

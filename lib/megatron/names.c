@@ -10,6 +10,7 @@
 #include "megatron/args.h"
 #include "megatron/sizes.h"
 #include "model/block_tensor.h"
+#include "model/sum_tensor.h"
 #include "names/config_families.h"
 #include "names/template.h"
 
@@ -41,11 +42,13 @@ struct publishing {
 	struct uns_name_list list;
 	bool of_states;   /* a parameter may lack a state: buffers and frozen ones do */
 	uint64_t padding; /* rows of the vocabulary that are left out */
-	bool has_mtp; /* layers for multi-token prediction are stored */
+	uint64_t n_added_one; /* published tensors that are stored minus one */
+	/* Where the layers inside of those for multi-token prediction are stored; NULL = there are none. */
+	const char *mtp_in;
 	/* Of the model within the model whose rows are applied: the beginning of its names, where its layers are
-	 * stored, how many they are, and the published number of the first. */
+	 * stored, how many they are, and the number of the first in the model and in published names. */
 	const char *stored_in, *published_in, *layer_in;
-	uint64_t n_layers, first_layer;
+	uint64_t n_layers, first_layer, first_published;
 };
 
 static void publishing_fini(struct publishing *p)
@@ -133,7 +136,7 @@ static int tensor_missing(const struct publishing *p, const struct uns_megatron_
 static bool row_applies(const struct publishing *p, const struct uns_megatron_rule *rule, uint64_t layer)
 {
 	const struct uns_megatron_sizes *s = &p->sizes;
-	const bool is_sparse = uns_megatron_is_sparse(s, layer);
+	const bool is_sparse = uns_megatron_is_sparse(s, layer), is_linear = uns_megatron_is_linear(s, layer);
 	const bool when[] = {
 		[UNS_MG_ALWAYS] = true,
 		[UNS_MG_UNTIED] = !p->info->ties_embeddings,
@@ -144,6 +147,9 @@ static bool row_applies(const struct publishing *p, const struct uns_megatron_ru
 		[UNS_MG_QK_NORM] = s->qk_norm,
 		[UNS_MG_LOW_RANK_Q] = s->v[UNS_MG_Q_RANK] != 0,
 		[UNS_MG_FULL_RANK_Q] = s->v[UNS_MG_Q_RANK] == 0,
+		[UNS_MG_LINEAR] = is_linear,
+		[UNS_MG_FULL] = !is_linear,
+		[UNS_MG_FULL_BIAS] = !is_linear && s->attention_bias,
 	};
 
 	return when[rule->when];
@@ -250,6 +256,16 @@ static uint64_t matrix_number(const struct publishing *p, const struct holder *a
 	return at->experts ? layer * p->sizes.v[UNS_MG_EXPERTS] + w->expert : layer;
 }
 
+static uint64_t row_elems(const struct uns_shape *shape)
+{
+	uint64_t n = 1;
+	uint32_t i;
+
+	for (i = 1; i < shape->n; i++)
+		n *= shape->dim[i];
+	return n;
+}
+
 /* -- one published tensor -- */
 
 /* Cuts the published tensor, whose elements have the order in which they are stored, out of the stored one. */
@@ -258,26 +274,35 @@ static int slice_cut(struct publishing *p, const struct holder *at, const struct
 {
 	struct uns_slice *slice = UNS_NEW(p->list.arena, struct uns_slice);
 	struct uns_shape shape = share->shape;
-	uint64_t width = 1;
-	uint32_t i;
+	const uint64_t width = row_elems(&shape);
+	const struct uns_slice_loop parts = { share->n_parts, share->shape.dim[0] / share->repeats * width };
+	const struct uns_slice_loop again = { share->repeats, share->all / share->repeats * width };
+	uint64_t heads;
 
 	*out = slice;
 	UNS_TRY_ALLOC(slice, err);
 	UNS_TRY(shape_check(p, at, share->all, &shape, err));
-	for (i = 1; i < shape.n; i++)
-		width *= shape.dim[i];
 	shape.dim[0] *= share->n_parts;
 	if (stacks_experts(at->rule))
 		shape_stack(p, &shape);
 	*slice = (struct uns_slice){
 		.first_elem = (matrix_number(p, at, w) * share->all + share->before / share->repeats) * width,
 		.shape = shape,
-		.n_stretches = share->repeats,
-		.stride_elems = share->all / share->repeats * width,
-		.n_rounds = share->n_parts,
-		.round_elems = share->shape.dim[0] / share->repeats * width
+		.loop = { parts, again },
 	};
+	if (at->rule->order == UNS_MG_BY_HEAD) {
+		heads = p->sizes.v[UNS_MG_HEADS];
+		slice->loop[0] = again;
+		slice->loop[1] = (struct uns_slice_loop){ heads / share->repeats, share->shape.dim[0] / heads * width };
+		slice->loop[2] = parts;
+	}
 	return 0;
+}
+
+/* Are the stored elements in the order of the transposed matrix? */
+static bool is_turned(const struct uns_megatron_rule *rule)
+{
+	return rule->order == UNS_MG_TRANSPOSED || rule->order == UNS_MG_ALTERNATING;
 }
 
 /* Makes the published tensor, which has another order than what is stored or is in several stored tensors, of blocks,
@@ -294,7 +319,7 @@ static int blocks_make(struct publishing *p, const struct holder *first, const s
 	struct uns_block *block;
 	uint64_t elem;
 
-	if (rule->order != UNS_MG_AS_STORED && stored.n == 2) {
+	if (is_turned(rule) && stored.n == 2) {
 		stored.dim[0] = published->dim[1];
 		stored.dim[1] = published->dim[0];
 	}
@@ -313,7 +338,7 @@ static int blocks_make(struct publishing *p, const struct holder *first, const s
 		block[one.expert] =
 			(struct uns_block){ .n_sources = at.rest ? 2 : 1,
 					    .len = { parts, stored.dim[0] / parts, stored.n > 1 ? stored.dim[1] : 1 },
-					    .reversed = rule->order != UNS_MG_AS_STORED };
+					    .reversed = is_turned(rule) };
 		elem = matrix_number(p, &at, &one) * uns_shape_elems(&stored) / block[one.expert].n_sources;
 		block[one.expert].source[0] = (struct uns_block_source){ at.tensor->tensor, elem };
 		if (at.rest)
@@ -322,6 +347,81 @@ static int blocks_make(struct publishing *p, const struct holder *first, const s
 	if (stacks_experts(rule))
 		shape_stack(p, &shape);
 	return uns_block_tensor_make(p->cat, &shape, block, n, p->list.arena, out, err);
+}
+
+enum { MAX_JOINED = 4 };
+
+/* The stored tensors of a joined one: those of all rows of the list that publish it. */
+struct joined {
+	struct holder at[MAX_JOINED];
+	struct share share[MAX_JOINED];
+	size_t n;
+};
+
+static int joined_find(struct publishing *p, const struct uns_megatron_rule *rule, const struct which *w,
+		       const char *name, struct joined *out, struct uns_err *err)
+{
+	const char *to = rule->to;
+
+	for (; rule->from; rule++) {
+		if (rule->order != UNS_MG_JOINED || strcmp(rule->to, to) != 0)
+			continue;
+		if (!holder_find(p, rule, w, &out->at[out->n]))
+			return tensor_missing(p, rule, name, w, err);
+		UNS_TRY(share_find(p, rule, rule, name, &out->share[out->n], err));
+		UNS_TRY(shape_check(p, &out->at[out->n], out->share[out->n].all, &out->share[out->n].shape, err));
+		out->n++;
+	}
+	return 0;
+}
+
+/* Makes the published tensor of several stored ones: an equal share of each in turn, `repeats` times. `rule` is the
+ * first row that publishes it. */
+static int joined_make(struct publishing *p, const struct uns_megatron_rule *rule, const struct which *w,
+		       const char *name, const struct uns_tensor **out, struct uns_err *err)
+{
+	struct joined j = { 0 };
+	struct uns_shape shape;
+	struct uns_block *block;
+	uint64_t repeats, rows, width, again;
+	size_t i, n = 0;
+
+	UNS_TRY(joined_find(p, rule, w, name, &j, err));
+	repeats = j.share[0].repeats;
+	shape = j.share[0].shape;
+	width = row_elems(&shape);
+	for (i = 1; i < j.n; i++)
+		shape.dim[0] += j.share[i].shape.dim[0];
+	UNS_TRY_ALLOC(block = UNS_NEW_N(&p->temp, struct uns_block, j.n * repeats), err);
+	for (again = 0; again < repeats; again++)
+		for (i = 0; i < j.n; i++, n++) {
+			rows = j.share[i].all / repeats;
+			block[n] = (struct uns_block){ .n_sources = 1, .len = { 1, rows, width } };
+			block[n].source[0].tensor = j.at[i].tensor->tensor;
+			block[n].source[0].first_elem =
+				(matrix_number(p, &j.at[i], w) * j.share[i].all + again * rows) * width;
+		}
+	return uns_block_tensor_make(p->cat, &shape, block, n, p->list.arena, out, err);
+}
+
+/* A weight that is stored minus one gets it back. Of the optimizer's states that is true of the fp32 copy alone. One is
+ * added to elements of the stored dtype, and the sum is rounded once to that dtype, as both converters do it. */
+static int one_add(struct publishing *p, struct uns_named_tensor *t, struct uns_err *err)
+{
+	const struct uns_block block = { .source = { { t->tensor, uns_named_first(t) } },
+					 .n_sources = 1,
+					 .len = { 1, 1, uns_shape_elems(uns_named_shape(t)) } };
+	struct uns_term term = { .times = 1, .left.as = t->tensor->dtype };
+	const struct uns_sum sum = { .term = &term, .n = 1, .divisor = 1, .plus = 1 };
+
+	if (t->tensor->role != UNS_ROLE_WEIGHT && t->tensor->role != UNS_ROLE_MASTER)
+		return 0;
+	UNS_TRY(uns_block_tensor_make(p->cat, uns_named_shape(t), &block, 1, p->list.arena, &term.left.tensor, err));
+	term.left.as = term.left.tensor->dtype;
+	UNS_TRY(uns_sum_tensor_make(term.left.tensor, term.left.as, &sum, p->list.arena, &t->tensor, err));
+	t->slice = NULL;
+	p->n_added_one++;
+	return 0;
 }
 
 /* Publishes the tensor of `rule` from the stored tensor that holds it. */
@@ -338,7 +438,7 @@ static int tensor_publish(struct publishing *p, const struct uns_megatron_rule *
 	bool found = false;
 
 	uns_template_fill(name, inside ? p->published_in : "", rule->to + (inside ? strlen(model) : 0),
-			  (int64_t)w->layer, (int64_t)w->expert);
+			  (int64_t)(w->layer - p->first_layer + p->first_published), (int64_t)w->expert);
 	for (other = rule; other->from && !found; other++)
 		found = strcmp(other->to, rule->to) == 0 && holder_find(p, other, w, &at);
 	if (!found)
@@ -346,10 +446,14 @@ static int tensor_publish(struct publishing *p, const struct uns_megatron_rule *
 	UNS_TRY(share_find(p, list, at.rule, at.tensor->name, &share, err));
 	published = (struct uns_named_tensor){ uns_arena_str(p->list.arena, name), at.tensor->tensor, at.tensor->out,
 					       NULL };
-	if (at.rule->order != UNS_MG_AS_STORED || at.rest || (stacks_experts(at.rule) && !at.experts))
+	if (at.rule->order == UNS_MG_JOINED)
+		UNS_TRY(joined_make(p, rule, w, name, &published.tensor, err));
+	else if (is_turned(at.rule) || at.rest || (stacks_experts(at.rule) && !at.experts))
 		UNS_TRY(blocks_make(p, &at, w, name, &share.shape, &published.tensor, err));
 	else
 		UNS_TRY(slice_cut(p, &at, &share, w, &published.slice, err));
+	if (at.rule->order == UNS_MG_MINUS_ONE)
+		UNS_TRY(one_add(p, &published, err));
 	return uns_name_list_add(&p->list, &published, err);
 }
 
@@ -381,18 +485,24 @@ static int list_publish(struct publishing *p, const struct uns_megatron_rule *li
 	return 0;
 }
 
-/* Publishes the tensors of a list for each of n layers, which are stored at `layer_in` and whose numbers begin at
- * `first`, and of all lists for one layer after the other. */
+/* Sets of which n layers the next rows are: where they are stored, the first one's number in the model, and the one
+ * that it is published with. */
+static void layers_begin(struct publishing *p, const char *layer_in, uint64_t n, uint64_t first, uint64_t published)
+{
+	p->layer_in = layer_in;
+	p->n_layers = n;
+	p->first_layer = first;
+	p->first_published = published;
+}
+
+/* Publishes the tensors of all lists for one of these layers after the other. */
 static int layers_publish(struct publishing *p, const struct uns_megatron_rule *const *lists, size_t n_lists,
-			  const char *layer_in, uint64_t first, uint64_t n, struct uns_err *err)
+			  struct uns_err *err)
 {
 	uint64_t layer;
 	size_t i;
 
-	p->layer_in = layer_in;
-	p->first_layer = first;
-	p->n_layers = n;
-	for (layer = first; layer < first + n; layer++)
+	for (layer = p->first_layer; layer < p->first_layer + p->n_layers; layer++)
 		for (i = 0; i < n_lists && lists[i]; i++)
 			UNS_TRY(list_publish(p, lists[i], layer, err));
 	return 0;
@@ -401,13 +511,24 @@ static int layers_publish(struct publishing *p, const struct uns_megatron_rule *
 /* A training without these layers keeps the number of them that config.json has. */
 static int mtp_publish(struct publishing *p, const struct uns_megatron_family *family, struct uns_err *err)
 {
-	const struct uns_megatron_rule *lists[1 + N_LAYER_LISTS] = { family->mtp };
+	const struct uns_megatron_mtp *mtp = family->mtp;
+	const uint64_t n_layers = p->sizes.v[UNS_MG_LAYERS];
+	const char *published_in = p->published_in;
 
-	if (!family->mtp || !p->has_mtp)
+	if (!mtp || !p->mtp_in)
 		return 0;
-	memcpy(lists + 1, family->layer, sizeof(family->layer));
-	return layers_publish(p, lists, 1 + N_LAYER_LISTS, UNS_MEGATRON_MTP_LAYER, p->sizes.v[UNS_MG_LAYERS],
-			      p->sizes.v[UNS_MG_MTP_LAYERS], err);
+	if (mtp->once && !p->sizes.v[UNS_MG_MTP_LAYERS]) /* it cannot be more, and not every config.json has it */
+		p->sizes.v[UNS_MG_MTP_LAYERS] = 1;
+	layers_begin(p, p->mtp_in, p->sizes.v[UNS_MG_MTP_LAYERS], n_layers, mtp->published_in ? 0 : n_layers);
+	if (mtp->published_in)
+		p->published_in = mtp->published_in;
+	if (mtp->once)
+		UNS_TRY(list_publish(p, mtp->once, n_layers, err));
+	if (mtp->layer)
+		UNS_TRY(layers_publish(p, &mtp->layer, 1, err));
+	UNS_TRY(layers_publish(p, family->layer, N_LAYER_LISTS, err));
+	p->published_in = published_in;
+	return 0;
 }
 
 static int text_publish(struct publishing *p, const struct uns_megatron_family *family, struct uns_err *err)
@@ -417,8 +538,9 @@ static int text_publish(struct publishing *p, const struct uns_megatron_family *
 	p->stored_in = family->vision ? family->vision->stored_in : "";
 	p->published_in = family->vision ? family->vision->published_in : "model.";
 	UNS_TRY(size_of(p, UNS_MG_LAYERS, "layers", &n, err));
+	layers_begin(p, UNS_MEGATRON_LAYER, n, 0, 0);
 	UNS_TRY(list_publish(p, uns_megatron_first, 0, err));
-	UNS_TRY(layers_publish(p, family->layer, N_LAYER_LISTS, UNS_MEGATRON_LAYER, 0, n, err));
+	UNS_TRY(layers_publish(p, family->layer, N_LAYER_LISTS, err));
 	UNS_TRY(mtp_publish(p, family, err));
 	return list_publish(p, uns_megatron_last, 0, err);
 }
@@ -430,10 +552,25 @@ static int vision_publish(struct publishing *p, const struct uns_megatron_vision
 	p->stored_in = "";
 	p->published_in = "model.";
 	UNS_TRY(size_of(p, UNS_MG_VISION_LAYERS, "the vision model", &n, err));
+	layers_begin(p, UNS_MEGATRON_LAYER, n, 0, 0);
 	UNS_TRY(list_publish(p, vision->first, 0, err));
-	UNS_TRY(layers_publish(p, &vision->layer, 1, UNS_MEGATRON_LAYER, 0, n, err));
+	UNS_TRY(layers_publish(p, &vision->layer, 1, err));
 	UNS_TRY(list_publish(p, vision->last, 0, err));
-	return layers_publish(p, &vision->deepstack, 1, UNS_MEGATRON_LAYER, 0, p->sizes.v[UNS_MG_DEEPSTACK], err);
+	layers_begin(p, UNS_MEGATRON_LAYER, p->sizes.v[UNS_MG_DEEPSTACK], 0, 0);
+	return layers_publish(p, &vision->deepstack, 1, err);
+}
+
+/* Is this a tensor of a layer for multi-token prediction, and of which version's? */
+static void mtp_look(struct publishing *p, const struct uns_megatron_family *family, const char *name)
+{
+	const size_t before = family->vision ? strlen(family->vision->stored_in) : 0;
+
+	if ((before && !uns_str_starts(name, family->vision->stored_in)) || !uns_str_starts(name + before, "mtp."))
+		return;
+	if (!p->mtp_in)
+		p->mtp_in = UNS_MEGATRON_MTP_LAYER;
+	if (strstr(name + before, ".mtp_model_layer."))
+		p->mtp_in = UNS_MEGATRON_MTP_MODEL_LAYER;
 }
 
 /* Replaces *v by the published tensors. Every stored tensor must be in one, and no two may have one name. */
@@ -447,12 +584,12 @@ static int tensors_publish(struct publishing *p, struct uns_span config, struct 
 	if (!family)
 		return uns_fail(err, -ENOTSUP, "unshard does not know Megatron's tensors of this model type");
 	UNS_TRY(uns_megatron_sizes_read(config, &p->temp, &p->sizes, err));
-	UNS_TRY(uns_megatron_args_check(p->cat, config, &p->sizes, err));
+	UNS_TRY(uns_megatron_args_check(p->cat, config, &p->sizes, family->adds_one, err));
 	UNS_TRY_ALLOC(p->stored = calloc(*n + 1, sizeof(*p->stored)), err);
 	p->n_stored = *n;
 	for (i = 0; i < *n; i++) {
 		p->stored[i].tensor = &(*v)[i];
-		p->has_mtp |= uns_str_starts((*v)[i].name, "mtp.");
+		mtp_look(p, family, (*v)[i].name);
 		UNS_TRY_ALLOC(uns_map_put_index(&p->by_name, (*v)[i].name, (uint32_t)i), err);
 	}
 	if (family->vision)
@@ -473,14 +610,20 @@ static int tensors_publish(struct publishing *p, struct uns_span config, struct 
 static int mtp_note(const struct publishing *p, struct uns_vtree *out, struct uns_err *err)
 {
 	const uint64_t n = p->sizes.v[UNS_MG_MTP_LAYERS], first = p->sizes.v[UNS_MG_LAYERS];
+	const struct uns_megatron_mtp *mtp = family_of(p->info->model_type)->mtp;
 
-	if (!n || !family_of(p->info->model_type)->mtp)
+	if (!n || !mtp)
 		return 0;
-	if (!p->has_mtp)
+	if (!p->mtp_in)
 		return uns_vtree_note(out, err,
-				      "no layers for multi-token prediction are published: config.json's "
-				      "num_nextn_predict_layers is %llu, but the checkpoint has no mtp.layers",
+				      "no layers for multi-token prediction are published: config.json's %s is %llu, "
+				      "but the checkpoint has no mtp.layers",
+				      mtp->published_in ? "mtp_num_hidden_layers" : "num_nextn_predict_layers",
 				      (unsigned long long)n);
+	if (mtp->published_in)
+		return uns_vtree_note(out, err,
+				      "the layer for multi-token prediction is published as mtp.layers.0 and mtp.fc; "
+				      "transformers does not load it");
 	return uns_vtree_note(
 		out, err,
 		"the layers for multi-token prediction (mtp.layers) are model.layers from %llu to %llu; their "
@@ -498,6 +641,11 @@ int uns_megatron_apply_model(const struct uns_catalog *cat, const struct uns_con
 	if (note)
 		UNS_TRY(uns_vtree_note(out, err, "%s", note));
 	UNS_TRY(mtp_note(&p, out, err));
+	if (p.n_added_one)
+		UNS_TRY(uns_vtree_note(out, err,
+				       "1 was added to each element of %llu norms (linear_attn.norm), which Megatron "
+				       "keeps minus one",
+				       (unsigned long long)p.n_added_one));
 	return p.padding ? uns_vtree_note(out, err,
 					  "the last %llu rows of the vocabulary are left out: Megatron pads it, and "
 					  "config.json's vocab_size is %llu",

@@ -21,7 +21,7 @@ static const struct {
 } recorded[] = {
 	{ UNS_MG_VOCAB, { "vocab_size" }, UNS_MG_NONE },
 	{ UNS_MG_LAYERS, { "num_hidden_layers" }, UNS_MG_NONE },
-	{ UNS_MG_MTP_LAYERS, { "num_nextn_predict_layers" }, UNS_MG_NONE },
+	{ UNS_MG_MTP_LAYERS, { "num_nextn_predict_layers", "mtp_num_hidden_layers" }, UNS_MG_NONE },
 	{ UNS_MG_HIDDEN, { "hidden_size" }, UNS_MG_NONE },
 	{ UNS_MG_HEADS, { "num_attention_heads" }, UNS_MG_NONE },
 	{ UNS_MG_GROUPS, { "num_key_value_heads" }, UNS_MG_HEADS },
@@ -38,6 +38,11 @@ static const struct {
 	{ UNS_MG_NOPE, { "qk_nope_head_dim" }, UNS_MG_NONE },
 	{ UNS_MG_ROPE, { "qk_rope_head_dim" }, UNS_MG_NONE },
 	{ UNS_MG_VALUE, { "v_head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_LINEAR_KEY_HEAD, { "linear_key_head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_LINEAR_VALUE_HEAD, { "linear_value_head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_LINEAR_KEY_HEADS, { "linear_num_key_heads" }, UNS_MG_NONE },
+	{ UNS_MG_LINEAR_VALUE_HEADS, { "linear_num_value_heads" }, UNS_MG_NONE },
+	{ UNS_MG_KERNEL, { "linear_conv_kernel_dim" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_LAYERS, { VISION "depth" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_HIDDEN, { VISION "hidden_size" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_HEADS, { VISION "num_heads" }, UNS_MG_NONE },
@@ -64,6 +69,8 @@ static const struct {
 	{ UNS_MG_KV_DOWN, UNS_MG_ONE, UNS_MG_KV_RANK, UNS_MG_ROPE },
 	{ UNS_MG_KV_UP, UNS_MG_HEADS, UNS_MG_NOPE, UNS_MG_VALUE },
 	{ UNS_MG_VALUES, UNS_MG_HEADS, UNS_MG_VALUE, UNS_MG_NONE },
+	{ UNS_MG_LINEAR_KEY, UNS_MG_LINEAR_KEY_HEADS, UNS_MG_LINEAR_KEY_HEAD, UNS_MG_NONE },
+	{ UNS_MG_LINEAR_VALUE, UNS_MG_LINEAR_VALUE_HEADS, UNS_MG_LINEAR_VALUE_HEAD, UNS_MG_NONE },
 	{ UNS_MG_VISION_KEYS_VALUES, UNS_MG_ONE, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_HIDDEN },
 	{ UNS_MG_VISION_QKV, UNS_MG_ONE, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_KEYS_VALUES },
 	{ UNS_MG_MERGE_AREA, UNS_MG_MERGE, UNS_MG_MERGE, UNS_MG_NONE },
@@ -76,6 +83,7 @@ size_t uns_megatron_dims(enum uns_megatron_size columns, enum uns_megatron_size 
 		enum uns_megatron_size columns, dim[UNS_MG_MAX_DIMS];
 	} several[] = {
 		{ UNS_MG_PATCHES, { UNS_MG_CHANNELS, UNS_MG_FRAMES, UNS_MG_PATCH, UNS_MG_PATCH } },
+		{ UNS_MG_CONVOLUTION, { UNS_MG_ONE, UNS_MG_KERNEL } },
 	};
 	size_t i, n = 0;
 
@@ -155,6 +163,24 @@ static int dense_layers_read(const cJSON *text, struct uns_arena *arena, struct 
 	return 0;
 }
 
+static int linear_layers_read(const cJSON *text, struct uns_arena *arena, struct uns_megatron_sizes *out,
+			      struct uns_err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(text, "layer_types"), *item;
+	int64_t step;
+	bool *v;
+
+	if (uns_json_int(text, "full_attention_interval", &step) && step > 0)
+		out->full_attention_step = (uint64_t)step;
+	if (!cJSON_IsArray(list))
+		return 0;
+	UNS_TRY_ALLOC(v = UNS_NEW_N(arena, bool, (size_t)cJSON_GetArraySize(list) + 1), err);
+	cJSON_ArrayForEach (item, list)
+		v[out->n_linear_layer++] = cJSON_IsString(item) && strcmp(item->valuestring, "linear_attention") == 0;
+	out->linear_layer = v;
+	return 0;
+}
+
 static int check_multiple(const struct uns_megatron_sizes *s, enum uns_megatron_size size, enum uns_megatron_size of,
 			  struct uns_err *err)
 {
@@ -181,7 +207,18 @@ int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena, str
 	uns_json_bool(text, "use_qk_norm", &out->qk_norm);
 	UNS_TRY(check_multiple(out, UNS_MG_HEADS, UNS_MG_GROUPS, err));
 	UNS_TRY(check_multiple(out, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_HEADS, err));
+	UNS_TRY(check_multiple(out, UNS_MG_LINEAR_VALUE_HEADS, UNS_MG_LINEAR_KEY_HEADS, err));
+	UNS_TRY(linear_layers_read(text, arena, out, err));
 	return dense_layers_read(text, arena, out, err);
+}
+
+bool uns_megatron_is_linear(const struct uns_megatron_sizes *s, uint64_t layer)
+{
+	if (layer >= s->v[UNS_MG_LAYERS])
+		return false;
+	if (s->linear_layer)
+		return layer < s->n_linear_layer && s->linear_layer[layer];
+	return s->full_attention_step && (layer + 1) % s->full_attention_step != 0;
 }
 
 bool uns_megatron_is_sparse(const struct uns_megatron_sizes *s, uint64_t layer)

@@ -14,6 +14,9 @@ struct uns_megatron_sizes {
 	uint64_t v[UNS_MG_N_SIZES]; /* 0 = config.json does not have it */
 	const uint64_t *dense_layer; /* mlp_only_layers: numbers of layers without experts */
 	size_t n_dense_layers;
+	const bool *linear_layer; /* by layer_types: is its attention linear? */
+	size_t n_linear_layer;
+	uint64_t full_attention_step; /* full_attention_interval: every n-th layer has softmax attention; 0 = all */
 	bool attention_bias, mlp_bias, qk_norm;
 };
 
@@ -28,6 +31,9 @@ size_t uns_megatron_dims(enum uns_megatron_size columns, enum uns_megatron_size 
 
 /* config.json's key of a number, for sentences. */
 const char *uns_megatron_size_key(enum uns_megatron_size size);
+
+/* Has the layer a gated delta net in place of softmax attention? Layers behind the model's own have none. */
+bool uns_megatron_is_linear(const struct uns_megatron_sizes *s, uint64_t layer);
 
 /* Has the layer experts? */
 bool uns_megatron_is_sparse(const struct uns_megatron_sizes *s, uint64_t layer);

@@ -105,6 +105,62 @@ static const struct uns_megatron_rule attention_glm4_moe[] = {
 	{ 0 },
 };
 
+/* Gated attention: of each group the queries, then as many gates. Each head's queries and gates are published together. */
+#define GATED_QUERIES(kind, columns, when) \
+	{ FROM "self_attention.linear_qkv." kind, TO "self_attn.q_proj." kind, QUERY, columns, when, GROUPS, UNS_MG_BY_HEAD }
+#define GATED_QKV(kind, columns, when) \
+	GATED_QUERIES(kind, columns, when), GATED_QUERIES(kind, columns, when), \
+	{ FROM "self_attention.linear_qkv." kind, TO "self_attn.k_proj." kind, KEY, columns, when, GROUPS }, \
+	{ FROM "self_attention.linear_qkv." kind, TO "self_attn.v_proj." kind, KEY, columns, when, GROUPS }
+#define GATED_ATTENTION \
+	GATED_QKV("weight", HIDDEN, UNS_MG_FULL), GATED_QKV("bias", VECTOR, UNS_MG_FULL_BIAS), \
+	{ FROM "self_attention.linear_proj.weight", TO "self_attn.o_proj.weight", HIDDEN, QUERY, UNS_MG_FULL, ONE }, \
+	QK_NORM(UNS_MG_FULL)
+
+/* Gated delta nets. megatron-core saves queries, keys, values, gates (z), and what the decay (alpha) and the rate of
+ * writing (beta) are made of as tensors of their own (ssm/gated_delta_net.py). */
+#define DELTA(from, to, rows, columns) \
+	{ FROM "self_attention." from, TO "linear_attn." to, rows, columns, UNS_MG_LINEAR, ONE }
+#define DELTA_PART(from, to, rows, columns, repeats) \
+	{ FROM "self_attention." from, TO "linear_attn." to, rows, columns, UNS_MG_LINEAR, repeats, UNS_MG_JOINED }
+#define DELTA_QKV(from, to, columns, repeats) \
+	DELTA_PART(from ".query", to, UNS_MG_LINEAR_KEY, columns, repeats), \
+	DELTA_PART(from ".key", to, UNS_MG_LINEAR_KEY, columns, repeats), \
+	DELTA_PART(from ".value", to, UNS_MG_LINEAR_VALUE, columns, repeats)
+#define DELTA_FIRST \
+	DELTA("dt_bias", "dt_bias", UNS_MG_LINEAR_VALUE_HEADS, VECTOR), \
+	DELTA("A_log", "A_log", UNS_MG_LINEAR_VALUE_HEADS, VECTOR), \
+	DELTA_QKV("conv1d.weight", "conv1d.weight", UNS_MG_CONVOLUTION, ONE)
+#define DELTA_NORM \
+	{ FROM "self_attention.out_norm.weight", TO "linear_attn.norm.weight", UNS_MG_LINEAR_VALUE_HEAD, VECTOR, \
+	  UNS_MG_LINEAR, ONE, UNS_MG_MINUS_ONE }
+#define DELTA_OUT \
+	DELTA("out_proj.weight", "out_proj.weight", HIDDEN, UNS_MG_LINEAR_VALUE)
+#define DELTA_IN_PART(part, to, rows) \
+	DELTA_PART("in_proj.weight." part, to ".weight", rows, HIDDEN, UNS_MG_LINEAR_KEY_HEADS)
+
+/* Of each head of keys what belongs to it. */
+static const struct uns_megatron_rule attention_qwen3_next[] = {
+	DELTA_FIRST,
+	DELTA_QKV("in_proj.weight", "in_proj_qkvz.weight", HIDDEN, UNS_MG_LINEAR_KEY_HEADS),
+	DELTA_IN_PART("z", "in_proj_qkvz", UNS_MG_LINEAR_VALUE),
+	DELTA_IN_PART("beta", "in_proj_ba", UNS_MG_LINEAR_VALUE_HEADS),
+	DELTA_IN_PART("alpha", "in_proj_ba", UNS_MG_LINEAR_VALUE_HEADS),
+	DELTA_NORM, DELTA_OUT,
+	GATED_ATTENTION,
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_qwen3_5[] = {
+	DELTA_FIRST, DELTA_NORM, DELTA_OUT,
+	DELTA_QKV("in_proj.weight", "in_proj_qkv.weight", HIDDEN, ONE),
+	DELTA("in_proj.weight.z", "in_proj_z.weight", UNS_MG_LINEAR_VALUE, HIDDEN),
+	DELTA("in_proj.weight.beta", "in_proj_b.weight", UNS_MG_LINEAR_VALUE_HEADS, HIDDEN),
+	DELTA("in_proj.weight.alpha", "in_proj_a.weight", UNS_MG_LINEAR_VALUE_HEADS, HIDDEN),
+	GATED_ATTENTION,
+	{ 0 },
+};
+
 /* Multi-latent attention. The norm of a projection belongs to the projection if both are one module. */
 static const struct uns_megatron_rule attention_mla[] = {
 	{ FROM "self_attention.linear_q_proj.weight", TO "self_attn.q_proj.weight", UNS_MG_QUERIES, HIDDEN, UNS_MG_FULL_RANK_Q, ONE },
@@ -240,6 +296,13 @@ static const struct uns_megatron_rule norms[] = {
 	{ 0 },
 };
 
+static const struct uns_megatron_rule norms_delta[] = {
+	NORM_OF_ATTENTION("input_layernorm"),
+	NORM("self_attention.in_proj.layer_norm_weight", "input_layernorm"),
+	NORM_OF_MLP("post_attention_layernorm"),
+	{ 0 },
+};
+
 static const struct uns_megatron_rule norms_glm4[] = {
 	NORM_OF_ATTENTION("input_layernorm"),
 	NORM_OF_MLP("post_attention_layernorm"),
@@ -262,7 +325,7 @@ static const struct uns_megatron_rule norms_gemma2[] = {
 /* -- layers for multi-token prediction: embedding and head are the model's own, and are published again (mbridge;
  * mcore_bridge 1.6.5, bridge/gpt_bridge.py) -- */
 
-static const struct uns_megatron_rule mtp[] = {
+static const struct uns_megatron_rule mtp_layer[] = {
 	{ "embedding.word_embeddings.weight", TO "embed_tokens.weight", VOCAB, HIDDEN, ALWAYS, ONE },
 	{ UNS_MEGATRON_MTP "enorm.weight", TO "enorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
 	{ UNS_MEGATRON_MTP "hnorm.weight", TO "hnorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
@@ -271,6 +334,20 @@ static const struct uns_megatron_rule mtp[] = {
 	{ "output_layer.weight", TO "shared_head.head.weight", VOCAB, HIDDEN, UNS_MG_UNTIED, ONE },
 	{ 0 },
 };
+
+static const struct uns_megatron_mtp mtp = { NULL, mtp_layer, NULL };
+
+/* Of one layer; embedding and head are the model's own, and are not published again. megatron-core puts the embedding
+ * in front of the hidden states (transformer/multi_token_prediction.py), as Qwen does. */
+static const struct uns_megatron_rule mtp_once_qwen[] = {
+	{ UNS_MEGATRON_MTP "eh_proj.weight", "mtp.fc.weight", HIDDEN, UNS_MG_TWO_HIDDEN, ALWAYS, ONE },
+	{ UNS_MEGATRON_MTP "enorm.weight", "mtp.pre_fc_norm_embedding.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ UNS_MEGATRON_MTP "hnorm.weight", "mtp.pre_fc_norm_hidden.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ UNS_MEGATRON_MTP "final_layernorm.weight", "mtp.norm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ 0 },
+};
+
+static const struct uns_megatron_mtp mtp_qwen = { mtp_once_qwen, NULL, "mtp." };
 
 /* -- vision models: as transformers has them (Megatron-Bridge), or of Megatron's own modules (mbridge) -- */
 
@@ -392,17 +469,21 @@ static const struct uns_megatron_vision qwen3_vl = {
 };
 
 #define TEXT(model_type, attention, mlp, norms) \
-	{ model_type, { attention, mlp, norms }, NULL, NULL }
+	{ model_type, { attention, mlp, norms }, NULL, NULL, false }
+#define TEXT_ADDS_ONE(model_type, attention, mlp, norms) \
+	{ model_type, { attention, mlp, norms }, NULL, NULL, true }
 #define TEXT_MTP(model_type, attention, mlp, norms) \
-	{ model_type, { attention, mlp, norms }, NULL, mtp }
+	{ model_type, { attention, mlp, norms }, NULL, &mtp, false }
+#define QWEN_DELTA(model_type, attention, mlp, vision) \
+	{ model_type, { attention, mlp, norms_delta }, vision, &mtp_qwen, true }
 
 /* Sorted by model_type. */
 const struct uns_megatron_family uns_megatron_table[] = {
 	TEXT("deepseek_v2", attention_mla, moe_deepseek_v2, norms),
 	TEXT_MTP("deepseek_v3", attention_mla, moe_deepseek_v3, norms),
-	TEXT("gemma", attention, mlp, norms),
-	TEXT("gemma2", attention, mlp, norms_gemma2),
-	TEXT("gemma3_text", attention_gemma3, mlp, norms_gemma2),
+	TEXT_ADDS_ONE("gemma", attention, mlp, norms),
+	TEXT_ADDS_ONE("gemma2", attention, mlp, norms_gemma2),
+	TEXT_ADDS_ONE("gemma3_text", attention_gemma3, mlp, norms_gemma2),
 	TEXT("glm4", attention_glm4, mlp_glm4, norms_glm4),
 	TEXT_MTP("glm4_moe", attention_glm4_moe, moe_deepseek_v3, norms),
 	TEXT("gpt_oss", attention_gpt_oss, moe_gpt_oss, norms),
@@ -413,7 +494,12 @@ const struct uns_megatron_family uns_megatron_table[] = {
 	{ "qwen2_5_vl", { attention_qwen2, mlp, norms }, &qwen2_5_vl },
 	TEXT("qwen2_moe", attention_qwen2, moe_qwen2, norms),
 	TEXT("qwen3", attention_qwen3, mlp, norms),
+	QWEN_DELTA("qwen3_5", attention_qwen3_5, mlp, &qwen3_vl),
+	QWEN_DELTA("qwen3_5_moe", attention_qwen3_5, moe_qwen2, &qwen3_vl),
+	QWEN_DELTA("qwen3_5_moe_text", attention_qwen3_5, moe_qwen2, NULL),
+	QWEN_DELTA("qwen3_5_text", attention_qwen3_5, mlp, NULL),
 	TEXT("qwen3_moe", attention_qwen3, moe_qwen3, norms),
+	QWEN_DELTA("qwen3_next", attention_qwen3_next, moe_qwen2, NULL),
 	{ "qwen3_vl", { attention_qwen3, mlp, norms }, &qwen3_vl },
 	{ "qwen3_vl_moe", { attention_qwen3, moe_qwen3_vl, norms }, &qwen3_vl },
 };

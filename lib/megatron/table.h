@@ -3,6 +3,7 @@
 #ifndef UNS_MEGATRON_TABLE_H
 #define UNS_MEGATRON_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Numbers of a model: from config.json, or computed from such numbers (megatron/sizes.c). */
@@ -39,6 +40,14 @@ enum uns_megatron_size {
 	UNS_MG_KV_DOWN,
 	UNS_MG_KV_UP,
 	UNS_MG_VALUES,
+	/* Gated delta nets: widths and numbers of heads, and all heads' widths. */
+	UNS_MG_LINEAR_KEY_HEAD,
+	UNS_MG_LINEAR_VALUE_HEAD,
+	UNS_MG_LINEAR_KEY_HEADS,
+	UNS_MG_LINEAR_VALUE_HEADS,
+	UNS_MG_LINEAR_KEY,
+	UNS_MG_LINEAR_VALUE,
+	UNS_MG_KERNEL, /* positions that the convolution in front of them covers */
 	/* Of the vision model. */
 	UNS_MG_VISION_LAYERS,
 	UNS_MG_VISION_HIDDEN,
@@ -58,6 +67,7 @@ enum uns_megatron_size {
 	UNS_MG_N_SIZES,
 	/* Several dimensions, each with its number (megatron/sizes.c). */
 	UNS_MG_PATCHES = UNS_MG_N_SIZES,
+	UNS_MG_CONVOLUTION,
 };
 
 /* What a row is for. */
@@ -71,6 +81,9 @@ enum uns_megatron_when {
 	UNS_MG_QK_NORM,        /* ... use_qk_norm */
 	UNS_MG_LOW_RANK_Q,     /* ... q_lora_rank is a number */
 	UNS_MG_FULL_RANK_Q,    /* ... is none */
+	UNS_MG_LINEAR,         /* layers whose attention is a gated delta net */
+	UNS_MG_FULL,           /* layers with softmax attention */
+	UNS_MG_FULL_BIAS,      /* ... and attention_bias */
 };
 
 /* How the elements of a published matrix are stored. */
@@ -78,6 +91,9 @@ enum uns_megatron_order {
 	UNS_MG_AS_STORED,
 	UNS_MG_TRANSPOSED,
 	UNS_MG_ALTERNATING, /* transposed, and gate and up, which are stored one below the other, alternate */
+	UNS_MG_BY_HEAD, /* rows with the same `from` and `to`: their parts alternate with each head */
+	UNS_MG_JOINED, /* the published tensor consists of the stored tensors of all such rows with the same `to` */
+	UNS_MG_MINUS_ONE, /* each element is stored minus one */
 };
 
 /* One published tensor. If rows of one list have the same `from`, the stored tensor consists of their tensors, one
@@ -91,9 +107,10 @@ struct uns_megatron_rule {
 	/* Of the published tensor, without a dimension of experts; columns NONE: a vector; PATCHES: more dimensions. */
 	enum uns_megatron_size rows, columns;
 	enum uns_megatron_when when;
-	/* How often the parts follow each other in the stored rows; each time an equal share of each part. */
+	/* How often the parts follow each other in the stored rows, or in the published ones if these are JOINED; each
+	 * time an equal share of each part. */
 	enum uns_megatron_size repeats;
-	enum uns_megatron_order order; /* other than AS_STORED only where repeats is ONE */
+	enum uns_megatron_order order; /* TRANSPOSED, ALTERNATING, MINUS_ONE: only where repeats is ONE */
 	const char *rest; /* where the second half of the stored rows is, if `from` has the first half only */
 };
 
@@ -106,20 +123,28 @@ struct uns_megatron_vision {
 	const struct uns_megatron_rule *first, *layer, *last, *deepstack;
 };
 
+/* How layers for multi-token prediction are published. */
+struct uns_megatron_mtp {
+	const struct uns_megatron_rule *once, *layer; /* for all, and in front of the rows of any layer; NULL = none */
+	const char *published_in; /* in place of "model." in names of the layers; NULL = they are behind the others */
+};
+
 struct uns_megatron_family {
 	const char *model_type;
 	/* Lists that end with from == NULL, in the order of the model's own state dict. Those of layers are applied to
 	 * one layer after the other. */
 	const struct uns_megatron_rule *layer[4];
 	const struct uns_megatron_vision *vision; /* NULL = there is none */
-	/* Of a layer for multi-token prediction, in front of the rows of any layer; NULL = such layers are refused. */
-	const struct uns_megatron_rule *mtp;
+	const struct uns_megatron_mtp *mtp; /* NULL = layers for multi-token prediction are refused */
+	bool adds_one; /* its norms multiply by their weights plus one, as Megatron's do with apply_layernorm_1p */
 };
 
-/* Where the layers are, in stored names; and the layer that is inside of one for multi-token prediction. */
-#define UNS_MEGATRON_LAYER     "decoder.layers.*."
-#define UNS_MEGATRON_MTP       "mtp.layers.*."
-#define UNS_MEGATRON_MTP_LAYER UNS_MEGATRON_MTP "transformer_layer."
+/* Where the layers are, in stored names; and the layer that is inside of one for multi-token prediction, which newer
+ * versions call by another name. */
+#define UNS_MEGATRON_LAYER           "decoder.layers.*."
+#define UNS_MEGATRON_MTP             "mtp.layers.*."
+#define UNS_MEGATRON_MTP_LAYER       UNS_MEGATRON_MTP "transformer_layer."
+#define UNS_MEGATRON_MTP_MODEL_LAYER UNS_MEGATRON_MTP "mtp_model_layer."
 
 extern const struct uns_megatron_rule uns_megatron_first[], uns_megatron_last[]; /* before and after the layers */
 extern const struct uns_megatron_family uns_megatron_table[]; /* sorted by model_type (strcmp) */

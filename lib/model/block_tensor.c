@@ -32,6 +32,8 @@ int uns_block_tensor_make(const struct uns_catalog *cat, const struct uns_shape 
 	struct uns_piece *piece = UNS_NEW_N(arena, struct uns_piece, n);
 	struct uns_block *own = UNS_NEW_N(arena, struct uns_block, n);
 	struct uns_box *box = UNS_NEW_N(arena, struct uns_box, n);
+	const uint64_t row = shape->dim[0] ? uns_shape_elems(shape) / shape->dim[0] : 0;
+	uint64_t at = 0;
 	size_t i;
 
 	UNS_TRY_ALLOC(tensor && piece && own && box, err);
@@ -40,8 +42,9 @@ int uns_block_tensor_make(const struct uns_catalog *cat, const struct uns_shape 
 		UNS_TRY(resolve(cat, &own[i], first, err));
 		box[i].n = shape->n;
 		memcpy(box[i].len, shape->dim, sizeof(shape->dim));
-		box[i].len[0] /= n;
-		box[i].lo[0] = i * box[i].len[0];
+		box[i].len[0] = row ? own[i].len[0] * own[i].len[1] * own[i].len[2] / row : 0;
+		box[i].lo[0] = at;
+		at += box[i].len[0];
 		piece[i] = (struct uns_piece){
 			.kind = UNS_PIECE_BOX, .box = &box[i], .container = UNS_BLOCK, .rank = -1, .block = &own[i]
 		};

@@ -5,7 +5,7 @@
 #include "model/tree.h"
 
 /* A tensor of `shape` that is in no catalog. Its elements are those of the n blocks, one behind the other; each block
- * has an equal share of the first dimension. What is not its shape or dtype is that of the first block's first source.
+ * is a whole number of rows. What is not its shape or dtype is that of the first block's first source.
  * Sources are tensors of `cat`; -EBADMSG if they differ in dtype. Pure. */
 int uns_block_tensor_make(const struct uns_catalog *cat, const struct uns_shape *shape, const struct uns_block *block,
 			  size_t n, struct uns_arena *arena, const struct uns_tensor **out, struct uns_err *err);

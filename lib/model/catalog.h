@@ -99,12 +99,17 @@ struct uns_piece {
 
 #define UNS_NONE UINT32_MAX
 
-/* A part of a tensor, as a tensor of its own: its elements, in stretches of equal length. */
+enum { UNS_SLICE_LOOPS = 3 };
+
+/* A part of a tensor, as a tensor of its own: its elements, in stretches of equal length, which follow each other as in
+ * loops inside each other, the outermost first. Without a loop it is contiguous. */
 struct uns_slice {
 	uint64_t first_elem; /* in C order */
 	struct uns_shape shape;
-	uint64_t n_stretches, stride_elems; /* from the beginning of one to that of the next; 0 = it is contiguous */
-	uint64_t n_rounds, round_elems; /* so many times, each time from so many elements further on; 0 = once */
+	struct uns_slice_loop {
+		uint64_t n; /* 0 = there is no such loop */
+		uint64_t step_elems; /* from one time to the next */
+	} loop[UNS_SLICE_LOOPS];
 	bool joined; /* goes into the file of the slice that is listed before it */
 };
 
@@ -383,6 +388,16 @@ static inline const struct uns_piece *uns_tensor_pieces(const struct uns_catalog
 	return t->own ? t->own : cat->pieces + t->first_piece;
 }
 /* Is it made of blocks (model/block_tensor.h), and has elements? */
+/* How many stretches a slice consists of: 1 = it is contiguous. */
+static inline uint64_t uns_slice_stretches(const struct uns_slice *slice)
+{
+	uint64_t n = 1;
+	unsigned i;
+
+	for (i = 0; i < UNS_SLICE_LOOPS; i++)
+		n *= slice->loop[i].n ? slice->loop[i].n : 1;
+	return n;
+}
 static inline bool uns_tensor_is_of_blocks(const struct uns_tensor *t)
 {
 	return t->own && t->n_pieces && t->own->container == UNS_BLOCK;

@@ -40,25 +40,37 @@ void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes)
 	append(b, (struct uns_segment){ .from = UNS_FROM_ZEROS, .len_bytes = len_bytes });
 }
 
+/* The element of the tensor with which this stretch of a slice begins. */
+static uint64_t stretch_begin(const struct uns_slice *slice, uint64_t stretch)
+{
+	uint64_t at = slice->first_elem;
+	unsigned i;
+
+	for (i = UNS_SLICE_LOOPS; i > 0; i--) {
+		const struct uns_slice_loop *loop = &slice->loop[i - 1];
+
+		if (!loop->n)
+			continue;
+		at += stretch % loop->n * loop->step_elems;
+		stretch /= loop->n;
+	}
+	return at;
+}
+
 void uns_layout_slice(struct uns_layout_builder *b, const struct uns_tensor *of, const struct uns_slice *slice,
 		      uint64_t first_elem, uint64_t n_elems, enum uns_dtype out)
 {
-	const uint64_t n = slice->n_stretches ? slice->n_stretches : 1, rounds = slice->n_rounds ? slice->n_rounds : 1;
-	const uint64_t each = uns_shape_elems(&slice->shape) / n / rounds;
-	uint64_t stretch, in, take;
+	const uint64_t n = uns_slice_stretches(slice), each = uns_shape_elems(&slice->shape) / n;
+	uint64_t in, take;
 
-	if (each * n * rounds != uns_shape_elems(&slice->shape)) {
+	if (each * n != uns_shape_elems(&slice->shape)) {
 		builder_fail(b, "a slice is not a whole number of stretches");
 		return;
 	}
 	for (; n_elems && !b->failed; first_elem += take, n_elems -= take) {
-		stretch = first_elem / each;
 		in = first_elem % each;
 		take = each - in < n_elems ? each - in : n_elems;
-		uns_layout_tensor(b, of,
-				  slice->first_elem + stretch / n * slice->round_elems +
-					  stretch % n * slice->stride_elems + in,
-				  take, out);
+		uns_layout_tensor(b, of, stretch_begin(slice, first_elem / each) + in, take, out);
 	}
 }
 

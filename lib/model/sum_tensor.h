@@ -5,8 +5,8 @@
  *
  * For a product the tensor is a matrix of `columns` columns. Then left is [rows, inner], and right [columns, inner], or
  * several such matrices, each for as many rows of the tensor.
- * The sum is made in fp64, term by term and product by product in order, then divided, and multiplied as its scale has
- * it. The result is rounded once, to the tensor's dtype. */
+ * The sum is made in fp64, term by term and product by product in order, then divided, then `plus` is added, and
+ * it is multiplied as its scale has it. The result is rounded once, to the tensor's dtype. */
 #ifndef UNS_MODEL_SUM_TENSOR_H
 #define UNS_MODEL_SUM_TENSOR_H
 
@@ -44,6 +44,7 @@ struct uns_sum {
 	size_t n;
 	uint64_t columns;
 	double divisor; /* of the whole sum; 1 = it stays as it is */
+	double plus; /* added to each element; 0 = it stays as it is */
 	struct uns_scale scale;
 };
 

@@ -115,7 +115,7 @@ static size_t n_of_whole(const struct part *first, size_t n)
 
 static bool is_contiguous(const struct uns_slice *slice)
 {
-	return slice->n_stretches <= 1 && slice->n_rounds <= 1;
+	return uns_slice_stretches(slice) == 1;
 }
 
 /* Do all parts, in their order, make one slice of one tensor? */

@@ -38,9 +38,9 @@ static void builds_in_order(void **state)
 /* Two stretches of two elements: 2, 3 and 8, 9 of the twelve. */
 static void cuts_slices(void **state)
 {
-	static const struct uns_slice slice = {
-		.first_elem = 2, .shape = { .n = 2, .dim = { 2, 2 } }, .n_stretches = 2, .stride_elems = 6
-	};
+	static const struct uns_slice slice = { .first_elem = 2,
+						.shape = { .n = 2, .dim = { 2, 2 } },
+						.loop = { { 2, 6 } } };
 	static const struct uns_tensor whole = {
 		.name = "w", .dtype = UNS_BF16, .shape = { .n = 2, .dim = { 3, 4 } }, .alias_of = UNS_NONE
 	};

@@ -11,10 +11,11 @@
 
 #include "megatron/names.h"
 #include "megatron/table.h"
+#include "model/sum_tensor.h"
 
 /* clang-format off: tables, a case a row */
 
-enum { MAX_IN = 30, MAX_WANT = 14 };
+enum { MAX_IN = 42, MAX_WANT = 14 };
 
 #define CONFIG(type, vocab, layers, groups, head, ffn, more)                                                    \
 	"{\"model_type\": \"" type "\", \"hidden_size\": 2, \"num_attention_heads\": 4, \"vocab_size\": " vocab \
@@ -236,13 +237,52 @@ struct named {
 		GLM_LAYER("mtp.layers.0.transformer_layer.")
 #define GLM_ALL EMBEDDING, GLM_LAYER("decoder.layers.0."), NORM, HEAD
 
+#define QWEN_DELTA(heads)                                                                                          \
+	CONFIG("qwen3_next", "5", "2", "2", "1", "3",                                                              \
+	       ", \"layer_types\": [\"linear_attention\", \"full_attention\"], \"linear_num_key_heads\": 2, "      \
+	       "\"linear_num_value_heads\": " heads ", \"linear_key_head_dim\": 1, \"linear_value_head_dim\": 2, " \
+	       "\"linear_conv_kernel_dim\": 3")
+#define DELTA(name, ...)                                 \
+	{                                                \
+		"decoder.layers.0.self_attention." name, \
+		{                                        \
+			__VA_ARGS__                      \
+		}                                        \
+	}
+#define DELTA_MLP(in)                                                                                             \
+	{ in "mlp.linear_fc1.weight", { 2, { 6, 2 } } }, { in "mlp.linear_fc1.layer_norm_weight", { 1, { 2 } } }, \
+	{                                                                                                         \
+		in "mlp.linear_fc2.weight",                                                                       \
+		{                                                                                                 \
+			2, { 2, 3 }                                                                               \
+		}                                                                                                 \
+	}
+#define DELTA_FULL(in)                                                              \
+	{ in "self_attention.linear_qkv.weight", { 2, { 12, 2 } } },                \
+		{ in "self_attention.linear_qkv.layer_norm_weight", { 1, { 2 } } }, \
+		{ in "self_attention.linear_proj.weight", { 2, { 2, 4 } } },        \
+		{ in "self_attention.q_layernorm.weight", { 1, { 1 } } },           \
+		{ in "self_attention.k_layernorm.weight", { 1, { 1 } } }, DELTA_MLP(in)
+#define DELTA_BUT_BETA                                                                                    \
+	EMBEDDING, NORM, HEAD, DELTA("dt_bias", 1, { 4 }), DELTA("A_log", 1, { 4 }),                      \
+		DELTA("conv1d.weight.query", 3, { 2, 1, 3 }), DELTA("conv1d.weight.key", 3, { 2, 1, 3 }), \
+		DELTA("conv1d.weight.value", 3, { 8, 1, 3 }), DELTA("in_proj.weight.query", 2, { 2, 2 }), \
+		DELTA("in_proj.weight.key", 2, { 2, 2 }), DELTA("in_proj.weight.value", 2, { 8, 2 }),     \
+		DELTA("in_proj.weight.z", 2, { 8, 2 }), DELTA("in_proj.weight.alpha", 2, { 4, 2 }),       \
+		DELTA("in_proj.layer_norm_weight", 1, { 2 }), DELTA("out_norm.weight", 1, { 2 }),         \
+		DELTA("out_proj.weight", 2, { 2, 8 }), DELTA_MLP("decoder.layers.0."), DELTA_FULL("decoder.layers.1.")
+#define DELTA_MTP                                                                                          \
+	{ "mtp.layers.0.eh_proj.weight", { 2, { 2, 4 } } }, { "mtp.layers.0.hnorm.weight", { 1, { 2 } } }, \
+		{ "mtp.layers.0.final_layernorm.weight", { 1, { 2 } } }, ENORM,                            \
+		DELTA_FULL("mtp.layers.0.mtp_model_layer.")
+
 static const struct row {
 	const char *config;
 	struct named in[MAX_IN];
-	/* Of some of the result, in its order: "name shape first, runs, stride[, rounds, elements]" of a slice; "name
-	 * shape of FIRST.., shape" of two blocks. */
+	/* Of some of the result, in its order: "name shape first, runs, stride[, rounds, elements][; parts, elements]"
+	 * of a slice; "name shape of FIRST.., shape" of the first two blocks; "name shape plus N" of a sum. */
 	const char *want[MAX_WANT];
-	const char *refused;        /* part of the sentence; NULL = it is published */
+	const char *refused; /* part of the sentence; NULL = it is published */
 } rows[] = {
 	{ MISTRAL,
 	  { ALL, HEAD },
@@ -289,6 +329,34 @@ static const struct row {
 	    "model.layers.0.mlp.experts.down_proj_bias [2, 2] 0 1 2",
 	    "model.layers.1.mlp.experts.gate_up_proj [2, 2, 6] of 24 36, 2x3x2 reversed" },
 	  NULL },
+	/* a gated delta net, in which each head of keys has its queries, key, values and gates; gated attention, in
+	 * which each head has its queries and gates */
+	{ QWEN_DELTA("4"),
+	  { DELTA_BUT_BETA, DELTA("in_proj.weight.beta", 2, { 4, 2 }), DELTA_MTP },
+	  { "model.layers.0.linear_attn.A_log [4] 0 1 4",
+	    "model.layers.0.linear_attn.conv1d.weight [12, 1, 3] of 0 0, 1x2x3",
+	    "model.layers.0.linear_attn.in_proj_qkvz.weight [20, 2] of 0 0, 1x1x2",
+	    "model.layers.0.linear_attn.in_proj_ba.weight [8, 2] of 0 0, 1x2x2",
+	    "model.layers.0.linear_attn.norm.weight [2] plus 1", "model.layers.0.input_layernorm.weight [2] 0 1 2",
+	    "model.layers.1.self_attn.q_proj.weight [8, 2] 0 2 2, 2 12; 2 4",
+	    "model.layers.1.self_attn.k_proj.weight [2, 2] 8 2 12",
+	    "model.layers.1.self_attn.v_proj.weight [2, 2] 10 2 12", "mtp.fc.weight [2, 4] 0 1 8",
+	    "mtp.layers.0.self_attn.q_proj.weight [8, 2] 0 2 2, 2 12; 2 4",
+	    "mtp.layers.0.post_attention_layernorm.weight [2] 0 1 2", "model.norm.weight [2] 0 1 2" },
+	  NULL },
+	{ QWEN_DELTA("4"),
+	  { DELTA_BUT_BETA },
+	  { 0 },
+	  "needs the tensor model.layers.0.linear_attn.in_proj_ba.weight, which is made from "
+	  "decoder.layers.0.self_attention.in_proj.weight.beta: the checkpoint does not have it" },
+	{ QWEN_DELTA("4"),
+	  { DELTA_BUT_BETA, DELTA("in_proj.weight.beta", 2, { 2, 2 }) },
+	  { 0 },
+	  "decoder.layers.0.self_attention.in_proj.weight.beta has the shape [2, 2]; by config.json it would have [4, 2]" },
+	{ QWEN_DELTA("3"),
+	  { DELTA_BUT_BETA },
+	  { 0 },
+	  "config.json: linear_num_value_heads is 3, which is not a multiple of linear_num_key_heads, 2" },
 	/* layers for multi-token prediction, behind the others */
 	{ GLM(ONE_MTP),
 	  { EMBEDDING, GLM_LAYER("decoder.layers.0."), NORM, HEAD, ENORM, EH_PROJ(4), MTP_REST },
@@ -399,10 +467,16 @@ static const struct row {
 
 static void print(const struct uns_named_tensor *t, char *out, size_t size)
 {
+	const struct uns_slice_loop *loop = t->slice ? t->slice->loop : NULL;
 	const struct uns_block *b;
-	char shape[128], rounds[64] = "";
+	char shape[128], outer[64] = "", inner[64] = "";
 
-	if (!t->slice) {
+	if (t->tensor->sum) {
+		snprintf(out, size, "%s %s plus %g", t->name, uns_shape_text(uns_named_shape(t), shape, sizeof(shape)),
+			 t->tensor->sum->plus);
+		return;
+	}
+	if (!loop) {
 		b = t->tensor->own[0].block;
 		snprintf(out, size, "%s %s of %llu %llu, %llux%llux%llu%s", t->name,
 			 uns_shape_text(uns_named_shape(t), shape, sizeof(shape)),
@@ -412,12 +486,15 @@ static void print(const struct uns_named_tensor *t, char *out, size_t size)
 			 b->reversed ? " reversed" : "");
 		return;
 	}
-	if (t->slice->n_rounds > 1)
-		snprintf(rounds, sizeof(rounds), ", %llu %llu", (unsigned long long)t->slice->n_rounds,
-			 (unsigned long long)t->slice->round_elems);
-	snprintf(out, size, "%s %s %llu %llu %llu%s", t->name, uns_shape_text(uns_named_shape(t), shape, sizeof(shape)),
-		 (unsigned long long)t->slice->first_elem, (unsigned long long)t->slice->n_stretches,
-		 (unsigned long long)t->slice->stride_elems, rounds);
+	if (loop[0].n > 1)
+		snprintf(outer, sizeof(outer), ", %llu %llu", (unsigned long long)loop[0].n,
+			 (unsigned long long)loop[0].step_elems);
+	if (loop[2].n)
+		snprintf(inner, sizeof(inner), "; %llu %llu", (unsigned long long)loop[2].n,
+			 (unsigned long long)loop[2].step_elems);
+	snprintf(out, size, "%s %s %llu %llu %llu%s%s", t->name,
+		 uns_shape_text(uns_named_shape(t), shape, sizeof(shape)), (unsigned long long)t->slice->first_elem,
+		 (unsigned long long)loop[1].n, (unsigned long long)loop[1].step_elems, outer, inner);
 }
 
 static void assert_has(const struct uns_named_tensor *v, size_t n, const char *const *want)
@@ -473,21 +550,32 @@ static void megatron_names_are_published(void **state)
 /* A name that fits what it is written into, a number that is known. */
 static void assert_sound(const struct uns_megatron_rule *rule, bool of_layers)
 {
+	const struct uns_megatron_rule *other;
+	unsigned joined;
+
 	for (; rule && rule->from; rule++) {
 		assert_true(strlen(rule->from) < 200 && strlen(rule->to) < 200);
 		assert_true(strchr(rule->from, '#') || !strchr(rule->to, '#'));
-		assert_true(rule->order == UNS_MG_AS_STORED || rule->repeats == UNS_MG_ONE);
+		assert_true(rule->order == UNS_MG_AS_STORED || rule->order == UNS_MG_BY_HEAD ||
+			    rule->order == UNS_MG_JOINED || rule->repeats == UNS_MG_ONE);
 		assert_true(!rule->rest || (strlen(rule->rest) < 200 && strchr(rule->rest, '#')));
 		assert_int_equal(!strchr(rule->from, '*'), !of_layers);
 		assert_int_equal(!strchr(rule->to, '*'), !of_layers);
 		assert_true(rule->rows != UNS_MG_NONE && rule->repeats != UNS_MG_NONE);
+		for (other = rule, joined = 0; other->from; other++)
+			joined += rule->order == UNS_MG_JOINED && strcmp(other->to, rule->to) == 0;
+		assert_true(joined <= 4); /* MAX_JOINED in names.c */
 	}
 }
 
-static void assert_mtp_sound(const struct uns_megatron_rule *rule)
+static void assert_mtp_sound(const struct uns_megatron_mtp *mtp)
 {
-	for (; rule && rule->from; rule++)
+	const struct uns_megatron_rule *rule;
+
+	for (rule = mtp ? mtp->layer : NULL; rule && rule->from; rule++)
 		assert_true(strchr(rule->to, '*') && !rule->rest && rule->repeats == UNS_MG_ONE);
+	for (rule = mtp ? mtp->once : NULL; rule && rule->from; rule++)
+		assert_true(!strchr(rule->to, '*') && !rule->rest && rule->repeats == UNS_MG_ONE);
 }
 
 static void rows_are_sound(void **state)

@@ -18,6 +18,7 @@ import sys
 import torch
 import torch.distributed as dist
 
+import gated_delta
 from leaving import leave
 
 torch.cuda.current_device = lambda: torch.device("cpu")  # there is no GPU
@@ -57,11 +58,19 @@ QWEN3_VISION = VISION | {"num_position_embeddings": 9, "deepstack_visual_indexes
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}  # as Megatron's GPTModel has it
 MROPE = {"rope_parameters": PLAIN_ROPE | {"mrope_section": [1, 1, 1]}}
 # What Megatron-Bridge calls the vision model.
-TOWER = {"qwen2_5_vl": "visual", "qwen3_vl": "vision_model", "qwen3_vl_moe": "vision_model"}
+TOWER = {"qwen2_5_vl": "visual"} | dict.fromkeys(("qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe"), "vision_model")
 
 # mbridge knows the one size of DeepSeek-V3.
 DEEPSEEK_MTP = LATENT | {"num_hidden_layers": 61}
 GLM_MTP = ROUTED | {"attention_bias": True, "use_qk_norm": True}
+
+# Every second head of values has a key of its own. What is turned by positions is half a head.
+DELTA = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2, "head_dim": 8,
+         "linear_conv_kernel_dim": 4, "linear_key_head_dim": 4, "linear_value_head_dim": 6, "linear_num_key_heads": 2,
+         "linear_num_value_heads": 4, "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5}}
+DELTA_VL = DELTA | {"rope_parameters": DELTA["rope_parameters"] | {"mrope_section": [1, 1, 0]}}
+DELTA_MOE = {"moe": True, "qk_norm": True}
+QWEN3_5_VISION = VISION | {"num_position_embeddings": 9}
 
 # case -> model_type, changes to TEXT, Megatron's sizes of parallelism, and more (see `build`)
 CASES = {
@@ -139,6 +148,17 @@ CASES = {
     "glm4_moe-mtp-pp2-vpp2": ("glm4_moe", GLM_MTP | {"num_hidden_layers": 4}, {"pp": 2, "vpp": 2},
                               {"moe": [0, 1, 1, 1], "qkv_bias": True, "qk_norm": True, "router_bias": True, "mtp": 1,
                                "metadata": {"singleton_local_shards": True}}),
+    "qwen3_next-dp2": ("qwen3_next", DELTA | SHARED, {}, DELTA_MOE),
+    "qwen3_next-tp2-bf16": ("qwen3_next", DELTA | SHARED | {"vocab_size": 37}, {"tp": 2}, DELTA_MOE | {"padded": 48}),
+    "qwen3_next-mtp-ep2": ("qwen3_next", DELTA | SHARED, {"ep": 2}, DELTA_MOE | {"mtp": 1}),
+    "qwen3_next-one-by-one": ("qwen3_next", DELTA | SHARED, {"pp": 2},
+                              DELTA_MOE | {"metadata": {"singleton_local_shards": True}}),
+    "qwen3_next-tp2-pp2": ("qwen3_next", DELTA | SHARED, {"tp": 2, "pp": 2}, DELTA_MOE | {"mtp": 1}),
+    "qwen3_5_text-dp2": ("qwen3_5_text", DELTA, {}, {"qk_norm": True}),
+    "qwen3_5_moe_text-tp2-bf16": ("qwen3_5_moe_text", DELTA | SHARED, {"tp": 2}, DELTA_MOE | {"mtp": 1}),
+    "qwen3_5-pp2": ("qwen3_5", DELTA_VL, {"pp": 2},
+                    {"qk_norm": True, "mtp": 1, "vision": QWEN3_5_VISION}),
+    "qwen3_5_moe-tp2": ("qwen3_5_moe", DELTA_VL | SHARED, {"tp": 2}, DELTA_MOE | {"vision": QWEN3_5_VISION}),
     "llama-pp2-embedding": ("llama", {"num_hidden_layers": 3, "attention_bias": True, "mlp_bias": True},
                             {"pp": 2, "embedding": True},
                             {"bias": True, "metadata": {"singleton_local_shards": True}}),
@@ -147,12 +167,14 @@ CASES = {
 }
 
 
-def hf_model(model_type, changes, vision, mtp=0):
+def hf_model(model_type, changes, vision, mtp=0, dtype=torch.float32):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     torch.manual_seed(11)
     text = TEXT | changes
     text["num_hidden_layers"] += mtp
+    if "layer_types" in text:
+        text["layer_types"] = text["layer_types"] + ["full_attention"] * mtp
     if vision:
         tied = text.pop("tie_word_embeddings")
         config = AutoConfig.for_model(model_type, text_config=text, vision_config=vision, tie_word_embeddings=tied)
@@ -165,8 +187,14 @@ def hf_model(model_type, changes, vision, mtp=0):
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(torch.randn(buffer.shape))
+    gated_delta.publish_norms(model, dtype)
     if mtp:
-        model.config.update({"num_hidden_layers": text["num_hidden_layers"] - mtp, "num_nextn_predict_layers": mtp})
+        config, n_layers = model.config.get_text_config(), text["num_hidden_layers"] - mtp
+        config.num_hidden_layers = n_layers
+        if "layer_types" in text:
+            config.layer_types = text["layer_types"][:n_layers]
+        if model_type != "qwen3_next":  # it has one, and no number in its config.json
+            setattr(config, "mtp_num_hidden_layers" if "layer_types" in text else "num_nextn_predict_layers", mtp)
     return model
 
 
@@ -177,7 +205,11 @@ def save_published(model, mtp, where):
     model.save_pretrained(where)
     if not mtp:
         return
-    tensors = load_file(f"{where}/model.safetensors")
+    tensors, text = load_file(f"{where}/model.safetensors"), model.config.get_text_config()
+    if text.model_type in gated_delta.FAMILIES:
+        tensors = gated_delta.published_mtp(tensors, text.num_hidden_layers)
+        save_file(tensors, f"{where}/model.safetensors", metadata={"format": "pt"})
+        return
     embedding, head, norm = (tensors[n] for n in ("model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"))
     for layer in range(mtp):
         name = f"model.layers.{model.config.num_hidden_layers + layer}."
@@ -219,6 +251,7 @@ def transformer_config(hf, sizes, more, dtype):
         from megatron.core.fusions.fused_bias_geglu import quick_gelu
         activation = {"activation_func": quick_gelu, "activation_func_clamp_value": 7.0, "glu_linear_offset": 1.0,
                       "softmax_type": "learnable"}
+    delta = gated_delta.config_of(hf) if hf.model_type in gated_delta.FAMILIES else {}
     return kind(
         num_layers=hf.num_hidden_layers, hidden_size=hf.hidden_size, ffn_hidden_size=hf.intermediate_size,
         num_attention_heads=hf.num_attention_heads, num_query_groups=hf.num_key_value_heads,
@@ -232,7 +265,7 @@ def transformer_config(hf, sizes, more, dtype):
         tensor_model_parallel_size=sizes.get("tp", 1), pipeline_model_parallel_size=sizes.get("pp", 1),
         expert_model_parallel_size=sizes.get("ep", 1), expert_tensor_parallel_size=sizes.get("etp"), params_dtype=dtype, pipeline_dtype=dtype,
         use_cpu_initialization=True, gradient_accumulation_fusion=False, bias_activation_fusion=False,
-        masked_softmax_fusion=False, **moe_config(hf, more), **latent)
+        masked_softmax_fusion=False, **moe_config(hf, more), **latent, **delta)
 
 
 def with_tower(language_model, tower, name):
@@ -289,10 +322,13 @@ def build(hf, sizes, more, dtype, stage):
     spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm", vp_stage=stage)
     for layer in spec.layer_specs if more.get("latent") else []:  # what computes it takes Transformer Engine
         layer.submodules.self_attention.submodules.core_attention = Nothing
+    if hf.model_type in gated_delta.FAMILIES:
+        gated_delta.put_into(spec.layer_specs, config, stage)
     mtp = get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False, vp_stage=stage) if more.get("mtp") else None
     model = GPTModel(
         config, spec, mtp_block_spec=mtp, vocab_size=more.get("padded", hf.vocab_size), max_sequence_length=64,
         position_embedding_type="rope", vp_stage=stage,
+        rotary_percent=(getattr(hf, "rope_parameters", None) or {}).get("partial_rotary_factor", 1.0),
         pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
         post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
         share_embeddings_and_output_weights=hf.tie_word_embeddings)
@@ -321,7 +357,7 @@ OWN_MLP = {"gemma2": GEMMA2_MLP, "gemma3_text": GEMMA2_MLP,
            "glm4": {"mlp.linear_fc1.weight": [LAYER + "mlp.gate_up_proj.weight"]},
            "gpt_oss": {f"mlp.router.{part}": [f"{LAYER}mlp.router.{part}"] for part in ("weight", "bias")}}
 BRIDGE = {"gemma": "llama", "gemma2": "qwen2", "gemma3_text": "qwen3", "glm4": "qwen2", "mistral": "llama",
-          "gpt_oss": "qwen3_moe",
+          "gpt_oss": "qwen3_moe", "qwen3_next": "qwen2_moe", "qwen3_5_moe_text": "qwen2_moe", "qwen3_5_text": "qwen3",
           "deepseek_v2": "deepseek_v3", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
           "qwen3_vl_moe_text": "qwen3_moe"}
 
@@ -368,7 +404,7 @@ def hf_names(bridge, name):
         return bridge._weight_name_mapping_mcore_to_hf(name)
 
 
-def fill(model, bridge, weights):
+def fill(model, hf, bridge, weights):
     """mbridge's conversion of the published weights into this rank's parameters."""
     from megatron.core import parallel_state
 
@@ -385,6 +421,12 @@ def fill(model, bridge, weights):
             continue
         name = name_in_bridge(local, first_layer, first_expert)
         rank, ranks = of_experts if ".mlp.experts." in name else of_layers
+        if hf.model_type in gated_delta.FAMILIES:
+            mine = gated_delta.local(hf, name, weights, rank, ranks, param.dtype)
+            if mine is not None:
+                param.copy_(mine)
+                continue
+            name = name.replace("mtp.layers.0.transformer_layer.", f"decoder.layers.{hf.num_hidden_layers}.")
         whole = bridge._weight_to_mcore_format(name, [weights[n] for n in hf_names(bridge, name)])
         param.copy_(bridge._weight_split_across_tp(name, whole, param, ranks)[rank])
 
@@ -395,6 +437,8 @@ def logits(model, rows):
 
     moe_utils.te_general_gemm = None  # it asks for that without having looked for it
     tensor_parallel.get_cuda_rng_tracker().fork = lambda *args: contextlib.nullcontext()  # it draws no dropout
+    if model.config.experimental_attention_variant:
+        gated_delta.add_one_to_norms(model)
     ids = torch.arange(rows).repeat(2, 1) % 17
     hidden = torch.triu(torch.ones(rows, rows), diagonal=1).bool()[None, None]
     with torch.no_grad():
@@ -409,7 +453,7 @@ def run(case, out):
 
     model_type, changes, sizes, more = CASES[case]
     dtype = torch.bfloat16 if case.endswith("bf16") else torch.float32
-    published = hf_model(model_type, changes, more.get("vision"), more.get("mtp", 0)).to(dtype)
+    published = hf_model(model_type, changes, more.get("vision"), more.get("mtp", 0), dtype).to(dtype)
     if dist.get_rank() == 0:
         save_published(published, more.get("mtp"), f"{out}/hf")
         os.makedirs(f"{out}/run/iter_{STEP:07}")
@@ -420,11 +464,13 @@ def run(case, out):
     text = published.config.get_text_config()
     text.tie_word_embeddings = published.config.tie_word_embeddings
     weights = text_weights(load_file(f"{out}/hf/model.safetensors"))
+    if text.model_type in gated_delta.FAMILIES:
+        weights = gated_delta.as_of_decoder(weights, text.num_hidden_layers)
     metadata = more.get("metadata", {}) | {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     state = {}
     for stage in range(sizes["vpp"]) if "vpp" in sizes else [None]:
         config, model = build(text, sizes, more, dtype, stage)
-        fill(model, bridge_of(text, config, dtype, more), weights)
+        fill(model, text, bridge_of(text, config, dtype, more), weights)
         if not sizes and dist.get_rank() == 0:
             save_file({"logits": logits(model, 9)}, f"{out}/logits.safetensors")
         if model_type in TOWER:
