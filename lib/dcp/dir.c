@@ -587,7 +587,7 @@ int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const 
 	else
 		UNS_TRY(metadata_read_of_ranks(&d, err));
 	if (d.roots->restore)
-		UNS_TRY(d.roots->restore(&d.meta, &d.scratch, &cat->arena, err));
+		UNS_TRY(d.roots->restore(&d.meta, &d.scratch, cat, err));
 	UNS_TRY(add_entries(&d, err));
 	UNS_TRY(report_unnamed(&d, err));
 	return check_times(&d, err);

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 struct uns_arena;
+struct uns_catalog;
 struct uns_dcp_metadata;
 struct uns_err;
 
@@ -24,9 +25,9 @@ struct uns_dcp_roots {
 	 * weights of several keys are shown together, and these have it in front of their names. */
 	bool keys_are_objects;
 	/* Called once with the content of .metadata, before tensors are made of it, for a framework that saves tensors
-	 * in another shape than their own (megatron/space.h). NULL = every tensor has its own shape. Chunks are put
-	 * into `arena`, parts of items into `parts`. */
-	int (*restore)(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_arena *parts,
+	 * in another shape than their own (megatron/space.h), or without their names (megatron/buckets.h). NULL =
+	 * every tensor has its own. Chunks are put into `arena`, parts of items and findings into the catalog. */
+	int (*restore)(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_catalog *cat,
 		       struct uns_err *err);
 };
 

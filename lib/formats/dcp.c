@@ -15,6 +15,7 @@
 #include "files/beside.h"
 #include "files/adapter.h"
 #include "files/resume_files.h"
+#include "megatron/buckets.h"
 #include "megatron/groups.h"
 #include "megatron/space.h"
 #include "dcp/dir.h"
@@ -54,11 +55,17 @@ static int64_t step_of_name(const struct uns_directory *dir)
 	return step;
 }
 
-/* Buckets of Megatron's optimizer are flat tensors of several parameters each, with padding that is never set. (Source:
- * distrib_optimizer.py, sharded_param_state_dp_reshardable.) */
-static int find_buckets(struct uns_catalog *cat, struct uns_err *err)
+static int restore_megatron(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_catalog *cat,
+			    struct uns_err *err)
 {
-	bool any = false;
+	UNS_TRY(uns_megatron_space_restore(meta, arena, cat, err));
+	return uns_megatron_buckets_name(meta, arena, cat, err);
+}
+
+/* Buckets that got no names are flat tensors of several parameters each, with padding that is never set. (Source:
+ * distrib_optimizer.py, sharded_param_state_dp_reshardable.) */
+static void find_buckets(struct uns_catalog *cat)
+{
 	size_t i;
 
 	for (i = 0; cat->summary.is_megatron && i < cat->n_tensors; i++) {
@@ -66,11 +73,8 @@ static int find_buckets(struct uns_catalog *cat, struct uns_err *err)
 
 		if (t->role == UNS_ROLE_OTHER && strstr(t->key, "optimizer.distributed.") &&
 		    strstr(t->key, ".bucket_idx_"))
-			any = t->strange = true;
+			t->strange = true;
 	}
-	if (!any)
-		return 0;
-	return UNS_ADD_FINDING(cat, err, MEGATRON_BUCKETS, .scope = UNS_SCOPE_OPTIMIZER);
 }
 
 static int read_megatron_common(const struct uns_directory *dir, struct uns_catalog *cat, struct uns_err *err)
@@ -94,6 +98,8 @@ static int read_megatron_common(const struct uns_directory *dir, struct uns_cata
 		i++;
 	wants_groups = i < cat->n_tensors && !cat->n_groups;
 	UNS_TRY(uns_megatron_common_read(cat, dir->root, dir->path, wants_groups, err));
+	if (cat->summary.named_by_rule && !cat->n_groups)
+		UNS_TRY(uns_megatron_bucket_groups_read(cat, err));
 	if (!wants_groups || cat->n_groups)
 		return 0;
 	return UNS_ADD_FINDING(cat, err, MEGATRON_OPTIMIZER, .scope = UNS_SCOPE_OPTIMIZER);
@@ -132,10 +138,10 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	struct uns_err why = { .keep = &cat->arena };
 
 	find_summary(dir, cat);
-	roots.restore = cat->summary.is_megatron ? uns_megatron_space_restore : NULL;
+	roots.restore = cat->summary.is_megatron ? restore_megatron : NULL;
 	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) < 0)
 		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err));
-	UNS_TRY(find_buckets(cat, err));
+	find_buckets(cat);
 	UNS_TRY(read_megatron_common(dir, cat, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	uns_resume_find(cat);

@@ -1,8 +1,11 @@
-/* Reads common.pt. Knows where Megatron-Core puts param groups in it, and not what is in them. */
+/* Reads common.pt and items of param groups. Knows where Megatron-Core puts these, and not what is in them. */
 #include "megatron/groups.h"
+
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "dcp/item.h"
 #include "megatron/args.h"
 #include "wire/torchfile.h"
 #include "wire/value_new.h"
@@ -119,6 +122,73 @@ static int common_read(struct common *c, const struct uns_root *root, const char
 		UNS_TRY(optimizer_add(c, one, err));
 	return 0;
 }
+
+/* -- of buckets -- */
+
+struct items {
+	struct uns_catalog *cat;
+	struct uns_dcp_reader reader;
+	struct uns_arena scratch;
+	struct uns_span last; /* the bytes of the item before: most are equal */
+};
+
+static void items_fini(struct items *i)
+{
+	uns_dcp_reader_fini(&i->reader);
+	uns_arena_fini(&i->scratch);
+}
+
+static bool has_bucket_groups(const char *key)
+{
+	static const char mark[] = "optimizer.distributed.dp_group_idx_";
+	const char *at = strstr(key, mark);
+
+	if (!at)
+		return false;
+	at += strlen(mark);
+	at += strspn(at, "0123456789");
+	return uns_str_starts(at, ".optimizer/shard_");
+}
+
+static int item_groups_add(struct items *items, const struct uns_named_value *item, struct uns_err *err)
+{
+	const struct uns_dcp_item_location at = { item->file, item->offset_bytes, item->length_bytes, item->codec };
+	struct common c = { .cat = items->cat };
+	const struct uns_value *saved, *one;
+	struct uns_span bytes;
+	size_t i;
+
+	UNS_TRY(uns_dcp_item_bytes(&items->reader, &at, &items->scratch, &bytes, err));
+	if (uns_span_left(&items->last) == uns_span_left(&bytes) && uns_span_left(&bytes) &&
+	    memcmp(items->last.p, bytes.p, uns_span_left(&bytes)) == 0)
+		return 0;
+	items->last = bytes;
+	UNS_TRY(uns_dcp_item_value(bytes, &items->scratch, &saved, err));
+	for (i = 0; (one = uns_value_at(saved, i)); i++)
+		UNS_TRY(optimizer_add(&c, one, err));
+	return 0;
+}
+
+int uns_megatron_bucket_groups_read(struct uns_catalog *cat, struct uns_err *err)
+{
+	UNS_CLEANUP(items_fini) struct items items = { .cat = cat };
+	struct uns_err why = { .keep = &cat->arena };
+	size_t i;
+
+	uns_dcp_reader_init(&items.reader, cat);
+	for (i = 0; i < cat->n_values; i++) {
+		if (!has_bucket_groups(cat->values[i].name))
+			continue;
+		if (item_groups_add(&items, &cat->values[i], &why) >= 0)
+			continue;
+		uns_fail_in_file(&why, cat->files[cat->values[i].file].path);
+		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err));
+		return 0;
+	}
+	return 0;
+}
+
+/* -- the file -- */
 
 int uns_megatron_common_read(struct uns_catalog *cat, const struct uns_root *root, const char *dir, bool wants_groups,
 			     struct uns_err *err)

@@ -5,25 +5,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "megatron/flat.h"
 
 enum { SHAPE_TEXT = 256 };
 
 struct space {
 	struct uns_dcp_metadata *meta;
-	struct uns_arena *arena, *parts;
-	struct uns_map entries;  /* key -> struct uns_dcp_entry */
-	struct uns_box_pool boxes;
-	struct uns_item_part *last; /* most items of a tensor are cut alike */
+	struct uns_arena *arena;
+	struct uns_map entries; /* key -> struct uns_dcp_entry */
+	struct uns_megatron_flat flat;
 	struct uns_err *err;
 };
 
 static void space_fini(struct space *s)
 {
 	uns_map_fini(&s->entries);
-	uns_box_pool_fini(&s->boxes);
+	uns_megatron_flat_fini(&s->flat);
 }
 
 /* "decoder.x.weight" of "optimizer.state.exp_avg.decoder.x.weight", or of "chained_0.optimizer.state..."; NULL = the
@@ -81,44 +80,26 @@ static bool part_shape(const struct uns_dcp_entry *e, const struct uns_shape *wh
 	return elems == e->dims[whole->n];
 }
 
-struct chunks {
-	struct uns_dcp_chunk *v;
-	size_t n, cap;
-};
-
-/* Adds the boxes of the parameter that a range of a part is. */
-static int boxes_add(struct space *s, const struct uns_shape *part, const struct uns_dcp_chunk *from,
-		     struct chunks *out)
+/* Where the part is in the parameter: `at` has its index in each dimension. */
+static struct uns_box box_of_part(const struct uns_shape *part, const struct uns_box *at)
 {
-	const uint32_t n = part->n;
-	const uint64_t first = from->box->lo[n], count = from->box->len[n];
-	struct uns_dcp_chunk chunk = { .storage = from->storage };
-	struct uns_box box;
-	uint64_t at, elems;
+	struct uns_box box = { .n = part->n };
 	uint32_t d;
 
-	for (at = 0; at < count; at += elems) {
-		elems = uns_box_at(part, first + at, first + count, &box);
-		for (d = 0; d < n; d++)
-			box.lo[d] += from->box->lo[d] * part->dim[d];
-		if (!s->last || s->last->first_elem != at || s->last->n_elems != count) {
-			UNS_TRY_ALLOC(s->last = UNS_NEW(s->parts, struct uns_item_part), s->err);
-			*s->last = (struct uns_item_part){ at, count };
-		}
-		chunk.part = s->last;
-		UNS_TRY_ALLOC(chunk.box = uns_box_keep(&s->boxes, s->arena, &box), s->err);
-		UNS_TRY_ALLOC(UNS_ARENA_ROOM(s->arena, out->v, out->n, out->cap), s->err);
-		out->v[out->n++] = chunk;
+	for (d = 0; d < part->n; d++) {
+		box.lo[d] = at->lo[d] * part->dim[d];
+		box.len[d] = part->dim[d];
 	}
-	return 0;
+	return box;
 }
 
 static int state_restore(struct space *s, struct uns_dcp_entry *e, const struct uns_dcp_entry *parameter)
 {
 	const struct uns_shape whole = shape_of(parameter), saved = shape_of(e);
 	char has[SHAPE_TEXT], wants[SHAPE_TEXT];
-	struct chunks chunks = { 0 };
+	struct uns_megatron_chunks chunks = { 0 };
 	struct uns_shape part;
+	struct uns_box of;
 	uint32_t d;
 	size_t i;
 
@@ -133,7 +114,14 @@ static int state_restore(struct space *s, struct uns_dcp_entry *e, const struct 
 			return state_refuse(s, e, -EBADMSG, "has a chunk of several of its parameter's parts");
 		if (e->chunk[i].storage && e->chunk[i].storage->n_transforms)
 			return state_refuse(s, e, -ENOTSUP, "is flat and compressed, which unshard cannot read");
-		UNS_TRY(boxes_add(s, &part, &e->chunk[i], &chunks));
+		of = box_of_part(&part, e->chunk[i].box);
+		UNS_TRY(uns_megatron_flat_add(&s->flat,
+					      &(struct uns_megatron_range){ .of = &of,
+									    .first = e->chunk[i].box->lo[whole.n],
+									    .count = e->chunk[i].box->len[whole.n],
+									    .storage = e->chunk[i].storage,
+									    .n_item = e->chunk[i].box->len[whole.n] },
+					      &chunks, s->err));
 	}
 	e->n_dims = whole.n;
 	memcpy(e->dims, whole.dim, sizeof(e->dims));
@@ -142,10 +130,11 @@ static int state_restore(struct space *s, struct uns_dcp_entry *e, const struct 
 	return 0;
 }
 
-int uns_megatron_space_restore(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_arena *parts,
+int uns_megatron_space_restore(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_catalog *cat,
 			       struct uns_err *err)
 {
-	UNS_CLEANUP(space_fini) struct space s = { .meta = meta, .arena = arena, .parts = parts, .err = err };
+	UNS_CLEANUP(space_fini)
+	struct space s = { .meta = meta, .arena = arena, .flat = { .arena = arena, .parts = &cat->arena }, .err = err };
 	struct uns_dcp_entry *e = meta->entry, *end = e + meta->n_entries;
 	const struct uns_dcp_entry *parameter;
 	const char *name;

@@ -1,5 +1,5 @@
 /* The shapes of Megatron-Core's optimizer states that were saved as "fully_sharded_model_space" (megatron-core before
- * 0.16, --ckpt-fully-parallel-save). A struct uns_dcp_roots's `restore`. Works on the metadata; reads no files.
+ * 0.16, --ckpt-fully-parallel-save). Works on the metadata; reads no files.
  *
  * A parameter of shape [X, Y, Z], of which ranks hold parts of [x, y, z], has states of the shape [X/x, Y/y, Z/z,
  * x*y*z] there: the first indices are the part's, the last one is a flat range of that part's elements, which
@@ -19,9 +19,9 @@
 #include "dcp/metadata.h"
 
 /* Gives such states the shapes of their parameters, and boxes of them as chunks. What does not fit its parameter
- * becomes UNKNOWN, with a sentence. Leaves others as they are. Chunks are put into `arena`, parts of items into
- * `parts`. */
-int uns_megatron_space_restore(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_arena *parts,
+ * becomes UNKNOWN, with a sentence. Leaves others as they are. Chunks are put into `arena`, parts of items into the
+ * catalog's. */
+int uns_megatron_space_restore(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_catalog *cat,
 			       struct uns_err *err);
 
 #endif

@@ -256,6 +256,8 @@ struct uns_summary {
 	bool has_rng_of_ranks; /* random states of each rank that wrote shards, one file a rank */
 	bool has_engine_state; /* what DeepSpeed's engine saves beside tensors */
 	bool is_megatron; /* tensors have Megatron-Core's names and shapes, its padding of the vocabulary too */
+	bool named_by_rule; /* the optimizer's states have names that were not saved: their fp32 copies must be compared
+			     * with the weights before they are shown (facts/masters_proof.h) */
 	bool is_round_robin; /* gradients were dealt out (round_robin_gradients) */
 
 	int64_t step; /* UNS_UNKNOWN when not known, all of these */

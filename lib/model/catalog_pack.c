@@ -551,11 +551,11 @@ static int facts_of(struct pack *p, struct uns_err *err)
 {
 	struct uns_summary f = p->cat->summary;
 	/* yes or no */
-	bool *const flag[] = { &f.of_trainer,       &f.is_one_file,        &f.is_weights_only, &f.is_in_parts,
-			       &f.is_published,     &f.is_pretrained,      &f.is_pipeline,     &f.has_experts,
-			       &f.experts_vary,     &f.is_autoep,          &f.wants_config,    &f.has_rng_of_ranks,
-			       &f.has_engine_state, &f.is_megatron,        &f.is_round_robin,  &f.finished,
-			       &f.overwritten,      &f.weights_overwritten };
+	bool *const flag[] = { &f.of_trainer,       &f.is_one_file,         &f.is_weights_only, &f.is_in_parts,
+			       &f.is_published,     &f.is_pretrained,       &f.is_pipeline,     &f.has_experts,
+			       &f.experts_vary,     &f.is_autoep,           &f.wants_config,    &f.has_rng_of_ranks,
+			       &f.has_engine_state, &f.is_megatron,         &f.is_round_robin,  &f.finished,
+			       &f.overwritten,      &f.weights_overwritten, &f.named_by_rule };
 	size_t i;
 
 	if (strcmp(text(p, p->cat->path), p->cat->path) != 0)

@@ -133,9 +133,18 @@ KIND(MEGATRON_OPTIMIZER, megatron_optimizer, UNKNOWN,
 KIND(MEGATRON_NOT_CONVERTED, megatron_not_converted, UNKNOWN,
      "Megatron-Core's tensors cannot be converted for a training that resumes from them: {cause}", .help = OTHER_VIEW)
 KIND(MEGATRON_BUCKETS, megatron_buckets, UNKNOWN,
-     "Megatron-Core saved its optimizer in buckets (dp_reshardable), which do not record the names of the parameters: only the view dcp shows the optimizer, unchanged",
+     "Megatron-Core saved its optimizer in buckets (dp_reshardable), which do not record the names of the parameters, and they cannot be derived: {cause}. Only the view dcp shows the optimizer, unchanged",
      .advice =
 	     "to resume elsewhere, let Megatron save with --dist-ckpt-optim-fully-reshardable (distrib_optim_sharding_type fully_reshardable)")
+
+KIND(MEGATRON_BUCKETS_DISPROVEN, megatron_buckets_disproven, UNKNOWN,
+     "the names that Megatron-Core's rules give to its optimizer's buckets (dp_reshardable) are wrong or the checkpoint is damaged: the fp32 copy[ that rank {rank} saved] of {tensor}, rounded, is not the weight[ at element {element}][; it is in {file}]",
+     .advice =
+	     "use the view weights. If the training trained all parameters with Megatron-Core's own modules, report it")
+KIND(MEGATRON_BUCKETS_TWICE, megatron_buckets_twice, UNKNOWN,
+     "the names that Megatron-Core's rules give to its optimizer's buckets (dp_reshardable) cannot be proven: {tensor} and {other_tensor} have equal weights everywhere{what}, and each one's states could be the other's",
+     .advice =
+	     "use a later checkpoint, where training has made them different, or let Megatron save with --dist-ckpt-optim-fully-reshardable")
 
 SECTION("DeepSpeed")
 KIND(ZERO_MODEL_FILE_MISSING, zero_model_file_missing, INCOMPLETE,

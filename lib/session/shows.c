@@ -214,6 +214,53 @@ static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *
 	return code;
 }
 
+/* The proof of an optimizer's names, which is kept in the store. */
+static int masters_find(struct unshard *u, struct snapshot *snap, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct uns_span bytes;
+
+	if (memo_load_masters(u->snapshots.memo, snap->crc_key, &arena, &bytes) == 0 &&
+	    masters_unpack(bytes, &snap->masters))
+		return 0;
+	UNS_TRY(masters_prove(u->snapshots.engine, snap->cat, snap->backing, &snap->masters, err));
+	if (!snap->masters.disproof && snap->lasting) {
+		masters_pack(&snap->masters, &text);
+		memo_save_masters(u->snapshots.memo, snap->crc_key, &text);
+	}
+	return 0;
+}
+
+static int learn_masters(struct unshard *u, struct snapshot *snap, struct uns_err *err)
+{
+	int code;
+
+	if (!snapshots_learn(&u->snapshots, &snap->masters_learned))
+		return 0;
+	code = masters_find(u, snap, err);
+	if (code < 0) {
+		masters_found_fini(&snap->masters);
+		snap->masters = (struct masters_found){ 0 };
+	}
+	snapshots_learned(&u->snapshots, snap, &snap->masters_learned, code == 0);
+	return code;
+}
+
+/* What is not proven is not shown. */
+static int prove_names(struct unshard *u, struct snapshot *snap, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_TRY(learn_masters(u, snap, err));
+	if (snap->masters.disproof)
+		return uns_fail_with(err, snap->masters.disproof);
+	return uns_vtree_note(
+		out, err,
+		"the optimizer was saved in buckets without names (dp_reshardable): its names follow from "
+		"Megatron-Core's rules, and were proven: %llu fp32 copies (%llu elements, each rank's own copies among "
+		"them), rounded to the weights' dtype, equal the weights bit for bit",
+		(unsigned long long)snap->masters.n_parameters, (unsigned long long)snap->masters.n_elems);
+}
+
 static void log_assumed(struct unshard *u, struct dir_record *record, const char *assumed)
 {
 	if (assumed && is_news(u, &record->assumed_told))
@@ -348,6 +395,9 @@ static int view_tree(struct unshard *u, struct dir_record *record, struct snapsh
 	}
 	if (shown->view->needs_training)
 		UNS_TRY(add_training(u, record, snap, &in, err));
+	if (snap->cat->summary.named_by_rule && shown->view->names_optimizer &&
+	    shown->view->names_optimizer(shown->parameter))
+		UNS_TRY(prove_names(u, snap, &shown->tree, err));
 	UNS_TRY(shown->view->tree(&in, shown->parameter, &shown->tree, err));
 	return uns_arena_check(&shown->tree.arena, err);
 }

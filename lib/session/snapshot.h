@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "facts/companions.h"
+#include "facts/masters_proof.h"
 #include "facts/steps.h"
 #include "facts/ties.h"
 #include "facts/training_facts.h"
@@ -45,10 +46,11 @@ struct snapshot {
 	uint64_t crcs_kept;     /* atomic: uns_backing_crc_changes when they last were */
 
 	struct companions beside; /* chosen while the snapshot is built */
-	struct learned ties_learned, training_learned, steps_learned;
+	struct learned ties_learned, training_learned, steps_learned, masters_learned;
 	struct ties ties;
 	struct training_found training;
 	struct steps_found steps;
+	struct masters_found masters;
 
 	/* Guarded by the session's lock. */
 	bool crcs_busy; /* a thread finds out CRCs */

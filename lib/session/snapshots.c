@@ -33,6 +33,7 @@ static void snapshot_free(struct snapshot *snap)
 	uns_catalog_free(snap->cat);
 	training_found_fini(&snap->training);
 	steps_found_fini(&snap->steps);
+	masters_found_fini(&snap->masters);
 	uns_arena_fini(&snap->ties.arena);
 	companions_fini(&snap->beside);
 	free(snap);
@@ -55,6 +56,8 @@ static size_t snapshot_bytes(const struct snapshot *snap)
 		bytes += snap->training.arena.held_bytes;
 	if (snap->steps_learned.known)
 		bytes += snap->steps.arena.held_bytes;
+	if (snap->masters_learned.known)
+		bytes += snap->masters.arena.held_bytes;
 	for (shown = snap->shown; shown; shown = shown->next)
 		if (!shown->making)
 			bytes += shown->tree.arena.held_bytes;

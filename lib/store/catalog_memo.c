@@ -181,3 +181,13 @@ void memo_save_crcs(const struct memo *memo, uint64_t key, const struct uns_text
 {
 	save(memo, "crc", key, bytes);
 }
+
+int memo_load_masters(const struct memo *memo, uint64_t key, struct uns_arena *arena, struct uns_span *out)
+{
+	return load(memo, "masters", key, arena, out);
+}
+
+void memo_save_masters(const struct memo *memo, uint64_t key, const struct uns_text *bytes)
+{
+	save(memo, "masters", key, bytes);
+}

@@ -1,6 +1,6 @@
-/* What was found out about a checkpoint once and is kept in the store: its catalog and its tensors' CRCs,
- * under a key of which files, read by which program with which options. All of it can be found
- * out again, so that nothing here fails. Writes: no lock may be held. */
+/* What was found out about a checkpoint once and is kept in the store: its catalog, its tensors' CRCs and the
+ * proof of its optimizer's names, under a key of which files, read by which program with which options. All of it can
+ * be found out again, so that nothing here fails. Writes: no lock may be held. */
 #ifndef UNS_STORE_CATALOG_MEMO_H
 #define UNS_STORE_CATALOG_MEMO_H
 
@@ -49,5 +49,9 @@ void memo_save_catalog(const struct memo *memo, const struct memo_subject *of, c
 uint64_t memo_crc_key(const struct memo *memo, const struct memo_subject *of, const struct uns_catalog *cat);
 int memo_load_crcs(const struct memo *memo, uint64_t key, struct uns_arena *arena, struct uns_span *out);
 void memo_save_crcs(const struct memo *memo, uint64_t key, const struct uns_text *bytes);
+
+/* That an optimizer's names were proven, under the same key (facts/masters_proof.h has the bytes). */
+int memo_load_masters(const struct memo *memo, uint64_t key, struct uns_arena *arena, struct uns_span *out);
+void memo_save_masters(const struct memo *memo, uint64_t key, const struct uns_text *bytes);
 
 #endif

@@ -59,8 +59,8 @@ int uns_store_seal_put(struct uns_store *store, const char *subject, const void 
 
 /* -- memos -- */
 
-/* kind: "catalog", "crc". key: a generation. Bytes are zstd-compressed in the file. Failures to put are not errors for
- * the caller to report (a full disk must not stop serving): they are logged once. */
+/* kind: "catalog", "crc", "masters". key: a generation. Bytes are zstd-compressed in the file. Failures to put are not
+ * errors for the caller to report (a full disk must not stop serving): they are logged once. */
 int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key, struct uns_arena *arena,
 		       struct uns_span *out, struct uns_err *err);
 int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes, size_t len,

@@ -274,6 +274,7 @@ const struct uns_view uns_view_full = {
 	.parse = parse,
 	.needs_finished = true,
 	.needs_companions = true,
+	.names_optimizer = uns_view_always,
 	.needs_training = true,
 	.supports = supports,
 	.supports_input = supports_input,

@@ -330,6 +330,7 @@ const struct uns_view uns_view_universal = {
 	.name = "universal",
 	UNS_VIEW_IS_BARE,
 	.needs_finished = true,
+	.names_optimizer = uns_view_always,
 	.needs_training = true,
 	.supports = supports,
 	.supports_input = supports_input,

@@ -79,6 +79,9 @@ struct uns_view {
 	bool of_run;
 	/* Shows a checkpoint that is one file as a directory of its name; others show the file unchanged. */
 	bool opens_files;
+	/* Shows what the optimizer has under the names of its parameters, which must be proven if a rule gave them
+	 * (summary.named_by_rule). NULL = never. */
+	bool (*names_optimizer)(uint64_t parameter);
 	/* Needs uns_view_input's training and trainer_state_valid. */
 	bool needs_training;
 	/* 0; -ENODATA or -EBADMSG: damaged or not complete yet; -ENOTSUP: this kind of checkpoint has no
@@ -115,6 +118,13 @@ static inline bool uns_view_parse_bare(const char *parameter, uint64_t *out)
 	return !*parameter;
 }
 #define UNS_VIEW_IS_BARE .listed = (const char *const[]){ "", NULL }, .parse = uns_view_parse_bare
+
+/* For `names_optimizer`: whatever the parameter. */
+static inline bool uns_view_always(uint64_t parameter)
+{
+	(void)parameter;
+	return true;
+}
 
 /* For `usage`: loads the tensors of all safetensors files of a directory. */
 #define UNS_LINE_OF_FILES \

@@ -76,6 +76,11 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	return n_shown ? 0 : UNS_CATALOG_FAIL(cat, why, NO_WEIGHTS_UNDER_ROOT, .scope = UNS_SCOPE_WEIGHTS);
 }
 
+static bool names_optimizer(uint64_t parameter)
+{
+	return parameter == UNS_F32; /* the most exact that is held: fp32 copies */
+}
+
 /* -- a directory that is an inference directory already -- */
 
 /* The companion that this file is, if it has one of the names that loaders look for. */
@@ -614,6 +619,7 @@ const struct uns_view uns_view_weights = {
 	.name = "weights",
 	.listed = listed,
 	.parse = parse,
+	.names_optimizer = names_optimizer,
 	.needs_companions = true,
 	.opens_files = true,
 	.supports = supports,

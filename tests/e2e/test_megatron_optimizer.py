@@ -2,6 +2,8 @@
 and saves with megatron-core (make/torch_dist_model_space.py with an older one); what the ranks had in memory is converted
 by mbridge. make/torch_dist_resume.py is DeepSpeed."""
 
+import dataclasses
+import io
 import json
 import pickle
 import shutil
@@ -26,8 +28,7 @@ def case_of(param):
     return (getattr(param, "values", param))[1]
 
 
-NAMED = [c for c in ALL if not case_of(c).endswith("buckets")]
-BUCKETS = [c for c in ALL if case_of(c).endswith("buckets")]
+BUCKETS = [c for c in ALL if "buckets" in case_of(c)]
 # What resumes: the stage of ZeRO, the launch, the case.
 RESUMED = {"tied-z2": (2, "mo2", "llama-dp2-bf16"), "moe-z3": (3, "mo2", "qwen3_moe-ep2-bf16"),
            "space-z2": (2, "ms4", "llama-tp2-space")}
@@ -78,7 +79,7 @@ def test_weights_fp32_are_the_optimizers_own_copies(made, mount, launch, case):
     trees.assert_same(trees.weights(mounted / "weights-fp32" / STEP), trees.weights(folder / "live/param"))
 
 
-@pytest.mark.parametrize("launch,case", NAMED)
+@pytest.mark.parametrize("launch,case", ALL)
 def test_full_has_what_the_run_had_in_memory(made, mount, launch, case):
     folder, mounted = shown(made, mount, launch, case)
     trees.assert_same(trees.weights(mounted / "full" / STEP), live(folder, "param"))
@@ -90,7 +91,7 @@ def test_full_has_what_the_run_had_in_memory(made, mount, launch, case):
         trees.assert_same(optimizer["state"][number], {"step": torch.tensor(2.0)} | {s: want[s][name] for s in STATES})
 
 
-@pytest.mark.parametrize("launch,case", NAMED)
+@pytest.mark.parametrize("launch,case", ALL)
 def test_param_groups_have_the_values_of_each_parameter(made, mount, launch, case):
     folder, mounted = shown(made, mount, launch, case)
     values = values_of(folder)
@@ -102,7 +103,7 @@ def test_param_groups_have_the_values_of_each_parameter(made, mount, launch, cas
         assert of_group and all(v == has for v in of_group)
 
 
-@pytest.mark.parametrize("launch,case", NAMED)
+@pytest.mark.parametrize("launch,case", ALL)
 def test_full_fsdp_has_the_same_by_name(made, mount, launch, case):
     folder, mounted = shown(made, mount, launch, case)
     want = live(folder, "param")
@@ -125,7 +126,7 @@ def stepped(model, optimizer):
     return {n: p.detach() for n, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("launch,case", NAMED)
+@pytest.mark.parametrize("launch,case", ALL)
 def test_torchs_optimizer_goes_on_from_full_as_from_the_live_state(made, mount, launch, case):
     folder, mounted = shown(made, mount, launch, case)
     got, want = model_of(mounted / "full" / STEP), model_of(folder / "live/param")
@@ -213,7 +214,7 @@ def of_torch(folder, where):
 
 
 @pytest.mark.parametrize("launch,case", [("mo2", "llama-dp2-bf16"), ("mo2", "qwen3_moe-ep2-bf16"),
-                                         ("ms4", "qwen3_moe-ep2-space-bf16")])
+                                         ("ms4", "qwen3_moe-ep2-space-bf16"), ("mo2", "qwen2-pp2-buckets-bf16")])
 def test_a_trainer_resumes_from_full(made, mount, tmp_path, launch, case):
     folder = made(launch, case)
     options = f"model={folder}/hf,fact=logging_steps=1,fact=save_steps=1"
@@ -248,7 +249,7 @@ def test_what_is_made_for_a_trainer_is_said(made, mount, command, tmp_path):
     assert "trainer.train(resume_from_checkpoint=" in said and "scheduler.pt is made of max_lr and lr" in said
 
 
-@pytest.mark.parametrize("launch,case", NAMED)
+@pytest.mark.parametrize("launch,case", ALL)
 def test_universal_has_what_the_run_had_in_memory(made, mount, launch, case):
     folder, mounted = shown(made, mount, launch, case)
     zero = mounted / "universal" / STEP / "global_step2/zero"
@@ -311,15 +312,100 @@ def test_deepspeed_resumes_from_universal(made, resumed, name):
         assert not torch.equal(loaded[key], got[key]), key
 
 
+VIEWS_OF_OPTIMIZER = ("full", "full-fsdp", "universal", "weights-fp32")
+
+
+def changed(folder, where, change):
+    """A copy of the run; `change` gets the content of each tensor's item by (key, offset), and returns what is written
+    in its place, or None."""
+    run = shutil.copytree(folder / "run", where)
+    metadata = pickle.loads((run / STEP / ".metadata").read_bytes())
+    for index, info in metadata.storage_data.items():
+        if index.offset is None:
+            continue
+        with open(run / STEP / info.relative_path, "r+b") as f:
+            f.seek(info.offset)
+            tensor = torch.load(io.BytesIO(f.read(info.length)), weights_only=True)
+            new = change(index.fqn, tuple(index.offset), tensor)
+            if new is None:
+                continue
+            f.seek(info.offset)
+            f.write(torch_bytes(new, info.length))
+    return run
+
+
+def torch_bytes(tensor, length):
+    out = io.BytesIO()
+    torch.save(tensor, out)
+    assert len(out.getvalue()) == length
+    return out.getvalue()
+
+
 @pytest.mark.parametrize("launch,case", BUCKETS)
-def test_buckets_are_refused_with_what_to_save_instead(made, mount, command, launch, case):
-    folder, mounted = shown(made, mount, launch, case)
+def test_the_proof_of_names_is_shown_and_read_once(made, mount, tmp_path, launch, case):
+    folder = made(launch, case)
+    options = f"model={folder}/hf,store={tmp_path}/store"
+    for again in (False, True):
+        mounted = mount(folder / "run", options)
+        notes = json.loads((mounted / "universal" / STEP / ".unshard/provenance.json").read_text())["notes"]
+        assert any("were proven" in n and "equal the weights bit for bit" in n for n in notes)
+        read = json.loads((mounted / ".unshard/stats.json").read_text())["source_read_bytes"]
+        masters = sum(t.nbytes for t in trees.weights(folder / "live/param").values())
+        assert (read < masters) == again
+
+
+def test_a_bucket_whose_copy_is_not_the_weight_is_refused_by_name(made, mount, tmp_path):
+    """One element of the second pipeline rank's copy of tied embeddings, which is the second of equal ones."""
+    folder, hit = made("mo2", "qwen2-pp2-buckets-bf16"), []
+
+    def change(key, offset, tensor):
+        if "dp_group_idx_1" in key and key.endswith("bucket_idx_0.param") and offset == (0,):
+            hit.append(key)
+            tensor[7] += 1
+            return tensor
+
+    mounted = mount(changed(folder, tmp_path / "run", change), f"model={folder}/hf")
+    assert len(hit) == 1
+    for view in VIEWS_OF_OPTIMIZER:
+        said = told(mounted, view)
+        assert "the fp32 copy" in said and "of embedding.word_embeddings.weight, rounded" in said
+        assert "at element 7" in said
     assert (mounted / "weights" / STEP / "model.safetensors").exists()
-    for view in ("full", "full-fsdp", "universal"):
-        assert not (mounted / view / STEP).exists()
-    said = command("show", folder / "run" / STEP).stdout
-    assert "dp_reshardable" in said and "--dist-ckpt-optim-fully-reshardable" in said
-    assert " ok" in command("ls", folder / "run").stdout
+
+
+@pytest.mark.parametrize("view", ["full", "weights-fp32"])
+def test_parameters_that_are_equal_in_all_layers_prove_nothing_about_each_other(made, mount, tmp_path, view):
+    folder = made("mo2", "qwen3_moe-ep2-buckets")
+
+    def change(key, offset, tensor):
+        """Norms of queries and of keys as they begin."""
+        is_bucket = key.endswith("bucket_idx_0.param") and tensor.numel() == 6
+        return torch.ones_like(tensor) if is_bucket or "k_layernorm" in key or "q_layernorm" in key else None
+
+    mounted = mount(changed(folder, tmp_path / "run", change), f"model={folder}/hf")
+    said = told(mounted, view)
+    assert "q_layernorm.weight" in said and "k_layernorm.weight" in said and "have equal weights everywhere" in said
+
+
+def renamed(metadata, old, new):
+    """In the metadata, which alone has names."""
+    described = {k.replace(old, new): v for k, v in metadata.state_dict_metadata.items()}
+    stored = {dataclasses.replace(k, fqn=k.fqn.replace(old, new)): v for k, v in metadata.storage_data.items()}
+    return dataclasses.replace(metadata, state_dict_metadata=described, storage_data=stored)
+
+
+@pytest.mark.parametrize("old,new,said", [
+    ("mlp.linear_fc2.weight", "mlp.another.weight", "does not know where decoder.layers.mlp.another.weight is"),
+    ("self_attention.linear_proj.weight", "mlp.router.weight", "would end within a chunk"),
+])
+def test_what_the_rules_do_not_place_is_refused_by_name(made, mount, command, tmp_path, old, new, said):
+    folder = made("mo2", "qwen2-pp2-buckets-bf16")
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    metadata = renamed(pickle.loads((run / STEP / ".metadata").read_bytes()), old, new)
+    (run / STEP / ".metadata").write_bytes(pickle.dumps(metadata))
+    assert said in command("show", run / STEP).stdout
+    mounted = mount(run)
+    assert not (mounted / "full" / STEP).exists()
 
 
 def told(mounted, view="full"):

@@ -89,7 +89,8 @@ static const struct row rows[] = {
 
 /* The metadata of a row: the parameter, and its state with a chunk for each range of each part. */
 struct made {
-	struct uns_arena arena, parts;
+	struct uns_arena arena;
+	struct uns_catalog cat; /* its arena alone */
 	struct uns_dcp_entry entry[2];
 	struct uns_dcp_metadata meta;
 	struct uns_dcp_storage storage[MAX_ELEMS];
@@ -100,7 +101,7 @@ struct made {
 static void made_fini(struct made *m)
 {
 	uns_arena_fini(&m->arena);
-	uns_arena_fini(&m->parts);
+	uns_arena_fini(&m->cat.arena);
 }
 
 static void set_entry(struct uns_dcp_entry *e, const char *key, const struct uns_shape *shape)
@@ -217,7 +218,7 @@ static void restores(void **state)
 
 		print_message("%s\n", row->name);
 		make(&m, row);
-		assert_int_equal(uns_megatron_space_restore(&m.meta, &m.arena, &m.parts, &err), 0);
+		assert_int_equal(uns_megatron_space_restore(&m.meta, &m.arena, &m.cat, &err), 0);
 		if (row->unchanged) {
 			assert_ptr_equal(e->chunk, m.chunk);
 			assert_int_equal(e->n_dims, row->saved.n);
@@ -241,14 +242,14 @@ static void refuses_chunks_that_are_none(void **state)
 	(void)state;
 	make(&m, row);
 	m.box[0].len[1] = 2;
-	assert_int_equal(uns_megatron_space_restore(&m.meta, &m.arena, &m.parts, NULL), 0);
+	assert_int_equal(uns_megatron_space_restore(&m.meta, &m.arena, &m.cat, NULL), 0);
 	assert_int_equal(m.entry[1].kind, UNS_DCP_UNKNOWN);
 	assert_non_null(strstr(m.entry[1].why, "has a chunk of several of its parameter's parts"));
 
 	make(&zipped, row);
 	zipped.storage[1].transform = &transform;
 	zipped.storage[1].n_transforms = 1;
-	assert_int_equal(uns_megatron_space_restore(&zipped.meta, &zipped.arena, &zipped.parts, NULL), 0);
+	assert_int_equal(uns_megatron_space_restore(&zipped.meta, &zipped.arena, &zipped.cat, NULL), 0);
 	assert_int_equal(zipped.entry[1].code, -ENOTSUP);
 }
 

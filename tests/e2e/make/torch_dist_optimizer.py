@@ -25,6 +25,8 @@ from torch_dist import GPT_OSS, MOE, STEP
 STATES = ("param", "exp_avg", "exp_avg_sq")
 VALUES = ("lr", "betas", "eps", "weight_decay")
 ONE_BY_ONE = {"singleton_local_shards": True}
+ALIGNED = {"hidden_size": 64}  # else torch refuses what 0.16.1 makes of the bucket in front of tied embeddings
+SEVERAL = {"bucket_size": 1000}  # elements, from which on a bucket is full
 
 # case -> model_type, changes to torch_dist.TEXT, sizes of parallelism, more (torch_dist.build), how the optimizer is
 # saved: a sharding type of the distributed optimizer, or "plain", which is not distributed
@@ -43,7 +45,16 @@ CASES = {
     "gpt_oss-one-by-one": ("gpt_oss", GPT_OSS, {"pp": 2},
                            {"moe": True, "bias": True, "sinks": True, "metadata": ONE_BY_ONE}, "fully_reshardable"),
     "llama-tp2-buckets": ("llama", {}, {"tp": 2}, {}, "dp_reshardable"),
+    "llama-dp2-buckets-bf16": ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 1} | ALIGNED, {}, SEVERAL,
+                               "dp_reshardable"),
+    "qwen2-pp2-buckets-bf16": ("qwen2", {"head_dim": 4, "tie_word_embeddings": True, "num_hidden_layers": 3} | ALIGNED,
+                               {"pp": 2, "first": 1}, {"qkv_bias": True}, "dp_reshardable"),
     "qwen3_moe-ep2-buckets": ("qwen3_moe", MOE, {"ep": 2}, {"moe": True, "qk_norm": True}, "dp_reshardable"),
+    "qwen3_moe-dp2-buckets-bf16": ("qwen3_moe", MOE, {}, {"moe": True, "qk_norm": True} | SEVERAL, "dp_reshardable"),
+    "gpt_oss-ep2-buckets-bf16": ("gpt_oss", GPT_OSS, {"ep": 2}, {"moe": True, "bias": True, "sinks": True},
+                                 "dp_reshardable"),
+    "qwen3_moe-one-by-one-buckets-bf16": ("qwen3_moe", MOE, {"ep": 2},
+                                          {"moe": True, "qk_norm": True, "metadata": ONE_BY_ONE}, "dp_reshardable"),
 }
 CUDA_TYPES = {torch.bfloat16: "torch.cuda.BFloat16Tensor", torch.float32: "torch.cuda.FloatTensor"}
 
@@ -69,7 +80,8 @@ def trained(config, model, kind, more, dtype):
     distributed = kind != "plain"
     qk_decay = {"apply_wd_to_qk_layernorm": True} if "qk_decay" in more else {}  # no older one has that
     wrapped = DistributedDataParallel(
-        config, DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True), model)
+        config, DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True,
+                                              bucket_size=more.get("bucket_size")), model)
     optimizer = get_megatron_optimizer(
         OptimizerConfig(optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1, adam_beta1=0.8, adam_beta2=0.95,
                         adam_eps=1e-7, bf16=dtype == torch.bfloat16, params_dtype=dtype, clip_grad=1.0,
@@ -80,6 +92,8 @@ def trained(config, model, kind, more, dtype):
     for step in range(STEP):
         torch.manual_seed(step)
         for param in model.parameters():
+            if getattr(param, "shared_embedding", False):  # stages of a pipeline that have a copy sum its gradients
+                torch.manual_seed(STEP + step)
             param.main_grad.copy_(torch.randn(param.shape))
         optimizer.step()
         schedule.step(1)
