@@ -192,7 +192,7 @@ static int locals_add(struct naming *n, struct parameter *p)
 
 	if (!p->half[0] || (p->n_halves == HALVES) != (p->half[1] != NULL))
 		return uns_fail(n->err, -ENOTSUP, "of %s one half is missing", p->half[p->half[0] ? 0 : 1]->key);
-	for (h = 0; h < p->n_halves; h++) {
+	for (h = 0; h < HALVES && p->half[h]; h++) {
 		UNS_TRY(chunks_sort(n, p->half[h], &p->chunk[h], &p->n_chunks[h]));
 		if (p->half[h]->n_dims < leading || p->n_chunks[h] != p->n_chunks[0])
 			return uns_fail(n->err, -ENOTSUP, "%s has an unexpected shape or number of chunks",
