@@ -304,7 +304,7 @@ static int note_cost(const struct asked *a, const struct uns_view *view, uint64_
 {
 	const struct shown *shown;
 	struct uns_read_cost cost;
-	uint64_t tenths;
+	uint64_t hundredths;
 
 	if (a->u->opt.only != view)
 		return 0;
@@ -312,11 +312,12 @@ static int note_cost(const struct asked *a, const struct uns_view *view, uint64_
 	cost = uns_read_cost_of(&shown->tree, a->snap->cat);
 	if (!cost.n_computed || !cost.shown_bytes)
 		return 0;
-	tenths = (cost.read_bytes * 10 + cost.shown_bytes / 2) / cost.shown_bytes;
-	return uns_vtree_note(out, err,
-			      "%zu tensors are computed when they are read: in all, %llu.%llu bytes are read for each "
-			      "byte shown",
-			      cost.n_computed, (unsigned long long)tenths / 10, (unsigned long long)tenths % 10);
+	hundredths = (cost.read_bytes * 100 + cost.shown_bytes / 2) / cost.shown_bytes;
+	return uns_vtree_note(
+		out, err,
+		"%zu tensors are computed when they are read: in all, %llu.%02llu bytes are read for each "
+		"byte shown",
+		cost.n_computed, (unsigned long long)hundredths / 100, (unsigned long long)hundredths % 100);
 }
 
 static int notes_of(const struct asked *a, const struct uns_view *view, const char *parameter, uint64_t number,

@@ -115,29 +115,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
 }
 
-/* What the view would cost its reader. */
-static int cost_note(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
-{
-	UNS_CLEANUP(merged_fini) struct uns_merged merged = { 0 };
-	uint64_t shown = 0, reads = 0, hundredths;
-	size_t i;
-
-	UNS_TRY(merge(in, UNS_DTYPE_NONE, &out->arena, &merged, err));
-	for (i = 0; i < merged.n; i++) {
-		shown += uns_shape_elems(&merged.v[i].tensor->shape) * uns_dtype_size(merged.v[i].out);
-		reads += uns_sum_tensor_reads(in->catalog, merged.v[i].tensor);
-	}
-	hundredths = shown ? (reads * 100 + shown / 2) / shown : 0;
-	return uns_vtree_note(out, err,
-			      "%zu of %zu tensors are computed when they are read: for each byte of weights, "
-			      "%llu.%02llu bytes of the base model and the adapter are read",
-			      merged.n_computed, merged.n, (unsigned long long)hundredths / 100,
-			      (unsigned long long)hundredths % 100);
-}
-
 static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
-	UNS_TRY(cost_note(in, out, err));
 	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
 }
 

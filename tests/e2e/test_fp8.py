@@ -154,7 +154,7 @@ def test_loaded_by_transformers(mount, command, tmp_path, make, dtype):
     size = {n: t.nbytes for n, t in published.items()}
     cost = (sum(size.values()) + sum(size[n] for n in scaled)) / sum(t.nbytes for t in shown.values())
     said = json.loads(command("show", tmp_path / "runs/run/checkpoint-2", "--json", "-o", "view=weights-fp8").stdout)
-    assert (f"{2 * len(scaled)} tensors are computed when they are read: in all, {cost:.1f} bytes are read for each byte shown"
+    assert (f"{2 * len(scaled)} tensors are computed when they are read: in all, {cost:.2f} bytes are read for each byte shown"
             in said["info"]["views"]["weights-fp8"]["notes"])
     said = (where / ".unshard/provenance.json").read_text()
     assert f"{len(scaled)} matrices are e4m3 with a scale for each block of 128 x 128" in said

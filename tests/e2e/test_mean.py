@@ -97,7 +97,7 @@ def test_what_cannot_be_averaged_is_refused_by_name(command, mount, run):
     last = run / "checkpoint-11"
     view = json.loads(command("show", last, "--json", "-o", "view=mean-3").stdout)["info"]["views"]["mean-3"]
     assert view["state"] == "ok" and "from_pretrained" in view["usage"]
-    assert "21 tensors are computed when they are read: in all, 3.0 bytes are read for each byte shown" in view["notes"]
+    assert "21 tensors are computed when they are read: in all, 3.00 bytes are read for each byte shown" in view["notes"]
     assert "the run has 4 up to this one" in cause(command, last, 5)
     assert "the run has 2 up to this one" in cause(command, run / "checkpoint-9")
     for change, words in [
