@@ -17,7 +17,7 @@
  * That is a rule, and no proof: the fp32 copies must be compared with the weights before such states are shown
  * (facts/masters_proof.h). Works on the metadata; reads no files.
  *
- * Source: megatron-core 0.11 to 0.16.1, distributed/param_and_grad_buffer.py, distributed_data_parallel.py,
+ * Source: megatron-core 0.16.1, distributed/param_and_grad_buffer.py, distributed_data_parallel.py,
  * optimizer/distrib_optimizer.py (sharded_param_state_dp_reshardable), optimizer/__init__.py. */
 #ifndef UNS_MEGATRON_BUCKETS_H
 #define UNS_MEGATRON_BUCKETS_H

@@ -18,7 +18,8 @@ A table stands between <!-- generated: NAME --> and <!-- end --> in its page:
     measured   which views `unshard show` says the checkpoints in tests/golden have (needs --unshard)
     verbs      what `unshard VERB --help` prints, without the options after -o, which are one table (needs --unshard)
 
-A number that was measured stands between <!-- figure: NAME --> and <!-- end --> in its line, and is one of FIGURES.
+A number that was measured stands between <!-- figure: NAME --> and <!-- end --> in its line, and is one of FIGURES. One of
+COUNTED is how many rows a table of the code has.
 
 --check changes nothing and ends with 1 if a page is out of date."""
 import argparse
@@ -259,7 +260,18 @@ def rows(root, section):
     sys.exit(f"tests/bench/RESULTS.md has no section {section}")
 
 
+COUNTED = {"renamed_families": ("lib/names/published_table.c", "uns_published_table"),
+           "megatron_families": ("lib/megatron/table.c", "uns_megatron_table")}
+
+
+def counted(root, path, table):
+    body = re.search(rf"{table}\[\] = \{{\n(.*?)^\}};", read(root, *path.split("/")), re.S | re.M).group(1)
+    return str(len(re.findall(r'^\t(?:\w+\(|\{ )"', body, re.M)))
+
+
 def figure(root, name):
+    if name in COUNTED:
+        return counted(root, *COUNTED[name])
     if name not in FIGURES:
         sys.exit(f"{name} is no figure of tests/docs/generate.py")
     section, begins, cell, pattern = FIGURES[name]
@@ -392,7 +404,7 @@ def main():
              "docs/clusters.md": {"clients": clients(args.root), "slow_network": slow_network(args.root),
                                   "requests": requests(args.root)},
              "README.md": {}, "docs/merged.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {},
-             "docs/show.md": {}}
+             "docs/show.md": {}, "docs/names.md": {}}
     if args.unshard:
         pages["docs/compatibility.md"]["measured"] = measured(args.root, args.unshard)
         pages["docs/cli.md"] = {"verbs": verbs(args.unshard)}
