@@ -687,7 +687,12 @@ static void stat_record(const struct uns_stat *st, struct unshard_stat *out)
 
 void spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out)
 {
-	*out = (struct unshard_stat){ .size = sizeof(*out), .kind = UNSHARD_DIR, .nlink = 2, .ino = spot->ino };
+	/* No byte of the stack between the fields: an initializer may leave one there. */
+	memset(out, 0, sizeof(*out));
+	out->size = sizeof(*out);
+	out->kind = UNSHARD_DIR;
+	out->nlink = 2;
+	out->ino = spot->ino;
 	if (spot->record) {
 		stat_record(&spot->record->is.stat, out);
 	} else if (spot->key.kind == SPOT_SOURCE || spot->key.kind == SPOT_MARK) {
