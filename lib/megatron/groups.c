@@ -153,7 +153,7 @@ static bool has_bucket_groups(const char *key)
 static int item_groups_add(struct items *items, const struct uns_named_value *item, struct uns_err *err)
 {
 	const struct uns_dcp_item_location at = { item->file, item->offset_bytes, item->length_bytes, item->codec };
-	struct common c = { .cat = items->cat };
+	UNS_CLEANUP(common_fini) struct common c = { .cat = items->cat };
 	const struct uns_value *saved, *one;
 	struct uns_span bytes;
 	size_t i;
