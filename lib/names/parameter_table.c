@@ -314,6 +314,31 @@ static const struct uns_parameter_row rows_10[] = {
 };
 
 static const struct uns_parameter_row rows_11[] = {
+	{ "esm.embeddings.word_embeddings.weight", DECAYS },
+	{ "esm.embeddings.position_embeddings.weight", DECAYS },
+	LINEAR("esm.encoder.layer.*.attention.self.query"),
+	LINEAR("esm.encoder.layer.*.attention.self.key"),
+	LINEAR("esm.encoder.layer.*.attention.self.value"),
+	LINEAR("esm.encoder.layer.*.attention.output.dense"),
+	NORM("esm.encoder.layer.*.attention.LayerNorm"),
+	LINEAR("esm.encoder.layer.*.intermediate.dense"),
+	LINEAR("esm.encoder.layer.*.output.dense"),
+	NORM("esm.encoder.layer.*.LayerNorm"),
+	NORM("esm.encoder.emb_layer_norm_after"),
+	LINEAR("esm.contact_head.regression"),
+	{ "lm_head.bias", PLAIN },
+	LINEAR("lm_head.dense"),
+	NORM("lm_head.layer_norm"),
+	{ "lm_head.decoder.weight", DECAYS },
+	{ 0 },
+};
+
+static const struct uns_parameter_tie ties_6[] = {
+	{ "lm_head.decoder.weight", "esm.embeddings.word_embeddings.weight" },
+	{ 0 },
+};
+
+static const struct uns_parameter_row rows_12[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -331,7 +356,7 @@ static const struct uns_parameter_row rows_11[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_12[] = {
+static const struct uns_parameter_row rows_13[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -347,7 +372,7 @@ static const struct uns_parameter_row rows_12[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_13[] = {
+static const struct uns_parameter_row rows_14[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -366,7 +391,7 @@ static const struct uns_parameter_row rows_13[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_14[] = {
+static const struct uns_parameter_row rows_15[] = {
 	LINEAR("model.vision_tower.embeddings.patch_embedding"),
 	{ "model.vision_tower.embeddings.position_embedding.weight", DECAYS },
 	NORM("model.vision_tower.encoder.layers.*.layer_norm1"),
@@ -406,7 +431,7 @@ static const struct uns_parameter_row rows_14[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_15[] = {
+static const struct uns_parameter_row rows_16[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -427,7 +452,7 @@ static const struct uns_parameter_row rows_15[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_16[] = {
+static const struct uns_parameter_row rows_17[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	LINEAR("model.layers.*.self_attn.q_proj"),
 	LINEAR("model.layers.*.self_attn.k_proj"),
@@ -442,7 +467,7 @@ static const struct uns_parameter_row rows_16[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_17[] = {
+static const struct uns_parameter_row rows_18[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	LINEAR("model.layers.*.self_attn.q_proj"),
 	LINEAR("model.layers.*.self_attn.k_proj"),
@@ -459,7 +484,7 @@ static const struct uns_parameter_row rows_17[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_18[] = {
+static const struct uns_parameter_row rows_19[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	LINEAR("model.layers.*.self_attn.q_proj"),
 	LINEAR("model.layers.*.self_attn.k_proj"),
@@ -484,7 +509,7 @@ static const struct uns_parameter_row rows_18[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_19[] = {
+static const struct uns_parameter_row rows_20[] = {
 	{ "model.visual.embeddings.position_embedding.weight", DECAYS },
 	LINEAR("model.visual.patch_embed.proj"),
 	{ "model.visual.blocks.*.norm1.weight", DECAYS },
@@ -518,7 +543,7 @@ static const struct uns_parameter_row rows_19[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_20[] = {
+static const struct uns_parameter_row rows_21[] = {
 	{ "model.visual.embeddings.position_embedding.weight", DECAYS },
 	LINEAR("model.visual.patch_embed.proj"),
 	{ "model.visual.blocks.*.norm1.weight", DECAYS },
@@ -558,7 +583,7 @@ static const struct uns_parameter_row rows_20[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_21[] = {
+static const struct uns_parameter_row rows_22[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_a_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_a_layernorm.weight", PLAIN },
@@ -588,7 +613,7 @@ static const struct uns_parameter_row rows_21[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_22[] = {
+static const struct uns_parameter_row rows_23[] = {
 	{ "transformer.wte.weight", DECAYS },
 	{ "transformer.wpe.weight", DECAYS },
 	NORM("transformer.h.*.ln_1"),
@@ -604,12 +629,30 @@ static const struct uns_parameter_row rows_22[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_tie ties_6[] = {
+static const struct uns_parameter_tie ties_7[] = {
 	{ "lm_head.weight", "transformer.wte.weight" },
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_23[] = {
+static const struct uns_parameter_row rows_24[] = {
+	{ "gpt_neox.embed_in.weight", DECAYS },
+	NORM("gpt_neox.layers.*.input_layernorm"),
+	NORM("gpt_neox.layers.*.post_attention_layernorm"),
+	LINEAR("gpt_neox.layers.*.attention.query_key_value"),
+	LINEAR("gpt_neox.layers.*.attention.dense"),
+	LINEAR("gpt_neox.layers.*.mlp.dense_h_to_4h"),
+	LINEAR("gpt_neox.layers.*.mlp.dense_4h_to_h"),
+	NORM("gpt_neox.final_layer_norm"),
+	{ "lm_head.weight", DECAYS },
+	{ 0 },
+};
+
+static const struct uns_parameter_tie ties_8[] = {
+	{ "lm_head.weight", "gpt_neox.embed_in.weight" },
+	{ 0 },
+};
+
+static const struct uns_parameter_row rows_25[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.sinks", DECAYS },
 	LINEAR("model.layers.*.self_attn.q_proj"),
@@ -628,7 +671,7 @@ static const struct uns_parameter_row rows_23[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_24[] = {
+static const struct uns_parameter_row rows_26[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -644,7 +687,32 @@ static const struct uns_parameter_row rows_24[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_25[] = {
+static const struct uns_parameter_row rows_27[] = {
+	{ "model.embed_tokens.weight", DECAYS },
+	{ "model.layers.*.input_layernorm.weight", PLAIN },
+	{ "model.layers.*.post_attention_layernorm.weight", PLAIN },
+	{ "model.layers.*.block_sparse_moe.router.weight", DECAYS },
+	{ "model.layers.*.block_sparse_moe.experts.gate_up_proj", DECAYS },
+	{ "model.layers.*.block_sparse_moe.experts.down_proj", DECAYS },
+	{ "model.layers.*.shared_mlp.input_linear.weight", DECAYS },
+	{ "model.layers.*.shared_mlp.output_linear.weight", DECAYS },
+	{ "model.layers.*.mamba.dt_bias", PLAIN },
+	{ "model.layers.*.mamba.A_log", DECAYS },
+	{ "model.layers.*.mamba.D", DECAYS },
+	LINEAR("model.layers.*.mamba.conv1d"),
+	{ "model.layers.*.mamba.in_proj.weight", DECAYS },
+	{ "model.layers.*.mamba.norm.weight", PLAIN },
+	{ "model.layers.*.mamba.out_proj.weight", DECAYS },
+	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
+	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
+	{ "model.layers.*.self_attn.v_proj.weight", DECAYS },
+	{ "model.layers.*.self_attn.o_proj.weight", DECAYS },
+	{ "model.norm.weight", PLAIN },
+	{ "lm_head.weight", DECAYS },
+	{ 0 },
+};
+
+static const struct uns_parameter_row rows_28[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -662,7 +730,7 @@ static const struct uns_parameter_row rows_25[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_26[] = {
+static const struct uns_parameter_row rows_29[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -683,7 +751,7 @@ static const struct uns_parameter_row rows_26[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_27[] = {
+static const struct uns_parameter_row rows_30[] = {
 	{ "model.vision_tower.embeddings.cls_token", DECAYS },
 	{ "model.vision_tower.embeddings.position_embeddings", DECAYS },
 	LINEAR("model.vision_tower.embeddings.patch_embeddings.projection"),
@@ -715,7 +783,7 @@ static const struct uns_parameter_row rows_27[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_28[] = {
+static const struct uns_parameter_row rows_31[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.mamba.A_log", DECAYS },
 	{ "model.layers.*.mamba.D", DECAYS },
@@ -744,7 +812,7 @@ static const struct uns_parameter_row rows_28[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_29[] = {
+static const struct uns_parameter_row rows_32[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.conv.conv.weight", DECAYS },
 	{ "model.layers.*.conv.in_proj.weight", DECAYS },
@@ -769,7 +837,7 @@ static const struct uns_parameter_row rows_29[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_30[] = {
+static const struct uns_parameter_row rows_33[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	LINEAR("model.layers.*.self_attn.q_proj"),
 	LINEAR("model.layers.*.self_attn.k_proj"),
@@ -786,7 +854,7 @@ static const struct uns_parameter_row rows_30[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_31[] = {
+static const struct uns_parameter_row rows_34[] = {
 	{ "vision_model.class_embedding", DECAYS },
 	{ "vision_model.positional_embedding_vlm", DECAYS },
 	{ "vision_model.patch_embedding.linear.weight", DECAYS },
@@ -821,7 +889,7 @@ static const struct uns_parameter_row rows_31[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_32[] = {
+static const struct uns_parameter_row rows_35[] = {
 	{ "model.vision_tower.embeddings.class_embedding", DECAYS },
 	{ "model.vision_tower.embeddings.patch_embedding.weight", DECAYS },
 	{ "model.vision_tower.embeddings.position_embedding.weight", DECAYS },
@@ -852,7 +920,7 @@ static const struct uns_parameter_row rows_32[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_33[] = {
+static const struct uns_parameter_row rows_36[] = {
 	{ "model.image_newline", DECAYS },
 	{ "model.vision_tower.embeddings.class_embedding", DECAYS },
 	{ "model.vision_tower.embeddings.patch_embedding.weight", DECAYS },
@@ -884,7 +952,7 @@ static const struct uns_parameter_row rows_33[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_34[] = {
+static const struct uns_parameter_row rows_37[] = {
 	{ "model.image_newline", DECAYS },
 	LINEAR("model.vision_tower.embeddings.patch_embedding"),
 	{ "model.vision_tower.embeddings.position_embedding.weight", DECAYS },
@@ -921,7 +989,7 @@ static const struct uns_parameter_row rows_34[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_35[] = {
+static const struct uns_parameter_row rows_38[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.mlp.experts.gate_up_proj", DECAYS },
 	{ "model.layers.*.mlp.experts.down_proj", DECAYS },
@@ -944,7 +1012,7 @@ static const struct uns_parameter_row rows_35[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_36[] = {
+static const struct uns_parameter_row rows_39[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.sinks", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
@@ -965,7 +1033,7 @@ static const struct uns_parameter_row rows_36[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_37[] = {
+static const struct uns_parameter_row rows_40[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.norm.weight", PLAIN },
 	{ "model.layers.*.self_attn.qkv_proj.weight", DECAYS },
@@ -989,7 +1057,7 @@ static const struct uns_parameter_row rows_37[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_38[] = {
+static const struct uns_parameter_row rows_41[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -1008,7 +1076,7 @@ static const struct uns_parameter_row rows_38[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_39[] = {
+static const struct uns_parameter_row rows_42[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -1025,7 +1093,7 @@ static const struct uns_parameter_row rows_39[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_40[] = {
+static const struct uns_parameter_row rows_43[] = {
 	{ "model.vision_tower.patch_conv.weight", DECAYS },
 	{ "model.vision_tower.ln_pre.weight", DECAYS },
 	{ "model.vision_tower.transformer.layers.*.attention_norm.weight", PLAIN },
@@ -1056,7 +1124,7 @@ static const struct uns_parameter_row rows_40[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_41[] = {
+static const struct uns_parameter_row rows_44[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -1073,7 +1141,7 @@ static const struct uns_parameter_row rows_41[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_42[] = {
+static const struct uns_parameter_row rows_45[] = {
 	{ "model.embeddings.weight", DECAYS },
 	{ "model.layers.*.norm.weight", PLAIN },
 	{ "model.layers.*.mixer.dt_bias", PLAIN },
@@ -1098,7 +1166,7 @@ static const struct uns_parameter_row rows_42[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_43[] = {
+static const struct uns_parameter_row rows_46[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -1116,7 +1184,7 @@ static const struct uns_parameter_row rows_43[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_44[] = {
+static const struct uns_parameter_row rows_47[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -1134,7 +1202,7 @@ static const struct uns_parameter_row rows_44[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_45[] = {
+static const struct uns_parameter_row rows_48[] = {
 	{ "model.decoder.embed_tokens.weight", DECAYS },
 	{ "model.decoder.embed_positions.weight", DECAYS },
 	NORM("model.decoder.final_layer_norm"),
@@ -1150,12 +1218,12 @@ static const struct uns_parameter_row rows_45[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_tie ties_7[] = {
+static const struct uns_parameter_tie ties_9[] = {
 	{ "lm_head.weight", "model.decoder.embed_tokens.weight" },
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_46[] = {
+static const struct uns_parameter_row rows_49[] = {
 	LINEAR("model.vision_tower.embeddings.patch_embedding"),
 	{ "model.vision_tower.embeddings.position_embedding.weight", DECAYS },
 	NORM("model.vision_tower.encoder.layers.*.layer_norm1"),
@@ -1190,7 +1258,7 @@ static const struct uns_parameter_row rows_46[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_47[] = {
+static const struct uns_parameter_row rows_50[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	LINEAR("model.layers.*.self_attn.q_proj"),
 	LINEAR("model.layers.*.self_attn.k_proj"),
@@ -1204,7 +1272,7 @@ static const struct uns_parameter_row rows_47[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_48[] = {
+static const struct uns_parameter_row rows_51[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.o_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.qkv_proj.weight", DECAYS },
@@ -1218,7 +1286,7 @@ static const struct uns_parameter_row rows_48[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_49[] = {
+static const struct uns_parameter_row rows_52[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -1234,7 +1302,7 @@ static const struct uns_parameter_row rows_49[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_50[] = {
+static const struct uns_parameter_row rows_53[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	LINEAR("model.layers.*.self_attn.q_proj"),
 	LINEAR("model.layers.*.self_attn.k_proj"),
@@ -1251,7 +1319,7 @@ static const struct uns_parameter_row rows_50[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_51[] = {
+static const struct uns_parameter_row rows_54[] = {
 	{ "model.visual.patch_embed.proj.weight", DECAYS },
 	{ "model.visual.blocks.*.norm1.weight", DECAYS },
 	{ "model.visual.blocks.*.norm2.weight", DECAYS },
@@ -1277,7 +1345,36 @@ static const struct uns_parameter_row rows_51[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_52[] = {
+static const struct uns_parameter_row rows_55[] = {
+	LINEAR("model.audio_tower.conv1"),
+	LINEAR("model.audio_tower.conv2"),
+	{ "model.audio_tower.embed_positions.weight", DECAYS },
+	{ "model.audio_tower.layers.*.self_attn.k_proj.weight", DECAYS },
+	LINEAR("model.audio_tower.layers.*.self_attn.v_proj"),
+	LINEAR("model.audio_tower.layers.*.self_attn.q_proj"),
+	LINEAR("model.audio_tower.layers.*.self_attn.out_proj"),
+	NORM("model.audio_tower.layers.*.self_attn_layer_norm"),
+	LINEAR("model.audio_tower.layers.*.fc1"),
+	LINEAR("model.audio_tower.layers.*.fc2"),
+	NORM("model.audio_tower.layers.*.final_layer_norm"),
+	NORM("model.audio_tower.layer_norm"),
+	LINEAR("model.multi_modal_projector.linear"),
+	{ "model.language_model.embed_tokens.weight", DECAYS },
+	LINEAR("model.language_model.layers.*.self_attn.q_proj"),
+	LINEAR("model.language_model.layers.*.self_attn.k_proj"),
+	LINEAR("model.language_model.layers.*.self_attn.v_proj"),
+	{ "model.language_model.layers.*.self_attn.o_proj.weight", DECAYS },
+	{ "model.language_model.layers.*.mlp.gate_proj.weight", DECAYS },
+	{ "model.language_model.layers.*.mlp.up_proj.weight", DECAYS },
+	{ "model.language_model.layers.*.mlp.down_proj.weight", DECAYS },
+	{ "model.language_model.layers.*.input_layernorm.weight", PLAIN },
+	{ "model.language_model.layers.*.post_attention_layernorm.weight", PLAIN },
+	{ "model.language_model.norm.weight", PLAIN },
+	{ "lm_head.weight", DECAYS },
+	{ 0 },
+};
+
+static const struct uns_parameter_row rows_56[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	LINEAR("model.layers.*.self_attn.q_proj"),
 	LINEAR("model.layers.*.self_attn.k_proj"),
@@ -1298,7 +1395,7 @@ static const struct uns_parameter_row rows_52[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_53[] = {
+static const struct uns_parameter_row rows_57[] = {
 	{ "model.visual.patch_embed.proj.weight", DECAYS },
 	NORM("model.visual.blocks.*.norm1"),
 	NORM("model.visual.blocks.*.norm2"),
@@ -1323,7 +1420,7 @@ static const struct uns_parameter_row rows_53[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_54[] = {
+static const struct uns_parameter_row rows_58[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -1342,7 +1439,7 @@ static const struct uns_parameter_row rows_54[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_55[] = {
+static const struct uns_parameter_row rows_59[] = {
 	LINEAR("model.visual.patch_embed.proj"),
 	{ "model.visual.pos_embed.weight", DECAYS },
 	NORM("model.visual.blocks.*.norm1"),
@@ -1380,7 +1477,7 @@ static const struct uns_parameter_row rows_55[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_56[] = {
+static const struct uns_parameter_row rows_60[] = {
 	LINEAR("model.visual.patch_embed.proj"),
 	{ "model.visual.pos_embed.weight", DECAYS },
 	NORM("model.visual.blocks.*.norm1"),
@@ -1422,7 +1519,7 @@ static const struct uns_parameter_row rows_56[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_57[] = {
+static const struct uns_parameter_row rows_61[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -1441,7 +1538,7 @@ static const struct uns_parameter_row rows_57[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_58[] = {
+static const struct uns_parameter_row rows_62[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.linear_attn.dt_bias", PLAIN },
 	{ "model.layers.*.linear_attn.A_log", DECAYS },
@@ -1470,7 +1567,7 @@ static const struct uns_parameter_row rows_58[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_59[] = {
+static const struct uns_parameter_row rows_63[] = {
 	LINEAR("model.visual.patch_embed.proj"),
 	{ "model.visual.pos_embed.weight", DECAYS },
 	NORM("model.visual.blocks.*.norm1"),
@@ -1502,7 +1599,7 @@ static const struct uns_parameter_row rows_59[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_60[] = {
+static const struct uns_parameter_row rows_64[] = {
 	LINEAR("model.visual.patch_embed.proj"),
 	{ "model.visual.pos_embed.weight", DECAYS },
 	NORM("model.visual.blocks.*.norm1"),
@@ -1534,7 +1631,7 @@ static const struct uns_parameter_row rows_60[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_61[] = {
+static const struct uns_parameter_row rows_65[] = {
 	{ "roberta.embeddings.word_embeddings.weight", DECAYS },
 	{ "roberta.embeddings.token_type_embeddings.weight", DECAYS },
 	NORM("roberta.embeddings.LayerNorm"),
@@ -1558,13 +1655,13 @@ static const struct uns_parameter_row rows_61[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_tie ties_8[] = {
+static const struct uns_parameter_tie ties_10[] = {
 	{ "lm_head.decoder.bias", "lm_head.bias" },
 	{ "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight" },
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_62[] = {
+static const struct uns_parameter_row rows_66[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -1584,7 +1681,7 @@ static const struct uns_parameter_row rows_62[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_63[] = {
+static const struct uns_parameter_row rows_67[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	{ "model.layers.*.self_attn.q_proj.weight", DECAYS },
 	{ "model.layers.*.self_attn.k_proj.weight", DECAYS },
@@ -1600,7 +1697,7 @@ static const struct uns_parameter_row rows_63[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_64[] = {
+static const struct uns_parameter_row rows_68[] = {
 	{ "model.embed_tokens.weight", DECAYS },
 	LINEAR("model.layers.*.self_attn.q_proj"),
 	LINEAR("model.layers.*.self_attn.k_proj"),
@@ -1615,7 +1712,7 @@ static const struct uns_parameter_row rows_64[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_65[] = {
+static const struct uns_parameter_row rows_69[] = {
 	{ "shared.weight", DECAYS },
 	{ "encoder.embed_tokens.weight", DECAYS },
 	{ "encoder.block.*.layer.*.SelfAttention.q.weight", DECAYS },
@@ -1645,14 +1742,14 @@ static const struct uns_parameter_row rows_65[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_tie ties_9[] = {
+static const struct uns_parameter_tie ties_11[] = {
 	{ "decoder.embed_tokens.weight", "shared.weight" },
 	{ "encoder.embed_tokens.weight", "shared.weight" },
 	{ "lm_head.weight", "shared.weight" },
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_66[] = {
+static const struct uns_parameter_row rows_70[] = {
 	{ "model.vision_tower.embeddings.class_embedding", DECAYS },
 	{ "model.vision_tower.embeddings.patch_embedding.weight", DECAYS },
 	{ "model.vision_tower.embeddings.position_embedding.weight", DECAYS },
@@ -1684,7 +1781,7 @@ static const struct uns_parameter_row rows_66[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_row rows_67[] = {
+static const struct uns_parameter_row rows_71[] = {
 	{ "lm_head.bias", PLAIN },
 	LINEAR("lm_head.dense"),
 	NORM("lm_head.layer_norm"),
@@ -1708,7 +1805,7 @@ static const struct uns_parameter_row rows_67[] = {
 	{ 0 },
 };
 
-static const struct uns_parameter_tie ties_10[] = {
+static const struct uns_parameter_tie ties_12[] = {
 	{ "lm_head.decoder.bias", "lm_head.bias" },
 	{ "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight" },
 	{ 0 },
@@ -1728,68 +1825,72 @@ const struct uns_parameter_family uns_parameter_table[] = {
 	{ "dots1", rows_8, ties_0 },
 	{ "electra", rows_9, ties_5 },
 	{ "ernie4_5_moe", rows_10, ties_0 },
+	{ "esm", rows_11, ties_6 },
 	{ "exaone_moe", rows_8, ties_0 },
-	{ "flex_olmo", rows_11, ties_0 },
-	{ "gemma", rows_12, ties_0 },
-	{ "gemma2", rows_13, ties_0 },
-	{ "gemma3", rows_14, ties_1 },
-	{ "gemma3_text", rows_15, ties_0 },
-	{ "glm", rows_16, ties_0 },
-	{ "glm4", rows_17, ties_0 },
-	{ "glm4_moe", rows_18, ties_0 },
+	{ "flex_olmo", rows_12, ties_0 },
+	{ "gemma", rows_13, ties_0 },
+	{ "gemma2", rows_14, ties_0 },
+	{ "gemma3", rows_15, ties_1 },
+	{ "gemma3_text", rows_16, ties_0 },
+	{ "glm", rows_17, ties_0 },
+	{ "glm4", rows_18, ties_0 },
+	{ "glm4_moe", rows_19, ties_0 },
 	{ "glm4_moe_lite", rows_6, ties_0 },
-	{ "glm4v", rows_19, ties_1 },
-	{ "glm4v_moe", rows_20, ties_1 },
-	{ "glm_moe_dsa", rows_21, ties_0 },
-	{ "gpt2", rows_22, ties_6 },
-	{ "gpt_oss", rows_23, ties_0 },
-	{ "granite", rows_12, ties_0 },
-	{ "granitemoe", rows_24, ties_0 },
-	{ "granitemoeshared", rows_25, ties_0 },
-	{ "hunyuan_v1_moe", rows_26, ties_0 },
-	{ "internvl", rows_27, ties_1 },
-	{ "jamba", rows_28, ties_0 },
-	{ "lfm2_moe", rows_29, ties_0 },
-	{ "llama", rows_30, ties_0 },
-	{ "llama4", rows_31, none },
-	{ "llava", rows_32, ties_1 },
-	{ "llava_next", rows_33, ties_1 },
-	{ "llava_next_video", rows_33, ties_1 },
-	{ "llava_onevision", rows_34, ties_1 },
-	{ "longcat_flash", rows_35, ties_0 },
-	{ "mimo_v2_flash", rows_36, ties_0 },
-	{ "minimax", rows_37, ties_0 },
-	{ "minimax_m2", rows_38, ties_0 },
-	{ "mistral", rows_39, ties_0 },
-	{ "mistral3", rows_40, ties_1 },
-	{ "mixtral", rows_41, ties_0 },
-	{ "nemotron_h", rows_42, none },
-	{ "olmo2", rows_43, ties_0 },
-	{ "olmo3", rows_43, ties_0 },
-	{ "olmoe", rows_44, ties_0 },
-	{ "opt", rows_45, ties_7 },
-	{ "paligemma", rows_46, ties_1 },
-	{ "phi", rows_47, ties_0 },
-	{ "phi3", rows_48, ties_0 },
-	{ "phimoe", rows_49, ties_0 },
-	{ "qwen2", rows_50, ties_0 },
-	{ "qwen2_5_vl", rows_51, ties_1 },
-	{ "qwen2_moe", rows_52, ties_0 },
-	{ "qwen2_vl", rows_53, ties_1 },
-	{ "qwen3", rows_54, ties_0 },
-	{ "qwen3_5", rows_55, ties_1 },
-	{ "qwen3_5_moe", rows_56, ties_1 },
-	{ "qwen3_moe", rows_57, ties_0 },
-	{ "qwen3_next", rows_58, ties_0 },
-	{ "qwen3_vl", rows_59, ties_1 },
-	{ "qwen3_vl_moe", rows_60, ties_1 },
-	{ "roberta", rows_61, ties_8 },
-	{ "smollm3", rows_12, ties_0 },
-	{ "solar_open", rows_62, ties_0 },
-	{ "stablelm", rows_63, ties_0 },
-	{ "starcoder2", rows_64, ties_0 },
-	{ "t5", rows_65, ties_9 },
-	{ "vipllava", rows_66, ties_1 },
-	{ "xlm-roberta", rows_67, ties_10 },
+	{ "glm4v", rows_20, ties_1 },
+	{ "glm4v_moe", rows_21, ties_1 },
+	{ "glm_moe_dsa", rows_22, ties_0 },
+	{ "gpt2", rows_23, ties_7 },
+	{ "gpt_neox", rows_24, ties_8 },
+	{ "gpt_oss", rows_25, ties_0 },
+	{ "granite", rows_13, ties_0 },
+	{ "granitemoe", rows_26, ties_0 },
+	{ "granitemoehybrid", rows_27, ties_0 },
+	{ "granitemoeshared", rows_28, ties_0 },
+	{ "hunyuan_v1_moe", rows_29, ties_0 },
+	{ "internvl", rows_30, ties_1 },
+	{ "jamba", rows_31, ties_0 },
+	{ "lfm2_moe", rows_32, ties_0 },
+	{ "llama", rows_33, ties_0 },
+	{ "llama4", rows_34, none },
+	{ "llava", rows_35, ties_1 },
+	{ "llava_next", rows_36, ties_1 },
+	{ "llava_next_video", rows_36, ties_1 },
+	{ "llava_onevision", rows_37, ties_1 },
+	{ "longcat_flash", rows_38, ties_0 },
+	{ "mimo_v2_flash", rows_39, ties_0 },
+	{ "minimax", rows_40, ties_0 },
+	{ "minimax_m2", rows_41, ties_0 },
+	{ "mistral", rows_42, ties_0 },
+	{ "mistral3", rows_43, ties_1 },
+	{ "mixtral", rows_44, ties_0 },
+	{ "nemotron_h", rows_45, none },
+	{ "olmo2", rows_46, ties_0 },
+	{ "olmo3", rows_46, ties_0 },
+	{ "olmoe", rows_47, ties_0 },
+	{ "opt", rows_48, ties_9 },
+	{ "paligemma", rows_49, ties_1 },
+	{ "phi", rows_50, ties_0 },
+	{ "phi3", rows_51, ties_0 },
+	{ "phimoe", rows_52, ties_0 },
+	{ "qwen2", rows_53, ties_0 },
+	{ "qwen2_5_vl", rows_54, ties_1 },
+	{ "qwen2_audio", rows_55, none },
+	{ "qwen2_moe", rows_56, ties_0 },
+	{ "qwen2_vl", rows_57, ties_1 },
+	{ "qwen3", rows_58, ties_0 },
+	{ "qwen3_5", rows_59, ties_1 },
+	{ "qwen3_5_moe", rows_60, ties_1 },
+	{ "qwen3_moe", rows_61, ties_0 },
+	{ "qwen3_next", rows_62, ties_0 },
+	{ "qwen3_vl", rows_63, ties_1 },
+	{ "qwen3_vl_moe", rows_64, ties_1 },
+	{ "roberta", rows_65, ties_10 },
+	{ "smollm3", rows_13, ties_0 },
+	{ "solar_open", rows_66, ties_0 },
+	{ "stablelm", rows_67, ties_0 },
+	{ "starcoder2", rows_68, ties_0 },
+	{ "t5", rows_69, ties_11 },
+	{ "vipllava", rows_70, ties_1 },
+	{ "xlm-roberta", rows_71, ties_12 },
 };
 const size_t uns_n_parameter_table = sizeof(uns_parameter_table) / sizeof(uns_parameter_table[0]);

@@ -34,7 +34,7 @@ def picture(browser, selector, name):
 def main(command):
     with tempfile.TemporaryDirectory() as top:
         top = Path(top)
-        sparse_dcp.write(top / "llama-70b", sparse_dcp.llama_70b(), 16, states=("exp_avg", "exp_avg_sq"), described=True)
+        sparse_dcp.write(top / "llama-70b", sparse_dcp.llama_70b(), 16, states=("exp_avg", "exp_avg_sq"), holes=True)
         damaged = shutil.copytree(ROOT / "tests/golden/run", top / "run") / "checkpoint-2"
         (damaged / "pytorch_model_fsdp_0/__1_0.distcp").unlink()
         sound = shutil.copytree(ROOT / "tests/golden/run", top / "llama")

@@ -188,7 +188,7 @@ def test_a_run_has_a_page(command, tmp_path):
 
 
 def test_a_page_of_70b_on_32_ranks_is_small(command, tmp_path):
-    sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 32, states=("exp_avg", "exp_avg_sq"), described=True)
+    sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 32, states=("exp_avg", "exp_avg_sq"), holes=True)
     done, seconds, _ = measured([UNSHARD, "show", tmp_path / "src/ckpt", "--html", "-", *OPTIONS])
     data = data_of(done)
     assert len(done) < 650_000 and len(data["map"]["tensors"]) == 3 * 723
@@ -590,7 +590,7 @@ def test_a_browser_shows_values(browser, command, tmp_path):
 
 @pytest.mark.long
 def test_a_browser_draws_70b_at_once(browser, command, tmp_path):
-    sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 512, states=("exp_avg", "exp_avg_sq"), described=True)
+    sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), 512, states=("exp_avg", "exp_avg_sq"), holes=True)
     opened(browser, command, tmp_path / "src/ckpt", tmp_path)
     assert (tmp_path / "page.html").stat().st_size < 5_000_000
     assert browser.run("return document.querySelectorAll('#map tbody tr').length") == 512
@@ -605,7 +605,7 @@ def test_405b_on_512_ranks_with_its_optimizer(browser, tmp_path):
     against a page of two ranks and twelve tensors, in processor time."""
     made = tmp_path / "src/ckpt"
     program = ("import sys; sys.path.insert(0, sys.argv[1]); import sparse_dcp;"
-               "sparse_dcp.write(sys.argv[2], sparse_dcp.llama_405b(), 512, states=('exp_avg', 'exp_avg_sq'), described=True)")
+               "sparse_dcp.write(sys.argv[2], sparse_dcp.llama_405b(), 512, states=('exp_avg', 'exp_avg_sq'), holes=True)")
     subprocess.run([sys.executable, "-c", program, HERE / "make", made], check=True)
     read = "import sys; from torch.distributed.checkpoint import FileSystemReader as R; len(sys.argv) > 1 and R(sys.argv[1]).read_metadata()"
     _, nothing_s, nothing_bytes = measured([sys.executable, "-c", read])
@@ -698,7 +698,7 @@ def test_bars_are_zoomed_and_moved(browser, command, tmp_path):
 
 @pytest.mark.long
 def test_ranks_that_are_alike_are_one_bar(browser, command, tmp_path):
-    sparse_dcp.write(tmp_path / "src/ckpt", {"a.weight": (131, 8), "b.weight": (66, 4)}, 66, described=True)
+    sparse_dcp.write(tmp_path / "src/ckpt", {"a.weight": (131, 8), "b.weight": (66, 4)}, 66, holes=True)
     opened(browser, command, tmp_path / "src/ckpt", tmp_path)
     rows = "return document.querySelector('#map .tall').clientHeight"
     folded = browser.run(rows)

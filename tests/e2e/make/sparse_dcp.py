@@ -49,10 +49,10 @@ def entries(tensors, states, dtype):
             yield ("optimizer", "state", name, state), shape, torch.float32
 
 
-def write(folder, tensors, ranks, dtype=torch.bfloat16, states=(), described=False):
+def write(folder, tensors, ranks, dtype=torch.bfloat16, states=(), holes=False):
     """tensors: name -> shape, cut along rows into `ranks` chunks. Each chunk of a weight begins with 16 bytes
     that tell which it is (mark); the rest are zeros. states: "exp_avg".. of the optimizer. Returns the number
-    of items. described: the shards are as long as their items, and one hole: of use to what reads metadata alone."""
+    of items. holes: the shards are as long as their items, and one hole: of use to what reads metadata alone."""
     os.makedirs(folder)
     files = [os.open(f"{folder}/__{r}_0.distcp", os.O_RDWR | os.O_CREAT, 0o644)
              for r in range(ranks)]
@@ -67,7 +67,7 @@ def write(folder, tensors, ranks, dtype=torch.bfloat16, states=(), described=Fal
             item = known.get((size, of))
             if item is None:
                 item = known[size, of] = Item(size, of)
-            if not described:
+            if not holes:
                 item.put(files[rank], end[rank], mark(path[1], rank) if path[0] == "model" else b"")
             chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(size)))
             # A string for each item: every rank names its own, so the pickle has none of them once.

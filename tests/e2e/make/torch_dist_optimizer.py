@@ -222,7 +222,7 @@ def run(case, out):
                                              expert_model_parallel_size=sizes.get("ep", 1))
     config, model = torch_dist.build(hf.config, sizes, more, dtype, None)
     bridge = torch_dist.bridge_of(hf.config, config, dtype, more)
-    torch_dist.fill(model, bridge, torch_dist.text_weights(load_file(f"{out}/hf/model.safetensors")))
+    torch_dist.fill(model, hf.config, bridge, torch_dist.text_weights(load_file(f"{out}/hf/model.safetensors")))
     optimizer = trained(config, model, kind, more, dtype)
     states, groups = live(model, optimizer, bridge)
     for state, tensors in states.items():

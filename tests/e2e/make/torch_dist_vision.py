@@ -195,7 +195,7 @@ def run(case, out):
     text = hf.config.get_text_config()
     text.tie_word_embeddings = hf.config.tie_word_embeddings
     config, model = torch_dist.build(text, sizes, more, dtype, None)
-    torch_dist.fill(model, torch_dist.bridge_of(text, config, dtype, more), torch_dist.text_weights(weights))
+    torch_dist.fill(model, text, torch_dist.bridge_of(text, config, dtype, more), torch_dist.text_weights(weights))
     if parallel_state.is_pipeline_first_stage():
         own, config, projection = (qwen2_5_vision if model_type == "qwen2_5_vl" else qwen3_vision)(more["vision"], sizes, dtype)
         own = own.to(dtype)
