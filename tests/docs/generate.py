@@ -58,6 +58,9 @@ FIGURES = {
     "export": ("Writing a copy", ["merge_fsdp_weights"], 4, "(.*)"),
     "export_sooner": ("Writing a copy", ["merge_fsdp_weights"], 5, r"\*\*(.*)x\*\*"),
     "ready": ("Loading 984 MB saved by 8 ranks", ["mount + safetensors.torch.load_file"], 2, "(.*)"),
+    "merge_writes": ("Loading 984 MB saved by 8 ranks", ["merge_fsdp_weights + safetensors"], 4, "(.*)"),
+    "store_writes": ("Loading 984 MB saved by 8 ranks", ["mount with a new metadata store + safetensors"], 4, "(.*)"),
+    "items_70b": ("Metadata at scale", ["70B, 32 ranks"], 0, r"([\d,]+) items"),
     "sooner": ("Results", ["at least 4x sooner than merging"], 1, r"gave ([\d.]+)x"),
     "sooner_busy": ("Results", ["at least 4x sooner than merging"], 1, r"^([\d.]+)x"),
     "warm": ("A row for each loader, 984 MB", ["from_pretrained", "page cache"], 4, r"\*\*(.*)\*\*"),
@@ -404,7 +407,7 @@ def main():
              "docs/clusters.md": {"clients": clients(args.root), "slow_network": slow_network(args.root),
                                   "requests": requests(args.root)},
              "README.md": {}, "docs/merged.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {},
-             "docs/show.md": {}, "docs/names.md": {}}
+             "docs/show.md": {}, "docs/names.md": {}, "docs/metadata-store.md": {}}
     if args.unshard:
         pages["docs/compatibility.md"]["measured"] = measured(args.root, args.unshard)
         pages["docs/cli.md"] = {"verbs": verbs(args.unshard)}
