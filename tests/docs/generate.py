@@ -196,7 +196,8 @@ def views(root):
         form = re.search(r"\.form = (\w+)", table)
         names = ", ".join(f"`{name}-{x}`" if x else f"`{name}`" for x in listed) or "none: open it by name"
         has = ["yes" if f".{x} = true" in table else "-" for x in ("needs_finished", "needs_companions", "needs_training")]
-        parameter = "" if listed else f"-{field(table, 'placeholder', {})}"
+        placeholder = field(table, "placeholder", {})
+        parameter = f"-{placeholder}" if placeholder and not listed else ""
         lines.append(f"| `{name}{parameter}` | {names} | {' | '.join(has)} | {forms[form and form.group(1)]} |")
     return lines
 
