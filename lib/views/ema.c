@@ -51,7 +51,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 	(void)parameter;
 	UNS_TRY(choose_tensors(in, out, &v, &n, err));
-	UNS_TRY(uns_part_safetensors_set(in->catalog, v, n, "model", in->max_shard_size_bytes,
+	UNS_TRY(uns_part_safetensors_set(in->catalog, v, n, uns_config_stem(&in->config_info), in->max_shard_size_bytes,
 					 "assembled from the moving mean of the weights that the checkpoint has", out,
 					 err));
 	for (; c < end; c++)
@@ -64,7 +64,7 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 {
 	(void)parameter;
 	(void)is_file;
-	return uns_span_left(&in->config) ? "AutoModelForCausalLM.from_pretrained(\"%s\")" : UNS_LINE_OF_FILES;
+	return uns_span_left(&in->config) ? uns_config_loader(&in->config_info) : UNS_LINE_OF_FILES;
 }
 
 /* Most trainings keep none. */
