@@ -141,18 +141,10 @@ static void read_of_piece(void *ctx, const struct uns_piece *piece, uint64_t fir
 
 void uns_behind_read(struct uns_backing *b, const struct uns_layout *layout, uint64_t at, size_t len)
 {
-	uint64_t from = at, to = uns_u64_min(at + len, layout->size_bytes), end;
-	size_t i;
+	const uint64_t end = uns_u64_min(at + len, layout->size_bytes);
 
-	if (from >= to)
-		return;
-	for (i = uns_layout_find(layout, from); i < layout->n && from < to; i++, from = end) {
-		const struct uns_segment *s = &layout->segment[i];
-
-		end = uns_u64_min(s->at_bytes + s->len_bytes, to);
-		if (s->from == UNS_FROM_PIECES)
-			uns_segment_extents(b, layout, i, from - s->at_bytes, end - s->at_bytes, read_of_piece, b);
-	}
+	if (at < end)
+		uns_pieces_extents(b, layout, at, end, read_of_piece, b);
 }
 
 static bool is_set(const uint64_t *bits, uint64_t i)

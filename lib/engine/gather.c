@@ -404,24 +404,14 @@ static void visit_pieces(const struct uns_gather *g, uint64_t at, size_t len, un
 	}
 }
 
-/* What elements [first_elem, end_elem) of a scaled tensor are made of. */
-static void visit_matrix(struct uns_backing *b, const struct uns_scaled *s, uint64_t first_elem, uint64_t end_elem,
+/* What elements [first, end) of a scaled tensor are made of. */
+static void visit_matrix(struct uns_backing *b, const struct uns_scaled *s, uint64_t first, uint64_t end,
 			 uns_extent_visit *visit, void *ctx)
 {
-	const struct uns_layout *l = &s->source;
 	const uint64_t size = uns_dtype_size(s->dtype);
-	uint64_t from, to;
-	size_t i;
 
-	uns_scaled_needs(s, &first_elem, &end_elem);
-	from = first_elem * size;
-	to = end_elem * size;
-	for (i = uns_layout_find(l, from); i < l->n && l->segment[i].at_bytes < to; i++) {
-		const struct uns_segment *of = &l->segment[i];
-
-		uns_segment_extents(b, l, i, uns_u64_max(from, of->at_bytes) - of->at_bytes,
-				    uns_u64_min(to - of->at_bytes, of->len_bytes), visit, ctx);
-	}
+	uns_scaled_needs(s, &first, &end);
+	uns_pieces_extents(b, &s->source, first * size, end * size, visit, ctx);
 }
 
 void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout, size_t segment, uint64_t from,
@@ -436,6 +426,21 @@ void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout,
 		visit_matrix(b, g.tensor->scaled, first_elem, end_elem, visit, ctx);
 	else
 		visit_pieces(&g, first_elem * size, (size_t)((end_elem - first_elem) * size), visit, ctx);
+}
+
+void uns_pieces_extents(struct uns_backing *b, const struct uns_layout *layout, uint64_t from, uint64_t to,
+			uns_extent_visit *visit, void *ctx)
+{
+	uint64_t end;
+	size_t i;
+
+	for (i = uns_layout_find(layout, from); i < layout->n && from < to; i++, from = end) {
+		const struct uns_segment *s = &layout->segment[i];
+
+		end = uns_u64_min(s->at_bytes + s->len_bytes, to);
+		if (s->from == UNS_FROM_PIECES)
+			uns_segment_extents(b, layout, i, from - s->at_bytes, end - s->at_bytes, visit, ctx);
+	}
 }
 
 /* -- where storage must be waited for: all pieces at once -- */

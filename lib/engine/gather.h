@@ -34,4 +34,8 @@ typedef void uns_extent_visit(void *ctx, const struct uns_piece *piece, uint64_t
 void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout, size_t segment, uint64_t from,
 			 uint64_t to, uns_extent_visit *visit, void *ctx);
 
+/* The same for bytes [from, to) of the file, of all its segments of that kind. */
+void uns_pieces_extents(struct uns_backing *b, const struct uns_layout *layout, uint64_t from, uint64_t to,
+			uns_extent_visit *visit, void *ctx);
+
 #endif

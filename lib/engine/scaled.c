@@ -89,39 +89,26 @@ __attribute__((target("avx2"))) static void numbers_by_avx2(const float *v, size
 {
 	numbers_of(v, n, scale, out);
 }
-
-static bool has_avx2(void)
-{
-	return __builtin_cpu_supports("avx2");
-}
-#else
-static int32_t largest_by_avx2(const float *v, size_t n, int32_t most)
-{
-	return largest_of(v, n, most);
-}
-
-static void numbers_by_avx2(const float *v, size_t n, float scale, uint8_t *out)
-{
-	numbers_of(v, n, scale, out);
-}
-
-static bool has_avx2(void)
-{
-	return false;
-}
 #endif
 
 static int32_t largest(const float *v, size_t n, int32_t most)
 {
-	return has_avx2() ? largest_by_avx2(v, n, most) : largest_of(v, n, most);
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2"))
+		return largest_by_avx2(v, n, most);
+#endif
+	return largest_of(v, n, most);
 }
 
 static void numbers_make(const float *v, size_t n, float scale, uint8_t *out)
 {
-	if (has_avx2())
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2")) {
 		numbers_by_avx2(v, n, scale, out);
-	else
-		numbers_of(v, n, scale, out);
+		return;
+	}
+#endif
+	numbers_of(v, n, scale, out);
 }
 
 /* -- what a read works with -- */
@@ -243,18 +230,10 @@ static void check_piece(void *ctx, const struct uns_piece *piece, uint64_t first
 /* Scales that were found earlier: are the files still there that they were found of? */
 static int row_check(const struct work *w, uint64_t row, struct uns_err *err)
 {
-	const struct uns_layout *l = &w->s->source;
-	const uint64_t size = uns_dtype_size(w->s->dtype), begin = row_begin(w, row) * size;
-	const uint64_t end = row_end(w, row) * size;
+	const uint64_t size = uns_dtype_size(w->s->dtype);
 	struct check c = { w->b, err, 0 };
-	uint64_t from, to;
-	size_t i;
 
-	for (i = uns_layout_find(l, begin); i < l->n && l->segment[i].at_bytes < end && c.code == 0; i++) {
-		from = uns_u64_max(begin, l->segment[i].at_bytes) - l->segment[i].at_bytes;
-		to = uns_u64_min(end - l->segment[i].at_bytes, l->segment[i].len_bytes);
-		uns_segment_extents(w->b, l, i, from, to, check_piece, &c);
-	}
+	uns_pieces_extents(w->b, &w->s->source, row_begin(w, row) * size, row_end(w, row) * size, check_piece, &c);
 	return c.code;
 }
 

@@ -275,19 +275,12 @@ void uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const 
 		      size_t len)
 {
 	struct wish wish = { .b = b };
-	uint64_t from, to, end;
-	size_t i;
+	uint64_t from, to;
 
 	foresee_all(b);
 	if (!stream_advance(streams, b, layout->size_bytes, at, len, &wish.reader, &from, &to))
 		return;
-	for (i = uns_layout_find(layout, from); i < layout->n && from < to; i++, from = end) {
-		const struct uns_segment *s = &layout->segment[i];
-
-		end = uns_u64_min(s->at_bytes + s->len_bytes, to);
-		if (s->from == UNS_FROM_PIECES)
-			uns_segment_extents(b, layout, i, from - s->at_bytes, end - s->at_bytes, add_piece, &wish);
-	}
+	uns_pieces_extents(b, layout, from, to, add_piece, &wish);
 	ask_all(&wish);
 	free(wish.v);
 }

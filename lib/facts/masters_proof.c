@@ -70,7 +70,7 @@ static int slabs_add(struct proving *p, const struct uns_tensor *weight, uint64_
 
 	if (!uns_megatron_place_of(weight->name, &s.place))
 		s.place = (struct uns_megatron_place){ .where = UNS_MG_BUFFER };
-	leading = (s.place.where == UNS_MG_LAYER && s.place.layer < 0) + (s.place.is_expert && s.place.expert < 0);
+	leading = uns_megatron_leading_dims(&s.place);
 	for (d = 0; d < leading && d < weight->shape.n; d++)
 		n *= weight->shape.dim[d];
 	if (s.place.is_expert && s.place.expert < 0)

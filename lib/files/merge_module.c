@@ -45,7 +45,7 @@ enum uns_merge_part uns_merge_part_find(enum uns_adapter_method method, const ch
 int uns_merge_transpose(const struct uns_merge_sums *sums, const struct uns_tensor *t, struct uns_factor *out,
 			struct uns_err *err)
 {
-	const uint64_t rows = t->shape.dim[0], columns = uns_row_elems(t);
+	const uint64_t rows = t->shape.dim[0], columns = uns_shape_row_elems(&t->shape);
 	const struct uns_shape shape = { 2, { columns, rows } };
 	const struct uns_block block = {
 		.source = { { t, 0 } }, .n_sources = 1, .len = { 1, rows, columns }, .reversed = true
@@ -93,7 +93,7 @@ static int orientation_find(struct uns_merging *m, const struct uns_merge_weight
 			    const struct uns_tensor *b, bool *turned, struct uns_err *err)
 {
 	const struct uns_tensor *weight = w->shown.tensor;
-	const uint64_t in = uns_row_elems(a), out = b->shape.dim[0];
+	const uint64_t in = uns_shape_row_elems(&a->shape), out = b->shape.dim[0];
 	const bool plain = is_matrix(weight, out, in), may_turn = is_matrix(weight, in, out);
 	char text[128];
 
@@ -128,7 +128,7 @@ static int product_add(struct uns_merging *m, const struct uns_merge_module *of,
 		return uns_fail(err, -ENOTSUP, "the magnitudes (DoRA) of %s are those of its columns", w->shown.name);
 	term.right = term.left;
 	UNS_TRY(uns_merge_transpose(m->sums, a, turned ? &term.left : &term.right, err));
-	columns = turned ? b->shape.dim[0] : uns_row_elems(a);
+	columns = turned ? b->shape.dim[0] : uns_shape_row_elems(&a->shape);
 	UNS_TRY(uns_merge_sums_add(m->sums, w, columns, &term, err));
 	if (!magnitude)
 		return 0;

@@ -93,13 +93,3 @@ int uns_merge_sums_make(struct uns_merge_sums *sums, size_t *n, struct uns_err *
 	}
 	return 0;
 }
-
-uint64_t uns_row_elems(const struct uns_tensor *t)
-{
-	uint64_t n = 1;
-	unsigned i;
-
-	for (i = 1; i < t->shape.n; i++)
-		n *= t->shape.dim[i];
-	return n;
-}

@@ -43,7 +43,4 @@ int uns_merge_sums_scale(struct uns_merge_weight *weight, const struct uns_scale
 /* Puts its sum in the place of each weight that changes. *n = how many do. */
 int uns_merge_sums_make(struct uns_merge_sums *sums, size_t *n, struct uns_err *err);
 
-/* How many elements lie behind each index of the first dimension. */
-uint64_t uns_row_elems(const struct uns_tensor *t);
-
 #endif

@@ -159,12 +159,6 @@ static int parameter_add(struct naming *n, const struct uns_dcp_entry *e)
 	return 0;
 }
 
-/* How many of the first dimensions number layers and experts. */
-static uint32_t n_leading(const struct uns_megatron_place *p)
-{
-	return (p->where == UNS_MG_LAYER && p->layer < 0) + (p->is_expert && p->expert < 0);
-}
-
 static int local_add(struct naming *n, struct parameter *p, size_t first, size_t end)
 {
 	const uint64_t *lo = p->chunk[0][first]->box->lo;
@@ -172,7 +166,8 @@ static int local_add(struct naming *n, struct parameter *p, size_t first, size_t
 
 	l.layer = p->place.where != UNS_MG_LAYER ? 0 : p->place.layer >= 0 ? (uint64_t)p->place.layer : lo[0];
 	if (p->place.is_expert)
-		l.expert = p->place.expert >= 0 ? (uint64_t)p->place.expert : lo[n_leading(&p->place) - 1];
+		l.expert =
+			p->place.expert >= 0 ? (uint64_t)p->place.expert : lo[uns_megatron_leading_dims(&p->place) - 1];
 	if (p->place.where == UNS_MG_LAYER && l.layer >= n->n_layers)
 		n->n_layers = l.layer + 1;
 	if (p->place.is_expert && l.expert >= n->n_experts)
@@ -184,7 +179,7 @@ static int local_add(struct naming *n, struct parameter *p, size_t first, size_t
 
 static int locals_add(struct naming *n, struct parameter *p)
 {
-	const size_t leading = n_leading(&p->place);
+	const size_t leading = uns_megatron_leading_dims(&p->place);
 	const struct uns_box *box;
 	size_t i, first = 0;
 	unsigned h;

@@ -256,16 +256,6 @@ static uint64_t matrix_number(const struct publishing *p, const struct holder *a
 	return at->experts ? layer * p->sizes.v[UNS_MG_EXPERTS] + w->expert : layer;
 }
 
-static uint64_t row_elems(const struct uns_shape *shape)
-{
-	uint64_t n = 1;
-	uint32_t i;
-
-	for (i = 1; i < shape->n; i++)
-		n *= shape->dim[i];
-	return n;
-}
-
 /* -- one published tensor -- */
 
 /* Cuts the published tensor, whose elements have the order in which they are stored, out of the stored one. */
@@ -274,7 +264,7 @@ static int slice_cut(struct publishing *p, const struct holder *at, const struct
 {
 	struct uns_slice *slice = UNS_NEW(p->list.arena, struct uns_slice);
 	struct uns_shape shape = share->shape;
-	const uint64_t width = row_elems(&shape);
+	const uint64_t width = uns_shape_row_elems(&shape);
 	const struct uns_slice_loop parts = { share->n_parts, share->shape.dim[0] / share->repeats * width };
 	const struct uns_slice_loop again = { share->repeats, share->all / share->repeats * width };
 	uint64_t heads;
@@ -389,7 +379,7 @@ static int joined_make(struct publishing *p, const struct uns_megatron_rule *rul
 	UNS_TRY(joined_find(p, rule, w, name, &j, err));
 	repeats = j.share[0].repeats;
 	shape = j.share[0].shape;
-	width = row_elems(&shape);
+	width = uns_shape_row_elems(&shape);
 	for (i = 1; i < j.n; i++)
 		shape.dim[0] += j.share[i].shape.dim[0];
 	UNS_TRY_ALLOC(block = UNS_NEW_N(&p->temp, struct uns_block, j.n * repeats), err);

@@ -160,3 +160,8 @@ bool uns_megatron_place_of(const char *name, struct uns_megatron_place *out)
 		}
 	return uns_str_starts(name, layers) && place_in_layer(name + strlen(layers), out);
 }
+
+uint32_t uns_megatron_leading_dims(const struct uns_megatron_place *place)
+{
+	return (place->where == UNS_MG_LAYER && place->layer < 0) + (place->is_expert && place->expert < 0);
+}

@@ -1,7 +1,7 @@
 /* Where a parameter is among the others of Megatron-Core's model: the order in which modules register their parameters
  * (torch's named_parameters). Pure.
  *
- * Source: megatron-core 0.11 to 0.16.1: models/gpt/gpt_model.py, transformer/transformer_layer.py, attention.py,
+ * Source: megatron-core 0.16.1: models/gpt/gpt_model.py, transformer/transformer_layer.py, attention.py,
  * multi_latent_attention.py, mlp.py, moe/moe_layer.py, shared_experts.py, experts.py. */
 #ifndef UNS_MEGATRON_ORDER_H
 #define UNS_MEGATRON_ORDER_H
@@ -27,5 +27,8 @@ struct uns_megatron_place {
 
 /* Returns false if the name is not known. */
 bool uns_megatron_place_of(const char *name, struct uns_megatron_place *out);
+
+/* How many of the first dimensions number layers and experts, which the name does not. */
+uint32_t uns_megatron_leading_dims(const struct uns_megatron_place *place);
 
 #endif

@@ -38,6 +38,16 @@ uint64_t uns_shape_elems(const struct uns_shape *shape)
 	return n;
 }
 
+uint64_t uns_shape_row_elems(const struct uns_shape *shape)
+{
+	uint64_t n = 1;
+	uint32_t d;
+
+	for (d = 1; d < shape->n; d++)
+		n *= shape->dim[d];
+	return n;
+}
+
 bool uns_shape_equal(const struct uns_shape *a, const struct uns_shape *b)
 {
 	uint32_t d;

@@ -28,6 +28,8 @@ struct uns_range {
  * code uses uns_shape_elems, which cannot fail. */
 int uns_shape_check(const struct uns_shape *shape, enum uns_dtype dtype, struct uns_err *err);
 uint64_t uns_shape_elems(const struct uns_shape *shape);
+/* Those behind each index of the first dimension. */
+uint64_t uns_shape_row_elems(const struct uns_shape *shape);
 bool uns_shape_equal(const struct uns_shape *a, const struct uns_shape *b);
 /* "[2, 3]"; buf of any size, result always NUL-terminated. */
 const char *uns_shape_text(const struct uns_shape *shape, char *buf, size_t size);
