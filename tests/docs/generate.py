@@ -329,11 +329,11 @@ def untested(root):
 
 
 def program_rows(root, trains):
-    """A program with source() wrote the checkpoint too that it reads."""
+    """A program with source() or rank() wrote the checkpoint too that it reads."""
     results = json.loads(read(root, "tests", "e2e", "programs", "results.json"))
     return [f"| [{r['package']}](../tests/e2e/programs/{name}.py) | {r['version']} | {r['does']} | {r['equal']} |"
             for name, r in sorted(results.items())
-            if ("\ndef source(" in read(root, "tests", "e2e", "programs", f"{name}.py")) == trains]
+            if bool(re.search(r"^def (source|rank)\(", read(root, "tests", "e2e", "programs", f"{name}.py"), re.M)) == trains]
 
 
 def readers(root):

@@ -308,12 +308,7 @@ def test_memory_does_not_depend_on_the_model(mount, tmp_path):
     peaks = []
     for size in (64 << 20, 512 << 20):
         for step in (1, 2, 3):
-            where = tmp_path / f"{size}/run/checkpoint-{step}"
-            where.mkdir(parents=True)
-            header = json.dumps({"w": {"dtype": "F32", "shape": [1024, size // 4096], "data_offsets": [0, size]}}).encode()
-            with open(where / "model.safetensors", "wb") as f:
-                f.write(len(header).to_bytes(8, "little") + header)
-                f.truncate(8 + len(header) + size)
+            trees.sparse(tmp_path / f"{size}/run/checkpoint-{step}", "w", [1024, size // 4096])
         m = mount(tmp_path / str(size), "store=none")
         with open(m / "mean-3/run/checkpoint-3/model.safetensors", "rb", buffering=0) as f:
             while part := f.read(1 << 20):

@@ -6,9 +6,11 @@ import ast
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,13 +64,26 @@ def run(python, *arguments):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
+def run_ranks(python, program, out):
+    """The program's rank(n, out, port) in two processes."""
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        port = s.getsockname()[1]
+    code = "import runpy, sys; runpy.run_path(sys.argv[1])['rank'](int(sys.argv[2]), *sys.argv[3:])"
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(lambda n: run(python, "-c", code, program, n, out, port), range(2)))
+
+
 def sources(name, python, made, tmp_path):
     """The run with the sharded checkpoint-1, and the directory that the framework saved."""
-    if "def source(" not in (HERE / f"{name}.py").read_text():
-        top = made("programs", "llama")
+    program, top = HERE / f"{name}.py", tmp_path / "made"
+    text = program.read_text()
+    if "def rank(" in text:
+        run_ranks(python, program, top)
+    elif "def source(" in text:
+        run(python, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])['source'](sys.argv[2])", program, top)
     else:
-        top = tmp_path / "made"
-        run(python, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])['source'](sys.argv[2])", HERE / f"{name}.py", top)
+        top = made("programs", "llama")
     return top / "run", top / "native"
 
 

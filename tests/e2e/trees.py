@@ -1,6 +1,7 @@
-"""Directory trees and tensors compared."""
+"""Directory trees and tensors: compared, and made."""
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -34,6 +35,16 @@ def weights(folder):
         out.update(tensors(folder / name))
     assert sorted(out) == sorted(named)
     return out
+
+
+def sparse(folder, name, shape):
+    """A checkpoint of one tensor in fp32, whose zeros take no room."""
+    folder.mkdir(parents=True)
+    size = 4 * math.prod(shape)
+    header = json.dumps({name: {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}).encode()
+    with open(folder / "model.safetensors", "wb") as f:
+        f.write(len(header).to_bytes(8, "little") + header)
+        f.truncate(8 + len(header) + size)
 
 
 def bits(tensor):

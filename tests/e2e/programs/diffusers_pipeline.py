@@ -73,19 +73,6 @@ def rank(n, out, port):
     leave()
 
 
-def source(out):
-    import socket
-    import subprocess
-    import sys
-
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        port = str(s.getsockname()[1])
-    code = "import runpy, sys; runpy.run_path(sys.argv[1])['rank'](int(sys.argv[2]), *sys.argv[3:])"
-    ranks = [subprocess.Popen([sys.executable, "-c", code, __file__, str(n), out, port]) for n in range(2)]
-    assert [r.wait() for r in ranks] == [0, 0]
-
-
 def read(directory, scratch):
     from diffusers import DiffusionPipeline, UNet2DConditionModel
     from diffusers.training_utils import EMAModel

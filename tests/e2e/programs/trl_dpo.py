@@ -29,9 +29,5 @@ def rank(n, out, port):
     sft()["rank"](n, out, port, dpo)
 
 
-def source(out):
-    sft()["source"](out, __file__)
-
-
 def read(directory, scratch):
     return sft()["read"](directory, scratch)
