@@ -157,6 +157,9 @@ struct unshard_options {
 	const char *seals;
 	const char *
 		mean; /* what mean-K is: "uniform", "ema:0.99", a moving mean of that decay, or "wsm"; NULL = uniform */
+	/* Which adapters `merged` merges, and by what each one's change is multiplied: "a:1+b:0.5"; NULL = the trained
+	 * one. A directory below which PEFT saved an adapter of each of these names is one checkpoint. */
+	const char *adapters;
 };
 
 /* Opens SOURCE and the two directories above it, and reads nothing: O(1). If SOURCE is a checkpoint itself, the session

@@ -196,6 +196,48 @@ static int take_mean(struct session_options *out, const struct unshard_options *
 			o->mean);
 }
 
+/* "NAME:NUMBER" or "NAME", of `len` bytes. */
+static int take_adapter(const char *text, size_t len, struct uns_arena *arena, const char **name, double *times,
+			struct uns_err *err)
+{
+	size_t n = len;
+
+	*times = 1;
+	while (n && text[n - 1] != ':')
+		n--;
+	if (n && !uns_number_parse(uns_span_of(text + n, len - n), times))
+		return uns_fail(err, -EINVAL, "%.*s is no number", (int)(len - n), text + n);
+	n = n ? n - 1 : len;
+	if (!n || memchr(text, '/', n) || *text == '.')
+		return uns_fail(err, -EINVAL, "%.*s is no name of an adapter", (int)n, text);
+	*name = uns_arena_strn(arena, text, n);
+	return *name ? 0 : uns_oom(err);
+}
+
+/* "a:1+b:0.5" */
+static int take_adapters(struct uns_adapter_choice *out, const char *text, struct uns_arena *arena, struct uns_err *err)
+{
+	const size_t most = strlen(text) + 2; /* more than there are names, and NULL */
+	const char **name = UNS_NEW_N(arena, const char *, most);
+	double *times = UNS_NEW_N(arena, double, most);
+	size_t len, i;
+
+	UNS_TRY_ALLOC(name && times, err);
+	for (;; text += len + 1) {
+		len = strcspn(text, "+");
+		UNS_TRY(take_adapter(text, len, arena, &name[out->n], &times[out->n], err));
+		for (i = 0; i < out->n; i++)
+			if (strcmp(name[i], name[out->n]) == 0)
+				return uns_fail(err, -EINVAL, "%s is named twice", name[i]);
+		out->n++;
+		if (!text[len])
+			break;
+	}
+	out->name = name;
+	out->times = times;
+	return 0;
+}
+
 int session_options_take(struct session_options *out, const struct unshard_options *o, const struct uns_root *root,
 			 struct uns_arena *arena, struct uns_err *err)
 {
@@ -204,6 +246,8 @@ int session_options_take(struct session_options *out, const struct unshard_optio
 
 	take_numbers(out, o);
 	UNS_TRY(take_mean(out, o, err));
+	if (o->adapters && take_adapters(&out->adapters, o->adapters, arena, err) < 0)
+		return uns_fail_in(err, "adapters=%s", o->adapters);
 	out->only = o->view ? view_find(o->view, strlen(o->view), &out->only_parameter) : NULL;
 	if (o->view && !out->only)
 		return no_such_view(o->view, err);

@@ -3,6 +3,7 @@
 #define UNS_API_OPTIONS_H
 
 #include "facts/companions.h"
+#include "files/adapter_list.h"
 #include "formats/format.h"
 #include "unshard.h"
 #include "views/view.h"
@@ -34,6 +35,7 @@ struct session_options {
 	int64_t settle_ns, recheck_ns;
 	bool hide_rng, keep_rng, keep_names, crc_exact;
 	struct mean_options mean;
+	struct uns_adapter_choice adapters; /* -o adapters= */
 };
 
 /* root: SOURCE. Texts live in the arena. -EINVAL names the option. */

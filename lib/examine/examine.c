@@ -301,7 +301,7 @@ static void take_known(struct examined *f, const struct examined *was)
 static int look_at_directory(const struct examiner *x, struct uns_capture *capture, struct examined *f,
 			     struct uns_err *err)
 {
-	struct uns_directory dir = { .root = x->root, .path = x->path, .capture = capture };
+	struct uns_directory dir = { .root = x->root, .path = x->path, .capture = capture, .adapters = x->adapters };
 	int plain, same;
 
 	UNS_TRY(same = is_same_at_a_glance(x, capture, f, err));

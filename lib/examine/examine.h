@@ -31,6 +31,7 @@ struct examiner {
 	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */
 	struct uns_kept_lists *lists; /* of the run's directory, for all of its checkpoints; NULL = none */
 	struct store_link *store;
+	const char *const *adapters; /* as struct uns_directory has them */
 	const char *path; /* what to examine, below SOURCE */
 	const struct examined *before; /* the last examination, which saves work; NULL = there was none */
 	bool glance; /* a checkpoint is the same if its directories and its inputs are: its files are not looked at */

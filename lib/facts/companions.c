@@ -625,29 +625,83 @@ static int choose_base(struct search *s, struct uns_err *err)
 	return 0;
 }
 
-/* NULL = adapter_config.json was not found. */
-static const struct uns_file *adapter_config_file(const struct search *s)
+/* NULL = nothing was borrowed under this name. */
+static const struct uns_file *borrowed_file(const struct search *s, const char *name)
 {
 	size_t i = 0;
 
-	while (i < s->out->n && strcmp(s->out->v[i].name, ADAPTER) != 0)
+	while (i < s->out->n && strcmp(s->out->v[i].name, name) != 0)
 		i++;
 	return i < s->out->n ? &s->cat->files[s->out->v[i].file] : NULL;
+}
+
+/* *out stays empty if nothing was borrowed under this name. */
+static int read_borrowed(struct search *s, const char *name, struct uns_span *out, struct uns_err *err)
+{
+	const struct uns_file *file = borrowed_file(s, name);
+	struct uns_err why = { 0 };
+	int code;
+
+	if (!file)
+		return 0;
+	code = uns_read_seen(file->root, s->cat->capture, file->path, CONFIG_LIMIT_BYTES, &s->out->arena, out, &why);
+	return uns_fail_if_passing(err, code, &why);
 }
 
 /* Sets out->adapter_config: for views that compute with it. */
 static int read_adapter_config(struct search *s, struct uns_err *err)
 {
-	const struct uns_file *file = adapter_config_file(s);
-	struct companions *out = s->out;
-	struct uns_err why = { 0 };
-	int code;
+	return s->cat->summary.adapter == UNS_ADAPTER_NONE ? 0
+							   : read_borrowed(s, ADAPTER, &s->out->adapter_config, err);
+}
 
-	if (!file || s->cat->summary.adapter == UNS_ADAPTER_NONE)
+/* NULL = out of memory. */
+static const char *config_of_adapter(const struct search *s, const char *adapter)
+{
+	return uns_path_join(&s->out->arena, adapter, ADAPTER);
+}
+
+/* The config of an adapter that is not called "default" lies in a directory of its name, where PEFT saves it. */
+static int choose_named_configs(struct search *s, struct uns_err *err)
+{
+	const struct uns_adapter_choice *of = s->in->adapters;
+	const char *name, *path;
+	size_t i, k;
+	int there;
+
+	if (s->cat->summary.adapter == UNS_ADAPTER_NONE)
 		return 0;
-	code = uns_read_seen(file->root, s->cat->capture, file->path, CONFIG_LIMIT_BYTES, &out->arena,
-			     &out->adapter_config, &why);
-	return uns_fail_if_passing(err, code, &why);
+	UNS_TRY_ALLOC(s->out->adapter_configs = UNS_NEW_N(&s->out->arena, struct uns_span, of->n + 1), err);
+	for (i = 0; i < of->n; i++) {
+		UNS_TRY_ALLOC(name = config_of_adapter(s, of->name[i]), err);
+		for (k = 0, there = 0; k < s->n && !there; k++) {
+			UNS_TRY_ALLOC(path = uns_path_join(&s->out->arena, s->candidate[k].path, name), err);
+			UNS_TRY(there = uns_is_there(s->candidate[k].root, s->cat->capture, path, err));
+			if (there)
+				UNS_TRY(borrow(s, &s->candidate[k], name, err));
+			if (there && !s->candidate[k].own)
+				UNS_TRY(note_borrowed(s, &s->candidate[k], name, err));
+		}
+		UNS_TRY(read_borrowed(s, name, &s->out->adapter_configs[i], err));
+	}
+	return 0;
+}
+
+/* The adapter_config.json that names the base model; *file = NULL if none was found. */
+static int find_naming_config(struct search *s, struct uns_span *text, const struct uns_file **file,
+			      struct uns_err *err)
+{
+	const struct uns_adapter_choice *of = s->in->adapters;
+	const char *name = ADAPTER;
+	size_t i = 0;
+
+	*text = s->out->adapter_config;
+	for (; !uns_span_left(text) && s->out->adapter_configs && i < of->n; i++) {
+		*text = s->out->adapter_configs[i];
+		UNS_TRY_ALLOC(name = config_of_adapter(s, of->name[i]), err);
+	}
+	*file = uns_span_left(text) ? borrowed_file(s, name) : NULL;
+	return 0;
 }
 
 /* What the model's own directory has, and the checkpoint, its run and the user's directories have not. */
@@ -708,14 +762,15 @@ static int base_adopt(struct search *s, const struct adapted_model *adapted, str
 /* The base model that adapter_config.json names. */
 static int find_base_model(struct search *s, struct uns_err *err)
 {
-	const struct uns_file *file = adapter_config_file(s);
 	struct adapted_model adapted = { 0 };
+	const struct uns_file *file;
+	struct uns_span config;
 	int code;
 
-	if (!file || !uns_span_left(&s->out->adapter_config))
+	UNS_TRY(find_naming_config(s, &config, &file, err));
+	if (!file)
 		return 0;
-	code = adapted_model_find(s->out->adapter_config, file->stat.uid, s->cat->capture, &s->out->arena, &adapted,
-				  err);
+	code = adapted_model_find(config, file->stat.uid, s->cat->capture, &s->out->arena, &adapted, err);
 	s->out->adapted = adapted.root;
 	UNS_TRY(code);
 	if (!adapted.name)
@@ -757,6 +812,7 @@ int companions_choose(const struct companions_input *in, struct uns_catalog *cat
 	s.has_tokenizer = found;
 	UNS_TRY(found = choose_set(&s, processor_globs, processor_globs, "processor", err));
 	s.has_processor = found;
+	UNS_TRY(choose_named_configs(&s, err));
 	UNS_TRY(choose_adapter_config(&s, err));
 	UNS_TRY(read_adapter_config(&s, err));
 	return choose_base_model(&s, err);

@@ -3,6 +3,7 @@
 #define UNS_FACTS_COMPANIONS_H
 
 #include "files/adapter_config.h"
+#include "files/adapter_list.h"
 #include "files/base_model.h"
 #include "names/config.h"
 #include "names/pipeline.h"
@@ -29,6 +30,7 @@ struct companions_input {
 	bool has_facts;           /* the store had facts when the checkpoint was examined */
 	const char *strip;        /* -o strip=, or NULL */
 	bool keep_names;          /* -o names=memory */
+	const struct uns_adapter_choice *adapters; /* -o adapters= */
 };
 
 struct companions {
@@ -47,6 +49,8 @@ struct companions {
 	const char *prefix;
 	struct uns_adapter_facts adapter; /* for an adapter whose adapter_config.json was not found */
 	struct uns_span adapter_config; /* the bytes of the one that is used; empty = none was found */
+	struct uns_span
+		*adapter_configs; /* of each adapter that the user names: NAME/adapter_config.json; empty = none */
 	struct uns_base_model base_model; /* what an adapter alone is put on */
 	struct uns_findings notes; /* what was borrowed from where, and what could not be borrowed */
 	struct uns_root *model; /* the directory that the fact "model" of the store names, or NULL */

@@ -12,6 +12,7 @@
  *   base_model.model.X.original_module.weight             not there: the base model's X.weight */
 #include "files/adapter.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -144,6 +145,22 @@ const char *uns_adapter_name(struct uns_arena *arena, const char *name)
 	if (uns_str_ends(out, DORA))
 		out[strlen(out) - strlen(".weight")] = '\0';
 	return out;
+}
+
+const char *uns_adapter_name_in_memory(struct uns_arena *arena, const char *name, const char *adapter)
+{
+	const char *part = uns_adapter_part(name), *last = strrchr(name, '.');
+	size_t n;
+
+	if (strcmp(name, PROMPT_IN_FILE) == 0)
+		return uns_arena_printf(arena, "%s%s.embedding.weight", PROMPT, adapter);
+	if (!part && last)
+		return uns_arena_printf(arena, "%.*s.%s.%s%s", (int)(last - name), name, SAVED, adapter, last);
+	if (!part)
+		return uns_arena_str(arena, name);
+	n = strcspn(part, ".");
+	return uns_arena_printf(arena, "%.*s.%s%s", (int)(part - name + (ptrdiff_t)n), name, adapter,
+				strcmp(part, "lora_magnitude_vector") == 0 ? ".weight" : part + n);
 }
 
 bool uns_adapter_is_base(const struct uns_tensor *t)

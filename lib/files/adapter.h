@@ -14,6 +14,10 @@ int uns_adapter_find(struct uns_catalog *cat, struct uns_err *err);
  * memory. */
 const char *uns_adapter_name(struct uns_arena *arena, const char *name);
 
+/* The name in memory of a tensor of this adapter, from that in PEFT's files; PEFT files under it what replaces a weight
+ * as modules_to_save. In the arena; NULL = out of memory. */
+const char *uns_adapter_name_in_memory(struct uns_arena *arena, const char *name, const char *adapter);
+
 /* The adapter's name, as a range of the tensor's `name`; *len = 0 if the name does not contain it. */
 const char *uns_adapter_of(const char *name, size_t *len);
 

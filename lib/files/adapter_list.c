@@ -35,9 +35,19 @@ static int add(struct uns_adapter_list *out, struct uns_one_adapter a, struct un
 	return 0;
 }
 
+static const char usual[] = "default";
+
+const struct uns_one_adapter *uns_adapter_named(const struct uns_adapter_list *list, const char *name)
+{
+	const struct uns_one_adapter *a = list->v, *end = a + list->n;
+
+	while (a < end && !is_called(a, name, strlen(name)) && (a->len || strcmp(name, usual) != 0))
+		a++;
+	return a < end ? a : NULL;
+}
+
 static void choose(struct uns_adapter_list *list)
 {
-	static const char usual[] = "default";
 	int rank, highest = -1;
 	size_t i;
 

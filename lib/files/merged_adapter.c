@@ -1,6 +1,9 @@
 /* The base model's weights are listed; the adapter's tensors are put together by the module that they are of; each
  * module adds to the sums of its weights (files/merge_module.h). Everything else that was trained takes the place of
- * the base model's (modules_to_save, biases). Source: peft 0.21.2, tuners/tuners_utils.py. */
+ * the base model's (modules_to_save, biases). Source: peft 0.21.2, tuners/tuners_utils.py.
+ *
+ * Of several adapters each is read by itself, with its own adapter_config.json, and adds to the same sums: as
+ * tuners/lora/model.py (add_weighted_adapter, "cat") has it, which multiplies lora_A by the adapter's number. */
 #include "files/merged_adapter.h"
 
 #include <stdlib.h>
@@ -8,7 +11,9 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "base/number.h"
 #include "base/path.h"
+#include "base/text.h"
 #include "files/adapter.h"
 #include "files/adapter_list.h"
 #include "files/merge_experts.h"
@@ -21,20 +26,32 @@ struct merge {
 	const struct uns_merge_input *in;
 	struct uns_arena *arena;
 	struct uns_merged *out;
-	struct uns_adapter_settings settings;
 	struct uns_merge_sums sums;
-	struct uns_map modules; /* name in the base model -> struct uns_merge_module */
-	struct uns_merge_experts experts;
 	struct uns_named_tensor *v; /* becomes out->v */
+	const char *base; /* the base model that the adapters before this one name; NULL = none does */
 };
 
 static void merge_fini(struct merge *m)
 {
-	uns_adapter_settings_fini(&m->settings);
 	uns_merge_sums_fini(&m->sums);
-	uns_map_fini(&m->modules);
-	uns_merge_experts_fini(&m->experts);
 	free(m->v);
+}
+
+/* One adapter. */
+struct adding {
+	struct merge *of;
+	const struct uns_one_adapter *adapter;
+	double times; /* what it adds is multiplied by it */
+	struct uns_adapter_settings settings;
+	struct uns_map modules; /* name in the base model -> struct uns_merge_module */
+	struct uns_merge_experts experts;
+};
+
+static void adding_fini(struct adding *a)
+{
+	uns_adapter_settings_fini(&a->settings);
+	uns_map_fini(&a->modules);
+	uns_merge_experts_fini(&a->experts);
 }
 
 /* -- the base model -- */
@@ -77,21 +94,22 @@ static int base_list(struct merge *m, struct uns_err *err)
 
 /* -- the adapter -- */
 
-static int part_add(struct merge *m, const struct uns_tensor *t, const char *name, const char *part,
+static int part_add(struct adding *a, const struct uns_tensor *t, const char *name, const char *part,
 		    struct uns_err *err)
 {
-	const enum uns_merge_part is = uns_merge_part_find(m->settings.method, part);
-	const char *module = uns_arena_strn(m->arena, name, (size_t)(part - 1 - name));
+	const enum uns_merge_part is = uns_merge_part_find(a->settings.method, part);
+	struct uns_arena *arena = a->of->arena;
+	const char *module = uns_arena_strn(arena, name, (size_t)(part - 1 - name));
 	struct uns_merge_module *of;
 
 	UNS_TRY_ALLOC(module, err);
 	if (is == UNS_N_PARTS)
 		return uns_fail(err, -ENOTSUP, "%s is of a kind that unshard does not merge", t->name);
-	of = uns_map_get(&m->modules, module);
+	of = uns_map_get(&a->modules, module);
 	if (!of) {
-		UNS_TRY_ALLOC(of = UNS_NEW(m->arena, struct uns_merge_module), err);
+		UNS_TRY_ALLOC(of = UNS_NEW(arena, struct uns_merge_module), err);
 		of->name = module;
-		UNS_TRY_ALLOC(uns_map_put(&m->modules, module, of, NULL), err);
+		UNS_TRY_ALLOC(uns_map_put(&a->modules, module, of, NULL), err);
 	}
 	if (of->part[is])
 		return uns_fail(err, -ENOTSUP, "%s and %s are the same part of one module", of->part[is]->name,
@@ -101,8 +119,9 @@ static int part_add(struct merge *m, const struct uns_tensor *t, const char *nam
 }
 
 /* The adapter's own tensor takes the place of the base model's. */
-static int replace(struct merge *m, const struct uns_tensor *t, const char *name, struct uns_err *err)
+static int replace(struct adding *a, const struct uns_tensor *t, const char *name, struct uns_err *err)
 {
+	struct merge *m = a->of;
 	struct uns_merge_weight *w = uns_merge_sums_find(&m->sums, name);
 
 	if (!w && m->in->catalog->summary.adapter == UNS_ADAPTER_AND_BASE) {
@@ -113,19 +132,24 @@ static int replace(struct merge *m, const struct uns_tensor *t, const char *name
 		return uns_fail(err, -ENOTSUP, "the base model has no tensor %s, which the adapter replaces", name);
 	if (!uns_shape_equal(&w->shown.tensor->shape, &t->shape))
 		return uns_fail(err, -ENOTSUP, "%s has another shape in the adapter than in the base model", name);
+	if (a->times != 1)
+		return uns_fail(err, -ENOTSUP, "the adapter has a %s of its own, which nothing multiplies", name);
+	if (m->out->several && w->replaced)
+		return uns_fail(err, -ENOTSUP, "another of the adapters has a %s of its own, too", name);
 	w->shown.tensor = t;
 	w->replaced = true;
 	return 0;
 }
 
-static int adapter_read(struct merge *m, const struct uns_one_adapter *adapter, struct uns_err *err)
+static int adapter_read(struct adding *a, struct uns_err *err)
 {
+	struct merge *m = a->of;
 	const struct uns_catalog *cat = m->in->catalog;
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
 	const char *name, *part;
 
 	for (; t < end; t++) {
-		if (!uns_adapter_has(adapter, t))
+		if (!uns_adapter_has(a->adapter, t))
 			continue;
 		UNS_TRY_ALLOC(name = uns_adapter_name(m->arena, from_prefix(t->name)), err);
 		if (!uns_str_starts(name, PREFIX))
@@ -133,41 +157,42 @@ static int adapter_read(struct merge *m, const struct uns_one_adapter *adapter, 
 		name += strlen(PREFIX);
 		part = uns_adapter_part(name);
 		if (part && part > name) {
-			UNS_TRY(part_add(m, t, name, part, err));
+			UNS_TRY(part_add(a, t, name, part, err));
 			continue;
 		}
 		UNS_TRY_ALLOC(name = uns_adapter_base_name(m->arena, PREFIX, name), err);
-		UNS_TRY(replace(m, t, name, err));
+		UNS_TRY(replace(a, t, name, err));
 	}
 	return 0;
 }
 
-static int modules_add(struct merge *m, struct uns_err *err)
+static int modules_add(struct adding *a, struct uns_err *err)
 {
+	struct merge *m = a->of;
 	UNS_CLEANUP(uns_free_p)
-	const struct uns_merge_module **wrapped = calloc(m->modules.n + 1, sizeof(struct uns_merge_module *));
-	struct uns_merging merging = { .sums = &m->sums, .settings = &m->settings, .times = 1 };
+	const struct uns_merge_module **wrapped = calloc(a->modules.n + 1, sizeof(struct uns_merge_module *));
+	struct uns_merging merging = { .sums = &m->sums, .settings = &a->settings, .times = a->times };
 	const char *name;
 	size_t at = 0, n_wrapped = 0;
 	void *of;
 
 	UNS_TRY_ALLOC(wrapped, err);
-	while (uns_map_next(&m->modules, &at, &name, &of))
-		if (uns_merge_experts_wrapped(&m->settings, of))
+	while (uns_map_next(&a->modules, &at, &name, &of))
+		if (uns_merge_experts_wrapped(&a->settings, of))
 			wrapped[n_wrapped++] = of;
 		else
 			UNS_TRY(uns_merge_module_add(&merging, of, err));
 	if (n_wrapped)
-		UNS_TRY(uns_merge_experts_find(&m->sums, m->in->config, &m->experts, err));
-	UNS_TRY(uns_merge_experts_add(&merging, &m->experts, wrapped, n_wrapped, err));
+		UNS_TRY(uns_merge_experts_find(&m->sums, m->in->config, &a->experts, err));
+	UNS_TRY(uns_merge_experts_add(&merging, &a->experts, wrapped, n_wrapped, err));
 	/* The config's fan_in_fan_out is what PEFT found last: it decides for square weights only if the others agree.
 	 */
-	if (m->settings.fan_in_fan_out ? merging.plain : merging.turned)
+	if (a->settings.fan_in_fan_out ? merging.plain : merging.turned)
 		return uns_fail(
 			err, -ENOTSUP,
 			"adapter_config.json has fan_in_fan_out = %s, and some weights have rows and columns in "
 			"the other order",
-			m->settings.fan_in_fan_out ? "true" : "false");
+			a->settings.fan_in_fan_out ? "true" : "false");
 	return 0;
 }
 
@@ -219,8 +244,10 @@ static int base_check(const struct uns_merge_input *in, struct uns_err *err)
 			"model.safetensors");
 }
 
-static const char *formula_of(const struct uns_adapter_settings *settings)
+static const char *formula_of(const struct uns_adapter_settings *settings, bool weighted)
 {
+	if (weighted)
+		return "W + the sum of each adapter's number * scale * B A";
 	switch (settings->method) {
 	case UNS_METHOD_LORA:
 		return settings->dora ? "W + scale * B A, each row then times its magnitude / its norm,"
@@ -245,6 +272,129 @@ static int list(struct merge *m, struct uns_err *err)
 	return 0;
 }
 
+/* -- one adapter -- */
+
+/* Adapters are made for one base model. */
+static int base_compare(struct adding *a, struct uns_err *err)
+{
+	struct merge *m = a->of;
+	const char *base = uns_json_str(a->settings.json, "base_model_name_or_path");
+
+	if (!base || !*base)
+		return 0;
+	if (m->base && strcmp(m->base, base) != 0)
+		return uns_fail(err, -ENOTSUP, "it was made for %s, another of the adapters for %s", base, m->base);
+	m->base = uns_arena_str(m->arena, base);
+	return m->base ? 0 : uns_oom(err);
+}
+
+/* Only what a LoRA adds can be added to what another adapter adds, and be multiplied. */
+static int weighting_check(const struct adding *a, struct uns_err *err)
+{
+	if (!a->of->out->several && a->times == 1)
+		return 0;
+	if (a->settings.method != UNS_METHOD_LORA)
+		return uns_fail(err, -ENOTSUP, "it is no LoRA, and only these are added to each other and multiplied");
+	if (a->settings.dora)
+		return uns_fail(err, -ENOTSUP,
+				"its rows have magnitudes (DoRA), which are those of the base model with this adapter "
+				"alone");
+	return 0;
+}
+
+static int adapter_add(struct adding *a, struct uns_span config, struct uns_err *err)
+{
+	if (!uns_span_left(&config))
+		return uns_fail(err, -ENOTSUP,
+				"adapter_config.json was not found, and lora_alpha is not known without it");
+	UNS_TRY(uns_adapter_settings_read(config, &a->settings, err));
+	UNS_TRY(weighting_check(a, err));
+	UNS_TRY(base_compare(a, err));
+	if (!a->of->out->formula)
+		a->of->out->formula = formula_of(&a->settings, a->of->out->several || a->times != 1);
+	UNS_TRY(adapter_read(a, err));
+	return modules_add(a, err);
+}
+
+static int one_add(struct merge *m, const struct uns_one_adapter *adapter, double times, struct uns_span config,
+		   struct uns_err *err)
+{
+	UNS_CLEANUP(adding_fini) struct adding a = { .of = m, .adapter = adapter, .times = times };
+	const int code = adapter_add(&a, config, err);
+
+	return code < 0 && m->out->several ? uns_fail_in(err, "adapter %.*s", (int)adapter->len, adapter->name) : code;
+}
+
+/* -- those that the user names -- */
+
+static int no_such_adapter(const struct uns_adapter_list *all, const char *name, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text has = UNS_TEXT_INIT;
+	size_t i;
+
+	for (i = 0; i < all->n; i++)
+		uns_text_printf(&has, "%s%.*s", i ? ", " : "", (int)all->v[i].len, all->v[i].name);
+	if (has.failed)
+		return uns_oom(err);
+	return uns_fail(err, -ENOTSUP, "the checkpoint has no adapter %s, which -o adapters= names; it has %s", name,
+			has.len ? has.p : "one without a name (default)");
+}
+
+static int chosen_name(struct merge *m, struct uns_err *err)
+{
+	const struct uns_adapter_choice *of = m->in->adapters;
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	char number[UNS_NUMBER_ROOM];
+	size_t i;
+
+	for (i = 0; i < of->n; i++)
+		uns_text_printf(&text, "%s%s:%s", i ? "+" : "", of->name[i],
+				uns_number_print_exact(number, of->times[i]));
+	if (text.failed)
+		return uns_oom(err);
+	m->out->adapter = uns_arena_strn(m->arena, text.p, text.len);
+	return m->out->adapter ? 0 : uns_oom(err);
+}
+
+static int chosen_add(struct merge *m, const struct uns_adapter_list *all, struct uns_err *err)
+{
+	const struct uns_adapter_choice *of = m->in->adapters;
+	const struct uns_one_adapter *adapter;
+	struct uns_span config;
+	size_t i;
+
+	m->out->several = of->n > 1;
+	UNS_TRY(chosen_name(m, err));
+	for (i = 0; i < of->n; i++) {
+		adapter = uns_adapter_named(all, of->name[i]);
+		if (!adapter)
+			return no_such_adapter(all, of->name[i], err);
+		config = m->in->adapter_configs ? m->in->adapter_configs[i] : uns_span_of("", 0);
+		if (!uns_span_left(&config) && adapter != &all->v[all->chosen])
+			return uns_fail(
+				err, -ENOTSUP,
+				"adapter %s has no %s/adapter_config.json, neither in the checkpoint nor in its "
+				"run nor in a directory of -o model=: lora_alpha is not known without it",
+				of->name[i], of->name[i]);
+		UNS_TRY(one_add(m, adapter, of->times[i], uns_span_left(&config) ? config : m->in->adapter_config,
+				err));
+	}
+	return 0;
+}
+
+/* What one adapter has in the place of a weight, another one was not trained to change. */
+static int mixed_check(const struct merge *m, struct uns_err *err)
+{
+	const struct uns_merge_weight *w = m->sums.v, *end = w + m->sums.n;
+
+	for (; m->out->several && w < end; w++)
+		if (w->changed && w->replaced)
+			return uns_fail(err, -ENOTSUP,
+					"one of the adapters has a %s of its own, and another changes it",
+					w->shown.name);
+	return 0;
+}
+
 int uns_merged_adapter_make(const struct uns_merge_input *in, struct uns_arena *arena, struct uns_merged *out,
 			    struct uns_err *err)
 {
@@ -256,20 +406,19 @@ int uns_merged_adapter_make(const struct uns_merge_input *in, struct uns_arena *
 		.sums = { .catalog = in->catalog, .arena = arena, .out = in->out },
 	};
 	UNS_CLEANUP(uns_adapter_list_fini) struct uns_adapter_list all = { 0 };
-	const struct uns_one_adapter *adapter;
+	const struct uns_one_adapter *trained;
 
 	UNS_TRY(base_check(in, err));
-	if (!uns_span_left(&in->adapter_config))
-		return uns_fail(err, -ENOTSUP,
-				"adapter_config.json was not found, and lora_alpha is not known without it");
-	UNS_TRY(uns_adapter_settings_read(in->adapter_config, &m.settings, err));
-	out->formula = formula_of(&m.settings);
 	UNS_TRY(uns_adapter_list(in->catalog, &all, err));
-	adapter = &all.v[all.chosen];
-	UNS_TRY_ALLOC(out->adapter = uns_arena_strn(arena, adapter->name, adapter->len), err);
 	UNS_TRY(base_list(&m, err));
-	UNS_TRY(adapter_read(&m, adapter, err));
-	UNS_TRY(modules_add(&m, err));
+	if (in->adapters->n) {
+		UNS_TRY(chosen_add(&m, &all, err));
+	} else {
+		trained = &all.v[all.chosen];
+		UNS_TRY_ALLOC(out->adapter = uns_arena_strn(arena, trained->name, trained->len), err);
+		UNS_TRY(one_add(&m, trained, 1, in->adapter_config, err));
+	}
+	UNS_TRY(mixed_check(&m, err));
 	UNS_TRY(ties_check(&m, err));
 	UNS_TRY(list(&m, err));
 	out->v = UNS_TAKE(m.v);

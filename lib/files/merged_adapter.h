@@ -2,13 +2,16 @@
 #ifndef UNS_FILES_MERGED_ADAPTER_H
 #define UNS_FILES_MERGED_ADAPTER_H
 
+#include "files/adapter_list.h"
 #include "files/base_model.h"
 #include "model/tree.h"
 
 struct uns_merge_input {
 	const struct uns_catalog *catalog; /* summary.adapter is not NONE */
 	const struct uns_base_model *base; /* for an adapter alone */
-	struct uns_span adapter_config;    /* empty = there is none */
+	struct uns_span adapter_config;    /* the trained one's, or of all; empty = there is none */
+	const struct uns_adapter_choice *adapters; /* those that the user names; n = 0: the trained one */
+	const struct uns_span *adapter_configs; /* of each of these its own; empty = it has none */
 	const struct uns_tensor *const *tied; /* n_tied weights that are left out */
 	size_t n_tied;
 	const struct uns_config_info *config;
@@ -20,7 +23,8 @@ struct uns_merged {
 	size_t n;
 	size_t n_computed, n_replaced; /* how many of them are computed; are the adapter's own */
 	const char *formula; /* of those that are computed */
-	const char *adapter; /* its name */
+	const char *adapter; /* its name; of several "a:1+b:0.5" */
+	bool several;
 };
 
 /* -ENOTSUP with a sentence if something of the adapter cannot be merged exactly: nothing is merged then. Tensors live

@@ -5,6 +5,7 @@
  *   model.safetensors | model.safetensors.index.json + the files it names
  *   pytorch_model.bin | pytorch_model.bin.index.json + the files it names
  *   adapter_model.safetensors | adapter_model.bin    (also beside the files of a model)
+ *   NAME/adapter_model.safetensors, NAME of -o adapters=: PEFT saves adapters so that are not called "default"
  *   pytorch_model_fsdp.bin                           (Accelerate, FULL_STATE_DICT)
  *   [sharded/]shard-00001-model-00001-of-00002.safetensors   (torch's HuggingFaceStorageWriter)
  *   beside them: config, tokenizer; a Trainer's optimizer.pt, scheduler.pt, rng_state*.pth, trainer_state.json;
@@ -114,6 +115,39 @@ static bool has_checkpoints(const struct uns_listing *list)
 	return false;
 }
 
+static const struct source *adapter_source(const struct uns_listing *list)
+{
+	const struct source *s = sources, *end = sources + sizeof(sources) / sizeof(sources[0]);
+
+	while (s < end && !(uns_str_starts(s->file, "adapter_model.") && uns_listing_has_file(list, s->file)))
+		s++;
+	return s < end ? s : NULL;
+}
+
+/* PEFT saves this one in the directory itself. */
+static bool is_at_top(const struct uns_directory *dir, const char *adapter)
+{
+	return strcmp(adapter, "default") == 0 && adapter_source(dir->list);
+}
+
+/* 1 = PEFT saved an adapter of each of the user's names, one of them at least in a directory of its own. */
+static int has_named_adapters(const struct uns_directory *dir, struct uns_arena *arena, struct uns_err *err)
+{
+	const char *const *name;
+	struct uns_listing below;
+	int there, found = 0;
+
+	for (name = dir->adapters; name && *name; name++) {
+		if (is_at_top(dir, *name))
+			continue;
+		UNS_TRY(there = list_below(dir, *name, arena, &below, err));
+		if (!there || !adapter_source(&below))
+			return 0;
+		found = 1;
+	}
+	return found;
+}
+
 /* The directory of a run, in which a trainer left its final model beside the checkpoints. They are what is shown:
  * from_pretrained reads the model as it is. */
 static bool is_run(const struct uns_directory *dir, struct uns_arena *arena)
@@ -134,6 +168,8 @@ static int probe(const struct uns_directory *dir)
 		return 0;
 	if (source)
 		return source->probe;
+	if (has_named_adapters(dir, &arena, NULL) > 0)
+		return 60;
 	if (uns_listing_has_glob(dir->list, SHARD_GLOB) || sharded_below(dir, &arena, &below, NULL) > 0)
 		return 60;
 	return unindexed(dir) ? 40 : 0;
@@ -254,13 +290,53 @@ static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir, 
 	return add_files(cat, dir->root, &files, false, err);
 }
 
+/* One adapter's tensors, under their names in memory: those in the files are the same for all adapters. */
+static int add_named_adapter(struct uns_catalog *cat, const struct uns_directory *dir, const char *adapter,
+			     struct uns_err *err)
+{
+	const struct source *source = adapter_source(dir->list);
+	const char *path = dir->path;
+	struct uns_listing below;
+	struct paths one = { 0 };
+	size_t i = cat->n_tensors;
+	int there;
+
+	if (!is_at_top(dir, adapter)) {
+		UNS_TRY(there = list_below(dir, adapter, &cat->arena, &below, err));
+		source = there ? adapter_source(&below) : NULL;
+		UNS_TRY_ALLOC(path = uns_path_join(&cat->arena, path, adapter), err);
+	}
+	if (!source)
+		return uns_fail(err, -ESTALE, "%s changed while it was read", path);
+	UNS_TRY(paths_add(&one, &cat->arena, uns_path_join(&cat->arena, path, source->file), err));
+	UNS_TRY(add_files(cat, dir->root, &one, source->torch, err));
+	for (; i < cat->n_tensors; i++)
+		UNS_TRY_ALLOC(cat->tensors[i].name =
+				      uns_adapter_name_in_memory(&cat->arena, cat->tensors[i].name, adapter),
+			      err);
+	return 0;
+}
+
+static int add_named_adapters(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
+{
+	const char *const *name;
+
+	for (name = dir->adapters; *name; name++)
+		UNS_TRY(add_named_adapter(cat, dir, *name, err));
+	return 0;
+}
+
 static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
 {
 	const struct source *source = source_of(dir);
 	struct uns_listing below;
 	struct paths one = { 0 };
-	int sharded;
+	int sharded, named = 0;
 
+	if (!source || source == adapter_source(dir->list))
+		UNS_TRY(named = has_named_adapters(dir, &cat->arena, err));
+	if (named)
+		return add_named_adapters(cat, dir, err);
 	if (source && !uns_listing_has_file(dir->list, source->file))
 		return add_indexed(cat, dir, source, err);
 	if (source) {
@@ -280,16 +356,11 @@ static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
 /* torchtune saves the adapter beside the model into which it was merged. Neither is the other's. */
 static int add_adapter(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
 {
-	const struct source *s = source_of(dir), *end = sources + sizeof(sources) / sizeof(sources[0]);
+	const struct source *source = source_of(dir), *s = adapter_source(dir->list);
 	struct paths one = { 0 };
 	size_t i = cat->n_tensors;
 
-	if (!s || !s->index)
-		return 0;
-	for (s = sources; s < end; s++)
-		if (uns_str_starts(s->file, "adapter_model.") && uns_listing_has_file(dir->list, s->file))
-			break;
-	if (s == end)
+	if (!source || !source->index || !s)
 		return 0;
 	UNS_TRY(paths_add(&one, &cat->arena, uns_path_join(&cat->arena, dir->path, s->file), err));
 	UNS_TRY(add_files(cat, dir->root, &one, s->torch, err));
@@ -345,7 +416,13 @@ static int add_optimizer(struct uns_catalog *cat, const struct uns_directory *di
 {
 	const struct uns_companion *own;
 
+	int named;
+
 	if (!is_training(dir) && !is_accelerate(dir))
+		return 0;
+	/* Which of the adapters was trained is not recorded, and so are the optimizer's parameters not. */
+	UNS_TRY(named = has_named_adapters(dir, &cat->arena, err));
+	if (named)
 		return 0;
 	own = uns_resume_own_optimizer(cat);
 	if (!own || uns_listing_has_glob(dir->list, "optimizer_*.bin"))

@@ -75,6 +75,8 @@ struct uns_directory {
 	const char *path; /* below root */
 	const struct uns_listing *list; /* NULL: it is one file */
 	struct uns_capture *capture; /* for what is below (uns_list_seen); may be NULL */
+	/* Names of the user's, NULL at the end: of adapters that may lie in directories below. NULL = none. */
+	const char *const *adapters;
 };
 
 #endif

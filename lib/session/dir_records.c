@@ -326,6 +326,7 @@ static struct examiner examiner_of(const struct record_table *t, const struct di
 				  .hidden = t->hidden,
 				  .lists = t->lists,
 				  .store = t->store,
+				  .adapters = t->adapters,
 				  .path = record->path,
 				  .before = record->known ? before : NULL };
 }

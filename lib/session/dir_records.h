@@ -90,6 +90,7 @@ struct record_table {
 	size_t n_mounts;
 	struct uns_kept_lists *lists; /* of the directories around what is examined */
 	struct store_link *store;
+	const char *const *adapters; /* as struct uns_directory has them */
 	int64_t settle_ns, recheck_ns;
 	/* Called without the lock, after a record was replaced: let go of what was made of it. */
 	void (*forget)(void *ctx, struct dir_record *record);

@@ -41,13 +41,14 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 
 static void connect(struct unshard *u, const struct unshard_options *o)
 {
-	const struct memo_options memo = { o->weight_root, o->n_weight_root, o->follow, o->n_follow,
-					   o->assume_fsdp_units };
+	const struct memo_options memo = { o->weight_root,       o->n_weight_root,     o->follow,        o->n_follow,
+					   o->assume_fsdp_units, u->opt.adapters.name, u->opt.adapters.n };
 
 	memo_init(&u->memo, &u->store, u->root, u->real_root, &memo);
 	u->records = (struct record_table){
 		.root = u->root,
 		.hidden = u->opt.hidden,
+		.adapters = u->opt.adapters.name,
 		.lists = &u->lists,
 		.store = &u->store,
 		.settle_ns = u->opt.settle_ns,
@@ -65,6 +66,7 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 		.strip = u->opt.strip,
 		.keep_names = u->opt.keep_names,
 		.mean = &u->opt.mean,
+		.adapters = &u->opt.adapters,
 		.store = &u->store,
 		.seals = { &u->store, u->opt.seals },
 		.hidden = u->opt.hidden,

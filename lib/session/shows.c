@@ -347,6 +347,8 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 		.base = &snap->beside.base,
 		.adapter = snap->beside.adapter,
 		.adapter_config = snap->beside.adapter_config,
+		.adapters = u->opt.adapters,
+		.adapter_configs = snap->beside.adapter_configs,
 		.base_model = &snap->beside.base_model,
 		.modules = snap->beside.modules,
 		.pipeline = snap->beside.pipeline,

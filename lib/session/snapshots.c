@@ -240,7 +240,9 @@ void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct l
 int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
 			   const struct uns_format_options *options, struct uns_catalog *cat, struct uns_err *err)
 {
-	struct uns_directory dir = { .root = c->root, .path = record->path, .capture = capture };
+	struct uns_directory dir = {
+		.root = c->root, .path = record->path, .capture = capture, .adapters = c->adapters->name
+	};
 
 	cat->capture = capture;
 	if (record->is.stat.kind == UNS_KIND_DIR)
@@ -332,8 +334,10 @@ static void forget_old_pages(struct dir_record *record, struct uns_capture *capt
 static int fill(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
 		struct snapshot *snap, struct uns_err *err)
 {
-	const struct companions_input beside = { c->root,  record->path, c->models, c->store, record_has_facts(record),
-						 c->strip, c->keep_names };
+	const struct companions_input beside = {
+		c->root,  record->path,  c->models,  c->store, record_has_facts(record),
+		c->strip, c->keep_names, c->adapters
+	};
 	const struct means_input mean = { c->root, c->format, c->mean };
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
 	const struct memo_subject of = { record->path, record->is.format->name, record->is.own_generation,

@@ -20,6 +20,7 @@ struct snapshot_cache {
 	const char *strip; /* -o strip=, or NULL */
 	bool keep_names;   /* -o names=memory */
 	const struct mean_options *mean;
+	const struct uns_adapter_choice *adapters; /* -o adapters= */
 	struct store_link *store;
 	struct uns_seal_place seals;
 	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */

@@ -67,6 +67,7 @@ void memo_init(struct memo *memo, struct store_link *store, const struct uns_roo
 	build.hash = hash_strings(build.hash, o->weight_roots, o->n_weight_roots);
 	build.hash = hash_strings(build.hash, o->follow, o->n_follow);
 	build.hash = uns_hash_u64(build.hash, o->assume_units);
+	build.hash = hash_strings(build.hash, o->adapters, o->n_adapters);
 	*memo = (struct memo){ .store = store, .root = root, .off = !build.found, .crc_salt = build.hash };
 	memo->salt = uns_hash_str(build.hash, source);
 }

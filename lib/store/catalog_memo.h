@@ -22,6 +22,8 @@ struct memo_options {
 	const char *const *follow;
 	size_t n_follow;
 	bool assume_units;
+	const char *const *adapters;
+	size_t n_adapters;
 };
 
 /* source: SOURCE's absolute name without links. */

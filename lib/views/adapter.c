@@ -27,11 +27,19 @@ static bool is_of_base(const char *name)
 	return strcmp(name, "config.json") == 0 || strcmp(name, "generation_config.json") == 0;
 }
 
+/* PEFT saved each adapter with its own config in a directory of its name. */
+static bool are_apart(const struct uns_view_input *in)
+{
+	return in->adapters.n > 1 && !uns_span_left(&in->adapter_config) && in->adapter_configs &&
+	       uns_span_left(&in->adapter_configs[0]);
+}
+
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_map no_masters = UNS_MAP_INIT;
 	const struct uns_adapter_files files = { .catalog = in->catalog,
 						 .masters = &no_masters,
+						 .apart = are_apart(in),
 						 .origin = "assembled from the checkpoint's tensors" };
 	const struct uns_adapter_config config = uns_view_adapter_config(in);
 	size_t i;
@@ -41,6 +49,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	for (i = 0; i < in->n_borrowed; i++)
 		if (!in->borrowed[i].of_base && !is_of_base(in->borrowed[i].name))
 			UNS_TRY(uns_vtree_add_file(out, in->catalog, in->borrowed[i].name, in->borrowed[i].file, err));
+	if (are_apart(in))
+		return 0;
 	return uns_adapter_config_add(&config, out, err);
 }
 

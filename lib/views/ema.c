@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
 #include "files/safetensors_file.h"
 #include "model/cover.h"
 #include "names/ema_names.h"
@@ -55,7 +56,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 					 "assembled from the moving mean of the weights that the checkpoint has", out,
 					 err));
 	for (; c < end; c++)
-		if (!c->of_base && strcmp(c->name, "adapter_config.json") != 0)
+		if (!c->of_base && strcmp(uns_path_name(c->name), "adapter_config.json") != 0)
 			UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
 	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
 }

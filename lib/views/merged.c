@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
 #include "files/adapter.h"
 #include "files/merged_adapter.h"
 #include "files/safetensors_file.h"
@@ -42,6 +43,8 @@ static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns
 	struct uns_merge_input of = { .catalog = in->catalog,
 				      .base = in->base_model,
 				      .adapter_config = in->adapter_config,
+				      .adapters = &in->adapters,
+				      .adapter_configs = in->adapter_configs,
 				      .tied = in->tied,
 				      .n_tied = in->n_tied,
 				      .config = uns_span_left(&in->config) ? &in->config_info : &in->base_model->info,
@@ -72,10 +75,11 @@ static const char *origin_of(const struct uns_view_input *in, const struct uns_m
 {
 	return uns_arena_printf(
 		arena,
-		"the base model of %s with the checkpoint's adapter%s%s merged into it: %zu of %zu tensors are computed "
+		"the base model of %s with the checkpoint's adapter%s%s%s merged into it: %zu of %zu tensors are computed "
 		"as %s in fp64 and rounded once, %zu are the adapter's own",
-		in->base_model->n ? in->base_model->where : "the checkpoint", *merged->adapter ? " " : "",
-		merged->adapter, merged->n_computed, merged->n, merged->formula, merged->n_replaced);
+		in->base_model->n ? in->base_model->where : "the checkpoint", merged->several ? "s" : "",
+		*merged->adapter ? " " : "", merged->adapter, merged->n_computed, merged->n, merged->formula,
+		merged->n_replaced);
 }
 
 static const struct uns_span *config_of(const struct uns_view_input *in)
@@ -89,7 +93,7 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 	const struct uns_companion *c = in->borrowed, *end = c + in->n_borrowed;
 
 	for (; c < end; c++) {
-		if (strcmp(c->name, "adapter_config.json") == 0)
+		if (strcmp(uns_path_name(c->name), "adapter_config.json") == 0)
 			continue;
 		if (strcmp(c->name, "config.json") == 0)
 			UNS_TRY(uns_view_dtype_add_config(in->catalog, c, *config_of(in), (enum uns_dtype)parameter,

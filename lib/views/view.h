@@ -9,6 +9,7 @@
 #include "names/published_names.h"
 #include "names/sentence_modules.h"
 #include "files/adapter_config.h"
+#include "files/adapter_list.h"
 #include "files/base_model.h"
 #include "files/resume_files.h"
 #include "model/training.h"
@@ -54,6 +55,9 @@ struct uns_view_input {
 	struct uns_pipeline pipeline; /* n = 0: weights are not shown as a pipeline of diffusers */
 	struct uns_adapter_facts adapter; /* for an adapter_config.json, if none of borrowed is one */
 	struct uns_span adapter_config; /* its bytes, if one of borrowed is one; else empty */
+	struct uns_adapter_choice adapters; /* -o adapters= */
+	const struct uns_span
+		*adapter_configs; /* of each of them: its own NAME/adapter_config.json; empty = it has none */
 	const struct uns_base_model *base_model; /* what an adapter alone is put on */
 	bool keep_names; /* -o names=memory: weights have the names that were saved */
 };

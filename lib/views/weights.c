@@ -422,7 +422,8 @@ static int add_borrowed(const struct assembly *a, struct uns_vtree *out, struct 
 	for (; c < end; c++) {
 		if (c->of_base)
 			continue;
-		if (in->catalog->summary.adapter != UNS_ADAPTER_ALONE && strcmp(c->name, "adapter_config.json") == 0)
+		if (in->catalog->summary.adapter != UNS_ADAPTER_ALONE &&
+		    strcmp(uns_path_name(c->name), "adapter_config.json") == 0)
 			continue; /* from_pretrained would load the adapter, into another model */
 		if (strcmp(c->name, "config.json") == 0 && a->parameter == FP8)
 			UNS_TRY(uns_fp8_add_config(&a->fp8, in->config, out, err));

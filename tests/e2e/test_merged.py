@@ -748,3 +748,146 @@ def test_a_base_model_that_was_saved_with_it(made, mount, tmp_path):
     shown = mount(folder, f"model={tmp_path}/base") / "merged/run/state"
     want = same_as_formula(trees.weights(shown), before, live, config, torch.float32)
     trees.assert_same(AutoModelForCausalLM.from_pretrained(shown).state_dict(), want)
+
+
+SEVERAL = {"law": dict(r=3, lora_alpha=7, target_modules=LLAMA),
+           "code": dict(r=5, lora_alpha=4, use_rslora=True, target_modules=["q_proj", "embed_tokens"], modules_to_save=["norm"]),
+           "math": dict(r=2, lora_alpha=3, target_modules=["q_proj", "up_proj"])}
+
+
+def several(tmp_path, dtype, of, base=llama):
+    """(run, the base's tensors, the adapted model): PEFT saves each adapter below checkpoint-1, `default` in it."""
+    model = base(dtype)
+    model.save_pretrained(tmp_path / "base")
+    model.name_or_path = str(tmp_path / "base")
+    before = {n: t.clone() for n, t in model.state_dict().items()}
+    first, *others = of
+    model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **of[first]), first, autocast_adapter_dtype=False)
+    for name in others:
+        model.add_adapter(name, peft.LoraConfig(task_type="CAUSAL_LM", **of[name]), autocast_adapter_dtype=False)
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_" in name or "modules_to_save" in name:
+                p.data = (torch.randn(p.shape) * 0.2).to(dtype)
+    run = tmp_path / "runs/run"
+    model.save_pretrained(run / "checkpoint-1", save_embedding_layers=False)
+    return run, before, model
+
+
+def weighted(before, live, of, weights):
+    """name -> exact fp64 tensor: what each adapter adds, times its number, in this order."""
+    out = before
+    for adapter, times in weights.items():
+        one = {re.sub(rf"\.{adapter}(?=\.|$)", ".default", n): t for n, t in live.items() if re.search(rf"\.{adapter}(\.|$)", n)}
+        out = formula(out, one, of[adapter] | {"lora_alpha": times * of[adapter]["lora_alpha"]})
+    return out
+
+
+@pytest.mark.parametrize("dtype, weights", [("bf16", {"law": 1, "code": 1, "math": 0.5}), ("fp16", {"math": -2, "law": 0.25}),
+                                            ("fp32", {"law": 1, "code": 1, "math": 0.5}), ("bf16", {"code": 1})], ids=str)
+def test_several_adapters_with_weights(mount, tmp_path, dtype, weights):
+    """In directories of their names, as PEFT saves them; and merge_and_unload of what add_weighted_adapter makes by "cat", or
+    of one after the other."""
+    kind = DTYPES[dtype]
+    run, before, model = several(tmp_path, kind, SEVERAL)
+    assert {"law", "code", "math"} <= set(os.listdir(run / "checkpoint-1"))
+    live = dict(model.state_dict())
+    option = "+".join(n if w == 1 else f"{n}:{w}" for n, w in weights.items())
+    shown = mount(run.parent, f"adapters={option}") / "merged/run/checkpoint-1"
+    exact = weighted(before, live, SEVERAL, weights)
+    want = {n: trees.rounded(t, kind) for n, t in exact.items()}
+    got = trees.weights(shown)
+    assert set(want) - set(got) <= {"lm_head.weight"}
+    trees.assert_same(got, {n: t for n, t in want.items() if n in got})
+    assert sum(not torch.equal(before[n], t) for n, t in got.items()) >= 4
+    loads_as(shown, want)
+    assert "scale * B A" in (shown / ".unshard/provenance.json").read_text()
+
+    if all(w == 1 for n, w in weights.items() if n != "math") and len(weights) > 1:
+        for module in model.modules():
+            if isinstance(module, peft.tuners.lora.LoraLayer) and "math" in module.scaling:
+                module.scaling["math"] *= weights["math"]
+        merged = model.merge_and_unload(adapter_names=list(weights)).state_dict()
+        size = {n: t.abs() for n, t in weighted({n: t.abs() for n, t in before.items()},
+                                                {n: t.abs() for n, t in live.items()}, SEVERAL,
+                                                {n: abs(w) for n, w in weights.items()}).items()}
+        for name, tensor in merged.items():
+            if "norm" in name:  # PEFT keeps those of the active adapter
+                continue
+            far = (tensor.double() - want[name].double()).abs()
+            assert (far <= (2 if kind != torch.float32 else 10) * torch.finfo(kind).eps * size[name]).all(), name
+
+
+def test_weights_of_adapters_are_those_of_add_weighted_adapter(mount, tmp_path):
+    """PEFT's "cat", which is exact but for its rounding."""
+    of = {n: {k: v for k, v in s.items() if k != "modules_to_save"} for n, s in SEVERAL.items()}
+    run, before, model = several(tmp_path, torch.float32, of)
+    weights = {"law": 0.5, "code": -1.25, "math": 3}
+    shown = mount(run.parent, "adapters=" + "+".join(f"{n}:{w}" for n, w in weights.items())) / "merged/run/checkpoint-1"
+    model.base_model.add_weighted_adapter(list(weights), list(weights.values()), "all", "cat")
+    merged = model.merge_and_unload(adapter_names=["all"]).state_dict()
+    got = trees.weights(shown)
+    assert sum(not torch.equal(before[n], t) for n, t in got.items()) >= 8
+    for name, tensor in got.items():
+        assert torch.allclose(tensor, merged[name], rtol=0, atol=2e-6), name
+
+
+def test_the_default_adapter_and_one_below_it(mount, tmp_path):
+    """PEFT saves `default` in the directory itself."""
+    of = {"default": SEVERAL["law"], "code": SEVERAL["math"]}
+    run, before, model = several(tmp_path, torch.float32, of)
+    m = mount(run.parent, "adapters=default:0.5+code")
+    want = weighted(before, dict(model.state_dict()), of, {"default": 0.5, "code": 1})
+    got = trees.weights(m / "merged/run/checkpoint-1")
+    trees.assert_same(got, {n: trees.rounded(t, torch.float32) for n, t in want.items() if n in got})
+    adapter = m / "adapter/run/checkpoint-1"
+    for name in ("", "code/"):
+        trees.assert_same(trees.tensors(adapter / f"{name}adapter_model.safetensors"),
+                          trees.tensors(run / f"checkpoint-1/{name}adapter_model.safetensors"))
+        assert (adapter / f"{name}adapter_config.json").read_bytes() == (run / f"checkpoint-1/{name}adapter_config.json").read_bytes()
+    shown = mount(run.parent) / "merged/run/checkpoint-1"
+    want = weighted(before, dict(model.state_dict()), of, {"default": 1})
+    got = trees.weights(shown)
+    trees.assert_same(got, {n: trees.rounded(t, torch.float32) for n, t in want.items() if n in got})
+
+
+def test_adapters_that_cannot_be_added_to_each_other_are_refused_by_name(command, tmp_path):
+    of = {"law": dict(r=3, target_modules=["q_proj"], modules_to_save=["norm"]),
+          "code": dict(r=3, target_modules=["q_proj"], modules_to_save=["norm"]),
+          "dora": dict(r=3, target_modules=["q_proj"], use_dora=True), "math": dict(r=3, target_modules=["v_proj"])}
+    run, *_ = several(tmp_path, torch.float32, of)
+
+    def said(option):
+        return cause(command, run, "settle=0", f"adapters={option}")
+    assert "another of the adapters has a model.layers.0.input_layernorm.weight of its own" in said("law+code")
+    assert "input_layernorm.weight of its own, which nothing multiplies" in said("law:0.5+math")
+    assert "adapter dora: its rows have magnitudes (DoRA)" in said("math+dora")
+    for option, word in [("law:x", "x is no number"), ("law+law", "law is named twice"), ("law+", "no name"), ("../a", "no name"), (":1", "no name")]:
+        failed = command("show", run / "checkpoint-1", "-o", f"settle=0,adapters={option}", check=False)
+        assert failed.returncode == 2 and word in failed.stderr, (option, failed)
+    file = run / "checkpoint-1/math/adapter_config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps(config | {"base_model_name_or_path": "/another"}))
+    assert "adapter math: it was made for /another" in said("law+math")
+    file.unlink()
+    assert "adapter math has no math/adapter_config.json" in said("law+math")
+
+
+def test_several_adapters_of_a_sharded_run(command, made, mount, tmp_path):
+    """FSDP2: the names of the shards' tensors contain those of the adapters; their configs lie in the run's directory."""
+    folder = made("pf2", "two-acc-f2")
+    live = trees.tensors(folder / "live-2.safetensors")
+    shutil.copytree(folder / "run", tmp_path / "runs/run")
+    peft_models.base().save_pretrained(tmp_path / "base")
+    run, of = tmp_path / "runs/run", {"first": dict(r=3, lora_alpha=8), "second": dict(r=3, lora_alpha=2)}
+    for name, settings in of.items():
+        (run / name).mkdir()
+        (run / name / "adapter_config.json").write_text(json.dumps(settings | dict(peft_type="LORA", use_dora=name == "second")))
+    shown = mount(run.parent, f"model={tmp_path}/base", "adapters=first:0.5") / "merged/run/state"
+    before = {n.removeprefix("base_model.model.").replace(".base_layer.", "."): t for n, t in live.items() if "lora_" not in n}
+    want = weighted(before, live, of, {"first": 0.5})
+    got = trees.weights(shown)
+    trees.assert_same(got, {n: trees.rounded(t, torch.float32) for n, t in want.items() if n in got})
+    said = json.loads(command("show", run / "state", "--json", "-o", f"model={tmp_path}/base,settle=0,adapters=first+third").stdout)
+    assert "no adapter third, which -o adapters= names; it has first, second" in said["info"]["views"]["merged"]["why"]
