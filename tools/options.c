@@ -107,8 +107,8 @@ static const struct row rows[] = {
 	  "what mean-K is: all K alike (uniform), a moving mean of decay D (ema:0.99), or as a falling learning rate "
 	  "weighs them (wsm)",
 	  IN_LIBRARY(mean) },
-	{ SHOWN, "adapters", VERB_MOUNT | VERB_SHOW | VERB_EXPORT, STRING, "NAME[:X][+NAME[:X]]...",
-	  "merged has these of several adapters, what each adds times X (1); NAME/ below a directory may hold one",
+	{ SHOWN, "adapters", VERB_MOUNT | VERB_SHOW | VERB_EXPORT, STRING, "A[:X][+B[:X]]",
+	  "merged has these of several adapters, what each adds times X (1); A/ below a directory may hold one",
 	  IN_LIBRARY(adapters) },
 	{ SHOWN, "crc", VERB_MOUNT | VERB_EXPORT, CHOICE, "free|exact",
 	  "CRCs in torch files: those known without reading (free), or all, computed at open", IN_LIBRARY(crc_exact) },
