@@ -10,6 +10,9 @@
  * names in memory, which the optimizer's states have. For formats: the last call before the catalog is sealed. */
 int uns_adapter_find(struct uns_catalog *cat, struct uns_err *err);
 
+/* Fails: why a catalog whose summary.adapter is NONE has none of PEFT's. */
+int uns_adapter_absence(const struct uns_catalog *cat, struct uns_err *why);
+
 /* The name that an adapter's tensor has in PEFT's files, also if `name` is that already. In the arena; NULL = out of
  * memory. */
 const char *uns_adapter_name(struct uns_arena *arena, const char *name);

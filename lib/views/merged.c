@@ -28,7 +28,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 
 	(void)parameter;
 	if (cat->summary.adapter == UNS_ADAPTER_NONE)
-		return UNS_CATALOG_FAIL(cat, why, NO_ADAPTER, .scope = UNS_SCOPE_WEIGHTS);
+		return uns_adapter_absence(cat, why);
 	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why));
 	for (i = 0; i < cat->n_tensors; i++)
 		if (cat->tensors[i].of_adapter || uns_adapter_is_base(&cat->tensors[i]))

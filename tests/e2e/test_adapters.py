@@ -294,3 +294,25 @@ def test_an_adapter_that_add_adapter_put_into_a_model(mount, tmp_path):
         want = model(ids).logits
         merged = AutoModelForCausalLM.from_pretrained(mount(tmp_path / "run") / "merged/checkpoint-2")
         torch.testing.assert_close(merged(ids).logits, want, rtol=1e-4, atol=1e-5)
+
+
+OTHERS = {"torchtune": ("layers.0.attn.q_proj", ("lora_a", "lora_b")),
+          "Megatron-Bridge": ("decoder.layers.0.self_attention.linear_qkv", ("adapter.linear_in", "adapter.linear_out"))}
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "with_the_model"])
+@pytest.mark.parametrize("program", OTHERS)
+def test_a_lora_under_the_names_of_another_program_is_refused_by_name(command, mount, tmp_path, program, alone):
+    """Their order of rows is not PEFT's: it is shown under its own names, and in no view of PEFT's."""
+    module, parts = OTHERS[program]
+    state = {f"{module}.{part}.weight": torch.rand(shape) for part, shape in zip(parts, ((3, 8), (8, 3)))}
+    if not alone:
+        state |= {f"{module}.weight": torch.rand(8, 8)}
+    torch.distributed.checkpoint.save(state, checkpoint_id=tmp_path / "runs/step-1", no_dist=True)
+    views = json.loads(command("show", tmp_path / "runs/step-1", "--json").stdout)["info"]["views"]
+    for view in ("adapter", "merged"):
+        assert views[view]["state"] == "none" and views[view]["why_id"] == "other_lora", views[view]
+        assert f"{module}.{parts[0]}.weight" in views[view]["why"] and f"names of {program}," in views[view]["why"]
+    shown = mount(tmp_path / "runs") / "weights/step-1"
+    trees.assert_same(trees.weights(shown), state)
+    assert not (shown / "adapter_model.safetensors").exists()
