@@ -42,7 +42,7 @@ LAUNCHES = {
     "pz2": ("peft_run.py", 2, ["lora-z2", "lora-z3", "ia3-z2", "saved-z3", "two-z2", "prompt-z2", "lora-acc-z2",
                                "prompt-acc-z2"]),
     "pe2": ("peft_elsewhere.py", 2, ["verl-f1orig", "verl-f2", "easyr1-f2", "lightning-fsdp", "lightning-mp"]),
-    "fb2": ("fabric_run.py", 2, ["save:fsdp", "save:mp", "save:fsdp:own", "save:mp:own"]),
+    "fb2": ("fabric_run.py", 2, ["save:fsdp", "save:mp", "save:fsdp:own", "save:mp:own", "save:tp"]),
     "fz2": ("fabric_run.py", 2, ["save:z2"]),
     "ld2": ("lightning_deepspeed.py", 2, ["save:z2", "save:z3"]),
     "d1": ("plain_dcp.py", 1, ["nodist"]),

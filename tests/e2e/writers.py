@@ -59,8 +59,8 @@ WRITERS = [
     {"does": "Lightning, FSDPStrategy and ModelParallelStrategy, sharded", "packages": ["lightning"],
      "bytes": ["test_lightning.py::test_load_from_checkpoint"],
      "resumed": ["test_lightning.py::test_fsdp_goes_on", "test_lightning.py::test_model_parallel_goes_on"]},
-    {"does": "Lightning Fabric: FSDPStrategy and ModelParallelStrategy sharded, with keys of the script's own; "
-             "DeepSpeedStrategy", "packages": ["lightning", "deepspeed"],
+    {"does": "Lightning Fabric: FSDPStrategy and ModelParallelStrategy (FSDP2 or tensor parallel) sharded, with keys of "
+             "the script's own; DeepSpeedStrategy", "packages": ["lightning", "deepspeed"],
      "bytes": ["test_fabric.py::test_full_is_what_fabric_consolidate_writes"],
      "resumed": ["test_fabric.py::test_fabric_goes_on", "test_fabric.py::test_deepspeed_goes_on"]},
     {"does": "Lightning, DeepSpeedStrategy", "packages": ["lightning", "deepspeed"],

@@ -10,7 +10,7 @@ JOB is one of
                                  OUT/NAME.after.safetensors
     fail:STRATEGY:NAME:PATH      the same, which must not work: OUT/NAME.txt, the error
 
-STRATEGY is fsdp, mp (ModelParallelStrategy), z2 (DeepSpeed), z2u (DeepSpeed, load_universal) or one (a single device).
+STRATEGY is fsdp, mp (ModelParallelStrategy, FSDP2), tp (ModelParallelStrategy, tensor parallel), z2 (DeepSpeed), z2u (DeepSpeed, load_universal) or one (a single device).
 "own": keys of the user's own, a second module that is not sharded, and two optimizers. A path holds no ":".
 """
 
@@ -24,6 +24,8 @@ from lightning.fabric import Fabric
 from lightning.fabric.accelerators import CUDAAccelerator
 from lightning.fabric.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import lightning_run
 import oracle
@@ -65,11 +67,21 @@ def sharded(model, mesh):
     return fully_shard(model, mesh=mesh["data_parallel"])
 
 
+def cut(model, mesh):
+    """Every trained parameter: torch's AdamW takes DTensors or plain tensors, not both."""
+    return parallelize_module(model, mesh["tensor_parallel"], {
+        "emb": RowwiseParallel(input_layouts=Replicate()), "fc.0": ColwiseParallel(), "fc.1": RowwiseParallel(),
+        "head": ColwiseParallel(output_layouts=Replicate())})
+
+
 def strategy_of(name):
     if name == "fsdp":
         return Fsdp(state_dict_type="sharded", auto_wrap_policy={Layer})
     if name == "mp":
         return Parallel(parallelize_fn=sharded, data_parallel_size=dist.get_world_size(), tensor_parallel_size=1,
+                        save_distributed_checkpoint=True)
+    if name == "tp":
+        return Parallel(parallelize_fn=cut, data_parallel_size=1, tensor_parallel_size=dist.get_world_size(),
                         save_distributed_checkpoint=True)
     if name.startswith("z"):
         import lightning_deepspeed
@@ -117,6 +129,8 @@ class Training:
             net = self.fabric.setup_module(net)
             optimizers = {k: self.fabric.setup_optimizers(o) for k, o in optimizers_of(net, own).items()}
         self.net, self.optimizers = net, optimizers
+        # Ranks that share a model's tensors by tensor parallelism read the same batch.
+        self.replica = getattr(self.fabric.strategy, "distributed_sampler_kwargs", {"rank": 0})["rank"]
         self.state = {"net" if own else "model": net, **optimizers, **beside()}
         if own:
             torch.manual_seed(seed + 100)
@@ -124,7 +138,7 @@ class Training:
 
     def batches(self, numbers):
         for i in numbers:
-            ids = (torch.arange(8).reshape(2, 4) + i + self.fabric.global_rank) % 13
+            ids = (torch.arange(8).reshape(2, 4) + i + self.replica) % 13
             loss = self.net(ids).square().mean()
             self.fabric.backward(loss)
             for optimizer in self.optimizers.values():
