@@ -3,8 +3,8 @@
  * Source: transformers 5.23.0. TIES: the attribute of each configuration class of CONFIG_MAPPING built without
  * arguments (PreTrainedConfig itself has no default, and modeling_utils.py reads getattr(config, "tie_word_embeddings",
  * False)); release 4 omits the key exactly for these families. LIFTS: the same classes given {"text_config":
- * {"tie_word_embeddings": true}}. RENAMED: the keys of conversion_mapping.py's table without pure PrefixChange entries
- * (revert drops those), class names resolved to their model_type, and every family that nests one of these. */
+ * {"tie_word_embeddings": true}}. RENAMED: the families of which save_pretrained gives a model, or a part of it,
+ * other names than it has in memory (tests/names/renames.py writes the list). */
 #include "names/config_families.h"
 
 #include <stdlib.h>
@@ -52,31 +52,33 @@ static const char *const lifts_over[] = {
 
 static const char *const renamed[] = {
 	"afmoe", "altclip", "aria", "aria_text", "audio-spectrogram-transformer", "audioflamingo3", "axk1", "axk2",
-	"aya_vision", "bailing_hybrid", "beam", "beit", "cohere2_moe", "cohere_asr", "conditional_detr",
-	"cosmos3_edge", "cosmos3_omni", "d_fine", "deepseek_ocr2", "deepseek_v2", "deepseek_v3", "deepseek_v32",
-	"deepseek_v4", "deformable_detr", "deit", "detr", "dinov2", "dinov2_with_registers", "dinov3_convnext",
-	"dinov3_vit", "dots1", "dots3_note", "dots3_note_audio_encoder", "dots3_note_text",
-	"dots3_note_vision_encoder", "emu3", "ernie4_5_moe", "ernie4_5_vl_moe", "esm", "exaone_moe", "flex_olmo",
-	"flint", "fuyu", "gemma3", "gemma4_unified", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm5_next",
-	"glm5_next_text", "glm_moe_dsa", "glmasr", "got_ocr2", "gpt_neox", "gradium_phonon_tts", "granite_speech",
-	"granite_speech_plus", "granitemoe", "granitemoehybrid", "granitemoeshared", "gte", "hrm_text",
-	"hunyuan_v1_moe", "hunyuan_vl", "hy_v3", "hy_v4", "hyperclovax_vision_v2", "ijepa", "inkling2",
-	"inkling2_text", "inkling_mm_model", "internvl", "jamba", "jev", "jina_embeddings_v3", "kimi_k25",
-	"kimi_linear", "kolibri1", "laguna", "lfm2_moe", "lfm3", "lfm3_vl", "lfm3_vl_vision", "llava", "llava_next",
-	"llava_next_video", "llava_onevision", "longcat_flash", "lw_detr", "maskformer", "mellum", "mimi",
-	"mimi_decoder", "mimi_encoder", "mimo_v2_flash", "minimax", "minimax_m2", "minimax_m3_vl", "mistral3",
-	"mistral_large4", "mistral_large4_text", "mixtral", "mllama", "molmo2", "molmo2_text", "musicflamingo",
-	"nemo_speechlm", "nemotron_h", "nemotron_h_omni", "nomic_bert", "olmo_hybrid", "olmoe", "paddleocr_vl",
-	"paligemma", "phimoe", "pi0", "pixio", "pp_chart2table", "pp_doclayout_v2", "pp_doclayout_v3",
-	"pp_doclayout_v4", "qianfan_ocr", "qwen2_5_omni", "qwen2_5_omni_thinker", "qwen2_5_vl", "qwen2_audio",
-	"qwen2_moe", "qwen2_vl", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen3_next", "qwen3_omni_moe",
-	"qwen3_omni_moe_text", "qwen3_omni_moe_thinker", "qwen3_vl_moe", "qwen4_exp", "qwen4_exp_text", "radio",
-	"rf_detr", "rt_detr", "rt_detr_v2", "sam3_tracker", "sam3_tracker_video", "sapiens2", "segformer",
-	"solar_open", "step3p5_vision", "step3p7", "swin", "t5gemma2", "t5gemma2_encoder", "timesfm2_5", "tipsv2",
-	"tipsv2_dpt", "tipsv2_text_model", "tipsv2_vision_model", "ultrabert", "ultravbert", "unlimited_ocr",
-	"unlimited_ocr_sam_vision_model", "unlimited_ocr_text", "unlimited_ocr_vision",
-	"unlimited_ocr_vision_encoder", "vibevoice_asr", "video_llava", "videomae", "vipllava", "vit", "vit_mae",
-	"vit_msn", "vivit", "voxtral", "voxtral_realtime", "yolos",
+	"aya_vision", "bailing_hybrid", "beam", "beit", "chmv2", "cohere2_moe", "cohere_asr", "colpali",
+	"conditional_detr", "cosmos3_edge", "cosmos3_omni", "csm", "d_fine", "deepseek_ocr2", "deepseek_v2",
+	"deepseek_v3", "deepseek_v32", "deepseek_v4", "deformable_detr", "deit", "depth_anything", "depth_pro",
+	"detr", "dinov2", "dinov2_with_registers", "dinov3_convnext", "dinov3_vit", "dots1", "dots3_note",
+	"dots3_note_audio_encoder", "dots3_note_text", "dots3_note_vision_encoder", "emu3", "ernie4_5_moe",
+	"ernie4_5_vl_moe", "esm", "exaone_moe", "flex_olmo", "flint", "fuyu", "gemma3", "gemma4_unified", "glm4_moe",
+	"glm4_moe_lite", "glm4v_moe", "glm5_next", "glm5_next_text", "glm_moe_dsa", "glmasr", "got_ocr2", "gpt_neox",
+	"gradium_phonon_tts", "granite_speech", "granite_speech_plus", "granitemoe", "granitemoehybrid",
+	"granitemoeshared", "grounding-dino", "gte", "hrm_text", "hunyuan_v1_moe", "hunyuan_vl", "hy_v3", "hy_v4",
+	"hyperclovax_vision_v2", "ijepa", "inkling2", "inkling2_text", "inkling_mm_model", "internvl", "jamba", "jev",
+	"jina_embeddings_v3", "kimi_k25", "kimi_linear", "kolibri1", "kyutai_speech_to_text", "laguna", "lfm2_moe",
+	"lfm3", "lfm3_vl", "lfm3_vl_vision", "llava", "llava_next", "llava_next_video", "llava_onevision",
+	"longcat_flash", "lw_detr", "mask2former", "maskformer", "mellum", "mimi", "mimi_decoder", "mimi_encoder",
+	"mimo_v2_flash", "minimax", "minimax_m2", "minimax_m3_vl", "mistral3", "mistral_large4",
+	"mistral_large4_text", "mixtral", "mllama", "mm-grounding-dino", "molmo2", "molmo2_text", "musicflamingo",
+	"nemo_speechlm", "nemotron_h", "nemotron_h_omni", "nomic_bert", "olmo_hybrid", "olmoe", "oneformer",
+	"paddleocr_vl", "paligemma", "phimoe", "pi0", "pixio", "pp_chart2table", "pp_doclayout_v2", "pp_doclayout_v3",
+	"pp_doclayout_v4", "prompt_depth_anything", "qianfan_ocr", "qwen2_5_omni", "qwen2_5_omni_thinker",
+	"qwen2_5_vl", "qwen2_audio", "qwen2_moe", "qwen2_vl", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_moe",
+	"qwen3_next", "qwen3_omni_moe", "qwen3_omni_moe_text", "qwen3_omni_moe_thinker", "qwen3_vl_moe", "qwen4_exp",
+	"qwen4_exp_text", "radio", "rf_detr", "rt_detr", "rt_detr_v2", "sam3_tracker", "sam3_tracker_video",
+	"sam3_video", "sapiens2", "segformer", "shieldgemma2", "solar_open", "step3p5_vision", "step3p7", "swin",
+	"t5gemma2", "t5gemma2_encoder", "timesfm2_5", "tipsv2", "tipsv2_dpt", "tipsv2_text_model",
+	"tipsv2_vision_model", "ultrabert", "ultravbert", "unlimited_ocr", "unlimited_ocr_sam_vision_model",
+	"unlimited_ocr_text", "unlimited_ocr_vision", "unlimited_ocr_vision_encoder", "vibevoice_asr", "video_llava",
+	"videomae", "vipllava", "vision-encoder-decoder", "vision-text-dual-encoder", "vit", "vit_mae", "vit_msn",
+	"vivit", "voxtral", "voxtral_realtime", "yolos", "zoedepth",
 };
 /* clang-format on */
 

@@ -38,16 +38,21 @@ def renamed():
     return set(re.findall(r'"([^"]+)"', text[text.index("renamed[] = {"):].split("};")[0]))
 
 
-def row(model_type):
-    config = CONFIG_MAPPING[model_type]()
-    if type(config) not in MODEL_MAPPING:
-        return None
+def small(config):
+    """The config, with few layers."""
     for key, value in FEW.items():
         if isinstance(getattr(config, key, None), int):
             try:
                 setattr(config, key, min(value, getattr(config, key)))
             except Exception:
                 pass
+    return config
+
+
+def row(model_type):
+    config = small(CONFIG_MAPPING[model_type]())
+    if type(config) not in MODEL_MAPPING:
+        return None
     with torch.device("meta"):
         model = AutoModel.from_config(config)
     names = dict(model.named_parameters())
