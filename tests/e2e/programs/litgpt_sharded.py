@@ -12,7 +12,13 @@ def gpt():
                       parallel_residual=False))
 
 
-def rank(n, out, port):
+def fsdp(fabric_run):
+    from litgpt.model import Block
+
+    return fabric_run.Fsdp(state_dict_type="sharded", auto_wrap_policy={Block})
+
+
+def rank(n, out, port, strategy_of=fsdp):
     import os
     import pathlib
     import sys
@@ -25,11 +31,9 @@ def rank(n, out, port):
     from leaving import leave
     from lightning.fabric import Fabric
     from lightning.fabric.utilities.load import _load_distributed_checkpoint
-    from litgpt.model import Block
     from safetensors.torch import save_file
 
-    fabric = Fabric(accelerator=fabric_run.Accelerator(), devices=2,
-                    strategy=fabric_run.Fsdp(state_dict_type="sharded", auto_wrap_policy={Block}))
+    fabric = Fabric(accelerator=fabric_run.Accelerator(), devices=2, strategy=strategy_of(fabric_run))
     fabric.launch()
     torch.manual_seed(1)
     model = fabric.setup(gpt())
