@@ -1,4 +1,4 @@
-"""A UNet with the LoRA that `add_adapter` put into it, from an Accelerate state with FSDP2 in two ranks, one forward pass: diffusers loads its own adapter, `PeftModel.from_pretrained` the view `adapter`. The view `merged` gives the same within 1e-5."""
+"""A UNet with the LoRA that `add_adapter` put into it, from an Accelerate state with FSDP2 in two ranks, one forward pass: diffusers loads its own adapter, `PeftModel.from_pretrained` the view `adapter`, and a pipeline's `load_lora_weights` what `save_lora_weights` made of that view. The view `merged` gives the same within 1e-5."""
 
 PACKAGE, EQUAL = "diffusers", "logits"
 REQUIRES = ["certifi==2026.10.18", "charset-normalizer==3.5.2", "diffusers==0.42.1", "importlib_metadata==10.2.0",
@@ -57,6 +57,30 @@ def rank(n, out, port):
     leave()
 
 
+def with_lora_weights(unet, adapter, scratch):
+    """By load_lora_weights of a pipeline, as docs/adapters.md has it."""
+    import json
+
+    from diffusers import DiffusionPipeline
+    from diffusers.loaders import StableDiffusionLoraLoaderMixin
+    from safetensors.torch import load_file
+
+    class Pipeline(DiffusionPipeline, StableDiffusionLoraLoaderMixin):
+        text_encoder = None
+
+        def __init__(self, unet):
+            super().__init__()
+            self.register_modules(unet=unet)
+
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    pipeline = Pipeline(unet)
+    pipeline.save_lora_weights(scratch, {n.removeprefix("base_model.model."): t for n, t in tensors.items()},
+                               unet_lora_adapter_metadata=settings)
+    pipeline.load_lora_weights(scratch)
+    return unet
+
+
 def read(directory, scratch):
     import pathlib
 
@@ -80,5 +104,6 @@ def read(directory, scratch):
         return {"logits": run(model)}
     views, name = directory.parents[1], directory.name
     adapted = run(PeftModel.from_pretrained(loaded(directory), views / "adapter" / name))
+    assert torch.equal(run(with_lora_weights(loaded(directory), views / "adapter" / name, scratch)), adapted)
     assert torch.allclose(run(loaded(views / "merged" / name)), adapted, atol=1e-5, rtol=0)
     return {"logits": adapted}
