@@ -59,7 +59,8 @@ def mounted(way, folder, programs):
 
 
 def drop(folder):
-    """The folder's files out of the page cache. They are on the disk: bench.py has called sync."""
+    """The folder's files out of the page cache. They are on the disk: bench.py has called sync. The kernel keeps pages of a
+    mount as well."""
     for file in folder.rglob("*"):
         if file.is_file():
             fd = os.open(file, os.O_RDONLY)
@@ -102,6 +103,7 @@ def main():
     with mounted(way, folder, Path(programs)) as mountpoint:
         for number in range(int(rounds) + 1):
             if cold:
+                drop(mountpoint if way == "mount" else folder)
                 drop(folder)
             before, host = device_bytes(device), mounts.status_bytes("self", "VmRSS")
             with contextlib.suppress(OSError):  # where it is not supported, the peak is that of the whole process
