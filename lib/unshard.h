@@ -687,6 +687,8 @@ enum {
 	 * from one that never stopped: a view that is not available, files without which the trainer starts from the
 	 * beginning, values that unshard assumes. */
 	UNSHARD_FOR_VIEW = 2,
+	/* Of unshard_check alone: files are not opened to find holes at their ends. */
+	UNSHARD_WITHOUT_HOLES = 4,
 };
 
 /* Everything known to be wrong with the checkpoint at `path` below SOURCE, or with every checkpoint

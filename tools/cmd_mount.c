@@ -165,7 +165,8 @@ static void note_settle(struct mount *m)
 			     m->source, at.type, known[i].seconds, settle, known[i].seconds, at.type, known[i].option);
 }
 
-/* A mount is live at once: so much of SOURCE is looked at before, and for so long. */
+/* A mount is live at once: so much of SOURCE is looked at before, and for so long. No shard is opened whose first
+ * reader would open it once more: on a network that is a request each. */
 enum { MOST_LOOKED_AT = 256, MOST_CHECKPOINTS = 32, MOST_MS = 1000 };
 
 struct looked {
@@ -201,7 +202,7 @@ static void look(const struct mount *m, struct looked *l)
 	options.store = NULL;
 	options.log = NULL;
 	if (unshard_open(m->source, &options, &u, NULL) == 0) {
-		unshard_check(u, "", 0, &calls, NULL, NULL);
+		unshard_check(u, "", UNSHARD_WITHOUT_HOLES, &calls, NULL, NULL);
 		unshard_close(u);
 	} else {
 		l->gave_up = true;

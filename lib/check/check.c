@@ -331,7 +331,7 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 	code = check_opened(c, &s, before);
 	if (code == 0 && c->for_view)
 		code = check_for(c, record, snap, err);
-	if (code == 0)
+	if (code == 0 && !c->without_holes)
 		code = check_holes(c, snap);
 	if (code == 0)
 		code = check_whole(c, record, snap, err);
@@ -509,9 +509,10 @@ int unshard_check_against(unshard *u, const char *path, unshard *base, const cha
 			      .base_path = base_path,
 			      .deep = flags & UNSHARD_DEEP,
 			      .for_view = flags & UNSHARD_FOR_VIEW,
+			      .without_holes = flags & UNSHARD_WITHOUT_HOLES,
 			      .counts = CALLER_OWN(struct unshard_check_counts) };
 	struct uns_err err = { 0 };
-	int code = caller_flags(flags, UNSHARD_DEEP | UNSHARD_FOR_VIEW, &err);
+	int code = caller_flags(flags, UNSHARD_DEEP | UNSHARD_FOR_VIEW | UNSHARD_WITHOUT_HOLES, &err);
 
 	if (code == 0 && c.for_view && !(u->opt.only && resumes_is_view(u->opt.only)))
 		code = uns_fail(

@@ -12,6 +12,7 @@ struct checking {
 	struct unshard *base; /* of the model to compare with; NULL = none */
 	const char *base_path; /* below it */
 	bool sealed; /* the checkpoint being looked at was compared with its seal */
+	bool without_holes;
 	bool for_view; /* judge a resume from the session's view, too */
 	struct unshard_check_counts counts;
 	struct walk walk;

@@ -23,12 +23,13 @@ enum {
 	BITE_BYTES = 1 << 20, /* then a reader may have gone */
 };
 
-/* Made by the thread that asks first; its descriptor is closed by the thread alone. */
+/* Made by the thread that asks first. Its descriptor is used without the lock, but only while it is `asked`. */
 struct file {
 	const struct uns_file *of;
 	struct uns_identity id; /* `of` may be another's by now */
 	int fd; /* of the description that readers have; -1 = there is no file here */
 	int64_t used_ns;
+	bool asked, let_go; /* let_go: whoever asks now closes it */
 };
 
 struct stretch {
@@ -180,6 +181,7 @@ static void *lane_run(void *ctx)
 	struct lane *l = ctx;
 	struct timespec until;
 	struct stretch bite;
+	struct file *f;
 	int code;
 
 	pthread_mutex_lock(&l->ahead->lock);
@@ -190,10 +192,13 @@ static void *lane_run(void *ctx)
 		if (!l->n || atomic_load(&l->ahead->ending))
 			break;
 		bite = take_bite(l);
+		f = &l->file[bite.file];
+		f->asked = true;
 		pthread_mutex_unlock(&l->ahead->lock);
-		ask_for(l->ahead, &l->file[bite.file], &bite); /* a file's descriptor is this thread's: no lock */
+		ask_for(l->ahead, f, &bite);
 		pthread_mutex_lock(&l->ahead->lock);
-		l->file[bite.file].used_ns = uns_now_ns();
+		f->asked = false;
+		f->used_ns = f->let_go ? 0 : uns_now_ns();
 		close_idle(l, IDLE_SECONDS * INT64_C(1000000000));
 	}
 	l->takes_work = false; /* what comes now begins another */
@@ -313,6 +318,49 @@ void uns_ahead_forget(struct uns_ahead *a, const void *reader)
 		if (l->stretch[i].reader == reader)
 			remove_stretch(l, i);
 	pthread_mutex_unlock(&a->lock);
+}
+
+/* Of the file in this place nothing more is wanted. Returns its descriptor, -1 if the thread is to close it. Lock held.
+ */
+static int let_go_of(struct lane *l, unsigned file)
+{
+	struct file *f = &l->file[file];
+	const int fd = f->asked ? -1 : f->fd;
+	unsigned i;
+
+	for (i = l->n; i-- > 0;)
+		if (l->stretch[i].file == file)
+			remove_stretch(l, i);
+	f->let_go = f->asked;
+	if (!f->asked)
+		f->fd = -1;
+	return fd;
+}
+
+/* A descriptor of the file; -1 = there is none. Lock held. */
+static int take_of(struct uns_ahead *a, const struct uns_file *file)
+{
+	struct lane *l;
+	unsigned i;
+	int fd = -1;
+
+	SLIST_FOREACH(l, &a->lanes, next)
+	for (i = 0; i < MOST_FILES && fd < 0; i++)
+		if (l->file[i].fd >= 0 && l->file[i].of == file)
+			fd = let_go_of(l, i);
+	return fd;
+}
+
+void uns_ahead_let_go(struct uns_ahead *a, const struct uns_file *file)
+{
+	int fd;
+
+	do {
+		pthread_mutex_lock(&a->lock);
+		fd = take_of(a, file);
+		pthread_mutex_unlock(&a->lock);
+		uns_close_p(&fd); /* some file systems wait then */
+	} while (fd >= 0);
 }
 
 /* -- life -- */

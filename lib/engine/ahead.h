@@ -8,7 +8,7 @@
  * The thread asks by the readers' own description of a file, because another open is another request. What the kernel
  * does by itself for a reader would be in the way: see uns_fd_read_as_asked.
  *
- * Threads: any number may call uns_ahead_ask and uns_ahead_forget. */
+ * Threads: any number may call uns_ahead_ask, uns_ahead_forget and uns_ahead_let_go. */
 #ifndef UNS_ENGINE_AHEAD_H
 #define UNS_ENGINE_AHEAD_H
 
@@ -43,5 +43,7 @@ void uns_ahead_free(struct uns_ahead *ahead);
 bool uns_ahead_ask(struct uns_ahead *ahead, const struct uns_ahead_ask *ask);
 /* The reader wants no more of what was not asked yet. */
 void uns_ahead_forget(struct uns_ahead *ahead, const void *reader);
+/* Nobody does. Closes what it holds of the file; if a thread asks for a part at this moment, that thread closes it. */
+void uns_ahead_let_go(struct uns_ahead *ahead, const struct uns_file *file);
 
 #endif

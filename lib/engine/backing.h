@@ -66,6 +66,7 @@ struct uns_backing {
 	const struct uns_catalog *cat;
 	struct uns_fd_slot *slot; /* one per file */
 	struct uns_fd_slot *direct_slot; /* the same to read past the page cache */
+	int64_t used_ns; /* when a slot was last used (fds.h) */
 	struct uns_resolved *resolved; /* one per piece */
 	_Atomic unsigned char *piece_order; /* one per tensor: see gather.c */
 	_Atomic(struct uns_crc *) *crc; /* one list per tensor: see crc.c */

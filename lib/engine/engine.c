@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/backing.h"
+#include "io/numbers.h"
 
 enum {
 	LEAST_WINDOW_BYTES = 8 << 20, /* RFC 8878 asks every decoder for that; zstd's levels up to 19 need it */
@@ -121,9 +122,11 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat, st
 	b->resolved = calloc(cat->n_pieces + 1, sizeof(*b->resolved));
 	b->piece_order = calloc(cat->n_tensors + 1, sizeof(*b->piece_order));
 	b->crc = calloc(cat->n_tensors + 1, sizeof(*b->crc));
-	for (i = 0; b->direct_slot && i < cat->n_files; i++)
-		b->direct_slot[i].past_cache = true;
 	UNS_TRY_ALLOC(b->slot && b->direct_slot && b->resolved && b->piece_order && b->crc, err);
+	for (i = 0; i < cat->n_files; i++) {
+		b->slot[i].checkpoint_used_ns = b->direct_slot[i].checkpoint_used_ns = &b->used_ns;
+		b->direct_slot[i].past_cache = true;
+	}
 	*out = UNS_TAKE(b);
 	return 0;
 }
@@ -143,6 +146,22 @@ static void close_slots(struct uns_backing *b, struct uns_fd_slot *slot)
 	for (i = 0; slot && i < b->cat->n_files; i++)
 		uns_fds_close(&b->engine->fds, &slot[i]);
 	free(slot);
+}
+
+void uns_backing_let_go(struct uns_backing *b)
+{
+	struct uns_engine *e = b->engine;
+	size_t i;
+
+	for (i = 0; i < b->cat->n_files; i++) {
+		const struct uns_file *f = &b->cat->files[i];
+
+		if (!uns_written_elsewhere(major(f->stat.id.dev), minor(f->stat.id.dev)))
+			continue;
+		uns_ahead_let_go(e->ahead, f);
+		uns_fds_let_go(&e->fds, &b->slot[i]);
+		uns_fds_let_go(&e->fds, &b->direct_slot[i]);
+	}
 }
 
 void uns_backing_free(struct uns_backing *b)

@@ -9,10 +9,12 @@
 
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "io/numbers.h"
 
 /* After its last use, or after it was seen to have no name. */
 static const int64_t longest_idle_ns = 1000000000;
@@ -41,6 +43,7 @@ void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *cou
 	pthread_mutex_init(&fds->lock, NULL);
 	pthread_cond_init(&fds->room, NULL);
 	pthread_cond_init(&fds->opened, NULL);
+	pthread_cond_init(&fds->answered, NULL);
 	pthread_cond_init(&fds->wanted, NULL);
 	uns_processors_take(&fds->processors);
 }
@@ -54,6 +57,7 @@ void uns_fds_fini(struct uns_fds *fds)
 	if (fds->has_closer)
 		pthread_join(fds->closer, NULL);
 	pthread_cond_destroy(&fds->wanted);
+	pthread_cond_destroy(&fds->answered);
 	pthread_cond_destroy(&fds->opened);
 	pthread_cond_destroy(&fds->room);
 	pthread_mutex_destroy(&fds->lock);
@@ -65,6 +69,13 @@ static void idle_remove(struct uns_fds *fds, struct uns_fd_slot *slot)
 {
 	TAILQ_REMOVE(&fds->idle, slot, idle);
 	slot->is_idle = false;
+}
+
+static void idle_add(struct uns_fds *fds, struct uns_fd_slot *slot, int64_t now_ns)
+{
+	TAILQ_INSERT_TAIL(&fds->idle, slot, idle);
+	slot->is_idle = true;
+	slot->used_ns = now_ns;
 }
 
 static void count_open(struct uns_fds *fds, int change)
@@ -86,6 +97,13 @@ static int slot_release(struct uns_fds *fds, struct uns_fd_slot *slot)
 
 /* -- closing what is idle -- */
 
+/* Of an idle slot a second after its last use. Lock held. */
+static bool is_used_with_others(const struct uns_fd_slot *slot, int64_t now_ns)
+{
+	return slot->name && now_ns - *slot->checkpoint_used_ns < longest_idle_ns &&
+	       uns_fd_name(slot->fd) == slot->name;
+}
+
 /* Until the oldest idle file is due; while all are pinned, none is due for so long. Lock held. */
 static void closer_wait(struct uns_fds *fds)
 {
@@ -105,13 +123,20 @@ static void *closer_run(void *ctx)
 {
 	struct uns_fds *fds = ctx;
 	struct uns_fd_slot *oldest;
+	int64_t now_ns;
 	int fd;
 
 	pthread_mutex_lock(&fds->lock);
 	while (!fds->ending) {
 		oldest = TAILQ_FIRST(&fds->idle);
-		if (!oldest || uns_now_ns() - oldest->used_ns < longest_idle_ns) {
+		now_ns = uns_now_ns();
+		if (!oldest || now_ns - oldest->used_ns < longest_idle_ns) {
 			closer_wait(fds);
+			continue;
+		}
+		if (is_used_with_others(oldest, now_ns)) {
+			idle_remove(fds, oldest);
+			idle_add(fds, oldest, now_ns);
 			continue;
 		}
 		fd = slot_release(fds, oldest);
@@ -198,10 +223,12 @@ static int reserve(struct uns_fds *fds, bool scarce)
 static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, bool scarce,
 		     struct uns_err *err)
 {
+	const struct uns_identity *id = &file->stat.id;
 	struct uns_err why = { 0 };
 	struct uns_direct direct = { 0 };
 	uint64_t nlink = 0;
 	bool as_asked = false, no_pages = false;
+	uint64_t name = 0;
 	int victim, fd = -1, code;
 
 	victim = reserve(fds, scarce);
@@ -211,9 +238,11 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	if (code == 0 && slot->past_cache)
 		uns_direct_begin(&direct, fd);
 	else if (code == 0)
-		no_pages = !uns_fd_reads_pages(fd, &file->stat.id);
+		no_pages = !uns_fd_reads_pages(fd, id);
 	if (code == 0 && !slot->past_cache && slot->foreseen)
-		as_asked = uns_fd_read_as_asked(fd, &file->stat.id);
+		as_asked = uns_fd_read_as_asked(fd, id);
+	if (code == 0 && slot->checkpoint_used_ns && uns_written_elsewhere(major(id->dev), minor(id->dev)))
+		name = uns_fd_name(fd);
 	pthread_mutex_lock(&fds->lock);
 	if (code < 0) {
 		count_open(fds, -1);
@@ -224,12 +253,14 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	slot->is_open = true;
 	slot->as_asked = as_asked;
 	slot->no_pages = no_pages;
+	slot->name = name;
 	slot->fd = fd;
 	slot->direct = direct;
 	slot->nlink = nlink;
 	slot->gone_ns = 0;
+	slot->let_go = false;
 	__atomic_store_n(&slot->asked_ns, 0, __ATOMIC_RELAXED);
-	slot->ctime_ns = file->stat.id.ctime_ns;
+	slot->ctime_ns = id->ctime_ns;
 	return 0;
 }
 
@@ -263,15 +294,26 @@ void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot)
 
 	pthread_mutex_lock(&fds->lock);
 	if (--slot->n_pins == 0) {
-		TAILQ_INSERT_TAIL(&fds->idle, slot, idle);
-		slot->is_idle = true;
-		slot->used_ns = uns_now_ns();
-		if (slot->gone_ns && slot->used_ns - slot->gone_ns >= longest_idle_ns)
+		idle_add(fds, slot, uns_now_ns());
+		if (slot->checkpoint_used_ns)
+			*slot->checkpoint_used_ns = slot->used_ns;
+		if (slot->let_go || (slot->gone_ns && slot->used_ns - slot->gone_ns >= longest_idle_ns))
 			fd = slot_release(fds, slot);
 		else
 			closer_wake(fds);
 		pthread_cond_signal(&fds->room);
 	}
+	pthread_mutex_unlock(&fds->lock);
+}
+
+void uns_fds_let_go(struct uns_fds *fds, struct uns_fd_slot *slot)
+{
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+
+	pthread_mutex_lock(&fds->lock);
+	slot->let_go = slot->is_open;
+	if (slot->is_idle)
+		fd = slot_release(fds, slot);
 	pthread_mutex_unlock(&fds->lock);
 }
 
@@ -302,24 +344,53 @@ static bool has_lost_a_name(struct uns_fd_slot *slot, const struct uns_identity 
 
 /* The kernel may know attributes for as long as a client of a network keeps them: asking the server for each read would
  * be more requests than the data. */
-static bool is_to_ask(const struct uns_fd_slot *slot, int64_t now_ns)
+static bool is_to_ask(const struct uns_fd_slot *slot)
 {
 	const int64_t asked_ns = __atomic_load_n(&slot->asked_ns, __ATOMIC_RELAXED);
 
-	return !asked_ns || now_ns - asked_ns >= longest_unasked_ns;
+	return !asked_ns || uns_now_ns() - asked_ns >= longest_unasked_ns;
+}
+
+/* Readers that begin at once are many; one of them asks, the others wait for its answer. Returns whether the caller is
+ * the one. */
+static bool ask_begin(struct uns_fds *fds, struct uns_fd_slot *slot)
+{
+	bool asks;
+
+	if (!is_to_ask(slot))
+		return false;
+	pthread_mutex_lock(&fds->lock);
+	while (slot->is_asking)
+		pthread_cond_wait(&fds->answered, &fds->lock);
+	asks = slot->is_asking = is_to_ask(slot);
+	pthread_mutex_unlock(&fds->lock);
+	return asks;
+}
+
+/* began_ns 0: there was no answer. */
+static void ask_end(struct uns_fds *fds, struct uns_fd_slot *slot, int64_t began_ns)
+{
+	pthread_mutex_lock(&fds->lock);
+	slot->is_asking = false;
+	if (began_ns)
+		__atomic_store_n(&slot->asked_ns, began_ns, __ATOMIC_RELAXED);
+	pthread_cond_broadcast(&fds->answered);
+	pthread_mutex_unlock(&fds->lock);
 }
 
 int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err)
 {
+	const bool asks = ask_begin(fds, slot);
 	const int64_t began_ns = uns_now_ns();
-	const bool asks = is_to_ask(slot, began_ns);
 	struct uns_identity now;
 	uint64_t nlink;
 	bool same;
+	int code = uns_fd_identity(slot->fd, asks, &now, &nlink, err);
 
-	UNS_TRY(uns_fd_identity(slot->fd, asks, &now, &nlink, err));
-	if (asks) /* and has an answer, as old as the question */
-		__atomic_store_n(&slot->asked_ns, began_ns, __ATOMIC_RELAXED);
+	if (asks) /* an answer is as old as the question */
+		ask_end(fds, slot, code < 0 ? 0 : began_ns);
+	if (code < 0)
+		return code;
 	if (uns_identity_equal(&now, &file->stat.id))
 		return 0;
 	pthread_mutex_lock(&fds->lock);

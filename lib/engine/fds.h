@@ -1,7 +1,11 @@
 /* Descriptors of source files. A file is opened when it is first read, then shared by all readers, and closed a second
  * after its last use: what a trainer deletes would take space for as long as a descriptor is open, and on NFS its
  * directory could not be removed. A file without a name is closed under its readers, a second after that was seen. When
- * another file needs a descriptor, the least recently used one is closed. Knows no tensors. */
+ * another file needs a descriptor, the least recently used one is closed. Knows no tensors.
+ *
+ * On a file system that is not this kernel's alone, to open a file again is a request to a program or a server, which
+ * may have forgotten what it fetched of it (s3fs). There the last use of a file is that of any file of its checkpoint,
+ * for as long as it has its name: that is compared once a second. */
 #ifndef UNS_ENGINE_FDS_H
 #define UNS_ENGINE_FDS_H
 
@@ -19,18 +23,23 @@
 /* One for each way that a source file is read, zero-initialised; all other fields belong to the table's lock. */
 struct uns_fd_slot {
 	TAILQ_ENTRY(uns_fd_slot) idle; /* while it is open and not pinned */
-	bool is_open, is_opening, is_idle;
+	bool is_open, is_opening, is_asking, is_idle;
 	bool past_cache; /* set by the owner at first: read it by O_DIRECT, where that is possible */
+	int64_t *checkpoint_used_ns; /* set by the owner at first, shared by its slots: when one was last unpinned,
+					monotonic; NULL = each is used for itself */
 	_Atomic bool foreseen; /* set by the owner: storage is asked ahead of readers (streams.h) */
 	bool as_asked;   /* stable while pinned: the fd is read so (uns_fd_read_as_asked) */
 	bool no_pages;   /* stable while pinned: not uns_fd_reads_pages */
 	int fd;          /* stable while pinned */
 	struct uns_direct direct; /* how the fd is read */
 	unsigned n_pins;
-	int64_t used_ns;  /* while it is idle, monotonic: when it was unpinned */
+	bool let_go; /* of a pinned one: close it when it is not pinned any more */
+	uint64_t name;    /* the open file's (uns_fd_name) if it is kept with its checkpoint; else 0 */
+	int64_t used_ns; /* while it is idle, monotonic: when it was unpinned, or found to be kept with its checkpoint
+			  */
 	int64_t asked_ns; /* atomic, monotonic: when its identity was last asked of its storage, and got; 0 = never */
-	int64_t gone_ns;  /* monotonic: when the open file was first seen to have no name; 0 = it has one */
-	uint64_t nlink;   /* names the file had when it was last checked */
+	int64_t gone_ns; /* monotonic: when the open file was first seen to have no name; 0 = it has one */
+	uint64_t nlink; /* names the file had when it was last checked */
 	int64_t ctime_ns; /* its ctime with so many */
 };
 
@@ -38,6 +47,7 @@ struct uns_fds {
 	pthread_mutex_t lock;
 	pthread_cond_t room; /* a slot became idle or was closed */
 	pthread_cond_t opened; /* a slot is not being opened any more */
+	pthread_cond_t answered; /* nobody asks for a slot's identity any more */
 	TAILQ_HEAD(, uns_fd_slot) idle; /* the oldest use first */
 	size_t n_open, max_open; /* n_open counts those being opened */
 	struct uns_counters *count;
@@ -46,7 +56,7 @@ struct uns_fds {
 	pthread_t closer;
 	pthread_cond_t wanted;
 	struct uns_processors processors; /* of the closer */
-	bool has_closer, asleep, ending;  /* asleep: until a file is open */
+	bool has_closer, asleep, ending; /* asleep: until a file is open */
 };
 
 /* How many descriptors the engine may use: most of what the process may have, as its soft limit is now. */
@@ -62,8 +72,12 @@ int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot);
 
 /* Does the pinned slot's descriptor still hold the bytes that the catalog saw? -ESTALE if not. By what the kernel
- * knows; once a second, and first of all, it asks the file's storage. */
+ * knows; once a second, and first of all, it asks the file's storage. Waits while another thread does. */
 int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err);
+
+/* Close the slot's file now, or as soon as it is not pinned: another one may have its name. Pinning it again opens it.
+ */
+void uns_fds_let_go(struct uns_fds *fds, struct uns_fd_slot *slot);
 
 void uns_fds_close(struct uns_fds *fds, struct uns_fd_slot *slot); /* not pinned */
 

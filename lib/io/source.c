@@ -18,6 +18,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/path.h"
 #include "io/access.h"
 #include "io/follow.h"
@@ -353,19 +354,27 @@ static int go_through(const struct uns_base *base, const char *path, struct uns_
 	return 0;
 }
 
+/* The path at which the kernel has the open file, without a NUL; -1 with errno. */
+static ssize_t path_of_fd(int fd, char *path, size_t size)
+{
+	char link[40];
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	return readlink(link, path, size);
+}
+
 /* Links are followed with the rights of this process. A user of one must be allowed to go through the
  * directories that it leads through, too. If these are not known, only the link's owner is. */
 static int add_links_way(const struct uns_root *root, const char *rel, int fd, struct uns_stat *out)
 {
-	char link[40], real[PATH_MAX];
+	char real[PATH_MAX];
 	const char *below;
 	ssize_t n;
 	size_t i;
 
 	if (root->trusted)
 		return 0;
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	n = readlink(link, real, sizeof(real) - 1);
+	n = path_of_fd(fd, real, sizeof(real) - 1);
 	if (n < 0 && errno != ENOENT) /* that is without /proc */
 		return -errno;
 	real[n < 0 ? 0 : n] = '\0';
@@ -630,6 +639,14 @@ int uns_fd_identity(int fd, bool fresh, struct uns_identity *out, uint64_t *nlin
 	if (nlink)
 		*nlink = st.nlink;
 	return 0;
+}
+
+uint64_t uns_fd_name(int fd)
+{
+	char path[PATH_MAX];
+	const ssize_t n = path_of_fd(fd, path, sizeof(path));
+
+	return n < 0 ? 0 : uns_hash_end(uns_hash_bytes(UNS_HASH_INIT, path, (size_t)n)) | 1;
 }
 
 void uns_fd_forget_pages(int fd, const struct uns_identity *id)

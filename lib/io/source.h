@@ -116,6 +116,11 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
  * network's files for a while, it asks the server if `fresh`. */
 int uns_fd_identity(int fd, bool fresh, struct uns_identity *out, uint64_t *nlink, struct uns_err *err);
 
+/* A number of the path at which this kernel has the open file, 0 where it has no answer (without /proc). Another one
+ * once that name was renamed or removed here, also where the client of a network keeps a removed file under a hidden
+ * name for as long as it is open (.nfsXXXX, .fuse_hiddenXXXX). Asks no storage; one system call. */
+uint64_t uns_fd_name(int fd);
+
 /* What the kernel keeps of the file's bytes is dropped where others may have written them without its knowledge: on
  * file systems that are not this machine's alone (io/numbers.h). Pages that are mapped stay. */
 void uns_fd_forget_pages(int fd, const struct uns_identity *id);

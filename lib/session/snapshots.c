@@ -167,23 +167,6 @@ static void free_all(struct dead *dead)
 	}
 }
 
-void snapshots_forget(void *ctx, struct dir_record *record)
-{
-	struct snapshot_cache *c = ctx;
-	struct snapshot *snap;
-
-	pthread_mutex_lock(c->lock);
-	snap = record->snap;
-	if (snap)
-		table_remove(c, snap);
-	if (snap && snap->refs)
-		snap = NULL; /* snapshots_put frees it with its last reference */
-	pthread_mutex_unlock(c->lock);
-	contents_forget(&c->contents, record);
-	if (snap)
-		snapshot_free(snap);
-}
-
 void snapshots_put(struct snapshot_cache *c, struct snapshot *snap)
 {
 	struct dead dead = { TAILQ_HEAD_INITIALIZER(dead.snapshots), NULL };
@@ -198,6 +181,25 @@ void snapshots_put(struct snapshot_cache *c, struct snapshot *snap)
 		evict(c, &dead);
 	pthread_mutex_unlock(c->lock);
 	free_all(&dead);
+}
+
+void snapshots_forget(void *ctx, struct dir_record *record)
+{
+	struct snapshot_cache *c = ctx;
+	struct snapshot *snap;
+
+	pthread_mutex_lock(c->lock);
+	snap = record->snap;
+	if (snap) {
+		table_remove(c, snap);
+		snap->refs++;
+	}
+	pthread_mutex_unlock(c->lock);
+	contents_forget(&c->contents, record);
+	if (snap) {
+		uns_backing_let_go(snap->backing);
+		snapshots_put(c, snap); /* frees it, unless it is read */
+	}
 }
 
 void snapshots_rest(struct snapshot_cache *c)

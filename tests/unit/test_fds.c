@@ -254,10 +254,65 @@ static void what_was_removed_is_closed_under_its_readers(void **state)
 	finish(&f);
 }
 
+/* By a time to come it is as if another file of their checkpoint were read all the time. */
+static void what_is_read_with_others_is_closed_when_it_is_removed(void **state)
+{
+	int64_t used_ns = 0;
+	struct files f;
+	char path[80];
+	int i;
+
+	(void)state;
+	start(&f, N);
+	f.slot[0].checkpoint_used_ns = f.slot[1].checkpoint_used_ns = &used_ns;
+	touch(&f, 0, 3);
+	pthread_mutex_lock(&f.fds.lock);
+	for (i = 0; i < 2; i++) /* no file system of this kernel's has slots that are used together */
+		f.slot[i].name = uns_fd_name(f.slot[i].fd);
+	used_ns = INT64_MAX / 2;
+	pthread_mutex_unlock(&f.fds.lock);
+	for (i = 0; i < 6000 && open_now(&f) > 2; i++)
+		usleep(10000);
+	usleep(1500000); /* they would be closed with the third one */
+	assert_int_equal(open_now(&f), 2);
+	snprintf(path, sizeof(path), "%s/0", f.dir);
+	assert_int_equal(unlink(path), 0);
+	for (i = 0; i < 6000 && open_now(&f) > 1; i++)
+		usleep(10000);
+	assert_false(f.slot[0].is_open);
+	pthread_mutex_lock(&f.fds.lock);
+	used_ns = 0;
+	pthread_mutex_unlock(&f.fds.lock);
+	for (i = 0; i < 6000 && open_now(&f); i++)
+		usleep(10000);
+	assert_int_equal(open_now(&f), 0);
+	finish(&f);
+}
+
+static void what_is_let_go_is_closed_after_its_reader(void **state)
+{
+	struct files f;
+
+	(void)state;
+	start(&f, N);
+	assert_int_equal(pin(&f, 0, NULL), 0);
+	touch(&f, 1, 2);
+	uns_fds_let_go(&f.fds, &f.slot[0]);
+	uns_fds_let_go(&f.fds, &f.slot[1]);
+	assert_int_equal(open_now(&f), 1);
+	uns_fds_unpin(&f.fds, &f.slot[0]);
+	assert_int_equal(open_now(&f), 0);
+	touch(&f, 0, 1); /* it may be read again */
+	assert_int_equal(open_now(&f), 1);
+	finish(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_nobody_reads_is_closed),
+		cmocka_unit_test(what_is_read_with_others_is_closed_when_it_is_removed),
+		cmocka_unit_test(what_is_let_go_is_closed_after_its_reader),
 		cmocka_unit_test(what_was_removed_is_closed_under_its_readers),
 		cmocka_unit_test(the_limit_is_back_when_descriptors_are),
 		cmocka_unit_test(without_any_it_fails_for_that_moment),
