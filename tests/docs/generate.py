@@ -76,6 +76,7 @@ FIGURES = {
     "slow_file": ("Storage that takes 8 ms for every read", ["128 KiB", "1"], 2, "(.*)"),
     "clients_processor": ("Clients of distributed file systems", ["MooseFS, CephFS"], 1, "(.*) times"),
     "rclone": ("Clients of distributed file systems", ["rclone over the web, `--vfs-cache-mode full`"], 2, "(.*)"),
+    "rclone_slow": ("Clients of distributed file systems", ["rclone, `--vfs"], 3, r"([\d.]+)"),
     "rclone_without": ("Clients of distributed file systems", ["rclone over the web, without"], 2, "(.*)"),
     "requests_again": ("Requests to a file system behind a network", ["`ls weights/` once more"], 1, "(.*)"),
     "requests_source": ("Requests to a file system behind a network", ["`ls -lR` of the source", "5"], 1, "(.*)"),
