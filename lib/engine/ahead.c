@@ -29,7 +29,7 @@ struct file {
 	struct uns_identity id; /* `of` may be another's by now */
 	int fd; /* of the description that readers have; -1 = there is no file here */
 	int64_t used_ns;
-	bool asked, let_go; /* let_go: whoever asks now closes it */
+	bool asked, let_go; /* let_go: the thread that asks now closes it */
 };
 
 struct stretch {

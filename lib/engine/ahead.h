@@ -43,7 +43,8 @@ void uns_ahead_free(struct uns_ahead *ahead);
 bool uns_ahead_ask(struct uns_ahead *ahead, const struct uns_ahead_ask *ask);
 /* The reader wants no more of what was not asked yet. */
 void uns_ahead_forget(struct uns_ahead *ahead, const void *reader);
-/* Nobody does. Closes what it holds of the file; if a thread asks for a part at this moment, that thread closes it. */
+/* No reader wants it. Closes what it holds of the file; if a thread asks for a part at this moment, that thread closes
+ * it. */
 void uns_ahead_let_go(struct uns_ahead *ahead, const struct uns_file *file);
 
 #endif

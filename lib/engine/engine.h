@@ -57,8 +57,8 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat, st
 void uns_backing_free(struct uns_backing *backing);
 /* Another snapshot has come in its place: on file systems that are not this kernel's alone its descriptors are closed,
  * those of reads in progress with their reads. A program there may have kept parts of a file for as long as it is open,
- * and would give them to who opens the file that has its name now. Reads go on, and open files again. Closes files:
- * hold no lock. */
+ * and would give them to a reader that opens the file that has its name now. Reads in progress open files again. Closes
+ * files: hold no lock. */
 void uns_backing_let_go(struct uns_backing *backing);
 /* Memory that it took when it was made, in bytes; what is found out while files are read comes on top. */
 size_t uns_backing_bytes(const struct uns_backing *backing);

@@ -47,7 +47,7 @@ struct uns_fds {
 	pthread_mutex_t lock;
 	pthread_cond_t room; /* a slot became idle or was closed */
 	pthread_cond_t opened; /* a slot is not being opened any more */
-	pthread_cond_t answered; /* nobody asks for a slot's identity any more */
+	pthread_cond_t answered; /* no thread asks for a slot's identity any more */
 	TAILQ_HEAD(, uns_fd_slot) idle; /* the oldest use first */
 	size_t n_open, max_open; /* n_open counts those being opened */
 	struct uns_counters *count;
