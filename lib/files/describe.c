@@ -109,6 +109,24 @@ void uns_describe_finding(struct uns_text *t, const struct uns_finding *f)
 	uns_text_str(t, "}");
 }
 
+static void resume_print(struct uns_text *t, const struct uns_resume_read *v, size_t n)
+{
+	size_t i;
+
+	uns_text_str(t, "[");
+	for (i = 0; i < n; i++) {
+		uns_text_str(t, i ? ",\n{" : "\n{");
+		key_str(t, "trainer", v[i].trainer);
+		key_str(t, "part", v[i].part);
+		key_str(t, "files", v[i].files);
+		key_begin(t, "found");
+		uns_text_str(t, v[i].found ? "true" : "false");
+		key_str(t, "without", v[i].effect);
+		uns_text_str(t, "}");
+	}
+	uns_text_str(t, "]");
+}
+
 static void key_verdict(struct uns_text *t, const struct uns_view_verdict *view)
 {
 	size_t i;
@@ -119,6 +137,10 @@ static void key_verdict(struct uns_text *t, const struct uns_view_verdict *view)
 	key_str(t, "why", view->why);
 	key_str(t, "why_id", view->why_id);
 	key_str(t, "usage", view->usage);
+	if (view->n_resume) {
+		key_begin(t, "resume");
+		resume_print(t, view->resume, view->n_resume);
+	}
 	for (i = 0; i < view->n_notes; i++) {
 		if (!i)
 			key_begin(t, "notes");

@@ -4,6 +4,7 @@
 #define UNS_FILES_DESCRIBE_H
 
 #include "base/text.h"
+#include "files/resume_reads.h"
 #include "model/tree.h"
 
 struct uns_view_verdict {
@@ -14,11 +15,13 @@ struct uns_view_verdict {
 	const char *usage; /* the line to write if the state is "ok", else NULL */
 	const char *const *note; /* what a user should know before loading */
 	size_t n_notes;
+	const struct uns_resume_read *resume; /* what a trainer that resumes from it reads */
+	size_t n_resume;
 };
 
 /* {"path","format","framework","step","world_size","finished","tensors","weights_bytes",...,
  *  "objects":[{"name","file","length"}],
- *  "views":{NAME:{"state","why","why_id","usage","notes" where there are some}},"problems":[FINDING]} */
+ *  "views":{NAME:{"state","why","why_id","usage","resume" and "notes" where there are some}},"problems":[FINDING]} */
 void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat, const struct uns_view_verdict *views,
 		       size_t n_views, const struct uns_findings *problems);
 

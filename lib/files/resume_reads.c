@@ -100,6 +100,10 @@ static const struct row {
 	  "trainer.fit starts with new optimizer states", "new states are made", false },
 	{ LIGHTNING, UNS_BY_LIGHTNING, "dcp", OPTIMIZER, "optimizer_0", FATAL,
 	  "trainer.fit fails with KeyError 'optimizer_0'", "", false },
+	{ "veRL, EasyR1", BY_MANAGER, "world", WEIGHTS, "model_world_size_N_rank_RANK.pt", FATAL,
+	  "manager.load_checkpoint fails with FileNotFoundError", "", false },
+	{ "veRL, EasyR1", BY_MANAGER, "world", OPTIMIZER, "optim_world_size_N_rank_RANK.pt", FATAL,
+	  "manager.load_checkpoint fails with FileNotFoundError", "", false },
 	{ "veRL, EasyR1", BY_MANAGER, "world", RANDOM_STATES, "extra_state_*.pt", NEW, OWN_RANDOM,
 	  "are shown if N is the saved number", false },
 };
@@ -187,6 +191,28 @@ static bool has_part(const struct uns_resume_case *c, enum part part)
 		break;
 	}
 	return true;
+}
+
+/* -- reads -- */
+
+static const char *const part_names[] = {
+	[WEIGHTS] = "weights",	       [OPTIMIZER] = "optimizer",	  [SCHEDULER] = "scheduler",
+	[TRAINER_STATE] = "trainer state", [RANDOM_STATES] = "random states", [OTHER] = "other",
+};
+
+int uns_resume_reads(const struct uns_resume_case *c, struct uns_arena *arena, const struct uns_resume_read **out,
+		     size_t *n, struct uns_err *err)
+{
+	struct uns_resume_read *v = UNS_NEW_N(arena, struct uns_resume_read, N_ROWS);
+	const struct row *r;
+
+	UNS_TRY_ALLOC(*out = v, err);
+	*n = 0;
+	for (r = rows; r < rows + N_ROWS; r++)
+		if (is_about(r, c) && (r->absent != UNSEEN || uns_catalog_companion(c->catalog, r->files)))
+			v[(*n)++] = (struct uns_resume_read){ r->trainer, part_names[r->part], r->files,
+							      has_part(c, r->part), r->effect };
+	return 0;
 }
 
 /* -- misses -- */

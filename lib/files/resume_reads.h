@@ -24,6 +24,20 @@ struct uns_resume_miss {
 	const char *effect; /* a sentence without its end: "the Trainer fails with FileNotFoundError" */
 };
 
+/* One thing that a trainer reads when it resumes. */
+struct uns_resume_read {
+	const char *trainer; /* "Trainer", "Accelerate", ... */
+	const char *part;    /* "weights", "optimizer", "scheduler", "trainer state", "random states", "other" */
+	const char *files;   /* as the view names them: "optimizer.pt", "rng_state_RANK.pth" */
+	bool found;
+	const char *effect; /* of its absence, as of a miss */
+};
+
+/* All that the table has for this trainer and view, in its order; of what only some runs have, that which is there. In
+ * the arena. -ENOMEM. */
+int uns_resume_reads(const struct uns_resume_case *c, struct uns_arena *arena, const struct uns_resume_read **v,
+		     size_t *n, struct uns_err *err);
+
 /* All misses of one resume, in the table's order; *n = 0 if the trainer finds all that it reads. Things that only some
  * runs have (a loss scale, custom objects) are never missed, because no file records that the run had them. *known (may
  * be NULL): whether the table has this trainer and view. In the arena. -ENOMEM. */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "files/resume_files.h"
-#include "files/resume_reads.h"
 #include "megatron/schedule.h"
 #include "session/shows.h"
 
@@ -29,21 +28,14 @@ static int miss_add(const struct uns_resume_miss *miss, const char *view, const 
 				err);
 }
 
-int resumes_judge(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
-		  const char *text, uint64_t number, bool leave_assumed, struct uns_arena *arena,
-		  struct uns_findings *out, bool *known, struct uns_err *err)
+static int case_of(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		   const char *text, uint64_t number, struct uns_arena *arena, struct uns_resume_case *out,
+		   struct uns_err *err)
 {
 	const struct uns_catalog *cat = snap->cat;
-	struct uns_resume_case c = {
-		.catalog = cat, .hide_rng = u->opt.hide_rng, .keep_rng = u->opt.keep_rng, .leave_assumed = leave_assumed
-	};
-	const struct uns_resume_miss *miss;
+	struct uns_resume_case c = { .catalog = cat, .hide_rng = u->opt.hide_rng, .keep_rng = u->opt.keep_rng };
 	struct uns_view_input in;
-	size_t n, i;
 
-	*known = false;
-	if (!resumes_is_view(view))
-		return 0;
 	UNS_TRY(show_input_of_training(u, record, snap, &in, err));
 	UNS_TRY_ALLOC(c.view = name_of(view, text, arena), err);
 	c.training = in.training;
@@ -51,6 +43,36 @@ int resumes_judge(struct unshard *u, struct dir_record *record, struct snapshot 
 	c.schedule_made =
 		strcmp(c.view, "full") == 0 && uns_megatron_has_schedule(cat) && !uns_resume_has_scheduler(cat);
 	c.other_ranks = view->placeholder && (int64_t)number != cat->summary.world_size;
+	*out = c;
+	return 0;
+}
+
+int resumes_read(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		 const char *text, uint64_t number, struct uns_arena *arena, const struct uns_resume_read **v, size_t *n,
+		 struct uns_err *err)
+{
+	struct uns_resume_case c;
+
+	*n = 0;
+	if (!resumes_is_view(view))
+		return 0;
+	UNS_TRY(case_of(u, record, snap, view, text, number, arena, &c, err));
+	return uns_resume_reads(&c, arena, v, n, err);
+}
+
+int resumes_judge(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		  const char *text, uint64_t number, bool leave_assumed, struct uns_arena *arena,
+		  struct uns_findings *out, bool *known, struct uns_err *err)
+{
+	const struct uns_resume_miss *miss;
+	struct uns_resume_case c;
+	size_t n, i;
+
+	*known = false;
+	if (!resumes_is_view(view))
+		return 0;
+	UNS_TRY(case_of(u, record, snap, view, text, number, arena, &c, err));
+	c.leave_assumed = leave_assumed;
 	UNS_TRY(uns_resume_misses(&c, arena, &miss, &n, known, err));
 	for (i = 0; i < n; i++)
 		UNS_TRY(miss_add(&miss[i], c.view, record, arena, out, err));

@@ -406,6 +406,10 @@ def test_a_browser_shows_the_numbers(browser, command, name, tmp_path):
     lines = browser.run("return [...document.querySelectorAll('#load .card code')].map((c) => c.textContent)")
     ok = {v["usage"] for v in info["views"].values() if v["state"] == "ok"}
     assert lines and set(lines) <= ok
+    resumes = browser.run("return [...document.querySelectorAll('#resume tbody tr')].map((r) => "
+                          "[...r.cells].map((c) => c.textContent))")
+    assert resumes == [[name, r["trainer"], r["part"], r["files"], "restored" if r["found"] else f"absent: {r['without']}"]
+                       for name, v in info["views"].items() if v["state"] == "ok" for r in v.get("resume", [])]
     held = {}
     for tensor in want["tensors"]:
         size = getattr(torch, tensor["dtype"]).itemsize

@@ -109,6 +109,23 @@ def test_check_says_so(resumed, command, trainer, view, files, part, absent, eff
         assert effect in texts or "cannot show" in texts
 
 
+@pytest.mark.parametrize("trainer,view,files,part,absent,effect", CASES, ids=IDS)
+def test_show_has_what_is_restored(resumed, command, trainer, view, files, part, absent, effect):
+    """Of a whole checkpoint everything that the trainer reads, without one thing all others."""
+    def reads(where):
+        done = command("show", where, "--json", "-o", "settle=0,store=none", check=False)
+        shown = json.loads(done.stdout)["info"]["views"][view]
+        return {r["files"]: (r["found"], r["without"]) for r in shown.get("resume", []) if r["trainer"] == trainer}
+    whole = reads(resumed[f"{trainer}-{view}"][0])
+    assert whole and all(found for found, _ in whole.values())
+    if files in whole:
+        assert whole[files][1] == effect
+        without = reads(resumed[name_of(trainer, view, files)][0])
+        assert not without or absent == "UNSEEN" or {f for f, (found, _) in without.items() if not found} <= {files}
+        if part in ("OPTIMIZER", "SCHEDULER", "RANDOM_STATES") and without:
+            assert without[files][0] is False
+
+
 def test_neither_optimizer_nor_scheduler(command, made, copied):
     """Each alone was reported; both together start from the beginning in the same silence. save_only_model leaves out the random
     states, too: that is a note."""

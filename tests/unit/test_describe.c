@@ -86,8 +86,8 @@ static void describes_info(void **state)
 {
 	static const char *const notes[] = { "one", "a \"second\"" };
 	const struct uns_view_verdict views[] = {
-		{ "weights", "ok", NULL, NULL, "from_pretrained(\"x\")", notes, 2 },
-		{ "dcp", "damaged", "gone is missing", "file_missing", NULL, NULL, 0 },
+		{ "weights", "ok", NULL, NULL, "from_pretrained(\"x\")", notes, 2, NULL, 0 },
+		{ "dcp", "damaged", "gone is missing", "file_missing", NULL, NULL, 0, NULL, 0 },
 	};
 	struct uns_text text = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;

@@ -284,6 +284,21 @@ function drawViews() {
 		casts.length ? make("p", { class: "quiet" }, `${casts.join(", ")}: the same as weights in that dtype`) : null, others);
 }
 
+/* -- what a resume restores, and what it starts anew -- */
+
+function drawResume() {
+	const resumes = Object.entries(info.views || {}).filter(([, view]) => view.state === "ok" && view.resume);
+	if (!resumes.length)
+		return null;
+	const row = (name, read) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, read.trainer),
+		make("td", {}, read.part), make("td", {}, make("code", {}, read.files)),
+		make("td", { class: read.found ? "" : "bad" }, read.found ? "restored" : `absent: ${read.without}`));
+	return section("resume", "What a resume restores", make("table", {},
+		make("thead", {}, make("tr", {}, ["view", "trainer", "part", "file", "what happens"].map((h) =>
+			make("th", { scope: "col" }, h)))),
+		make("tbody", {}, resumes.flatMap(([name, view]) => view.resume.map((read) => row(name, read))))));
+}
+
 function drawProblems() {
 	if (!(info.problems || []).length)
 		return null;
@@ -1134,7 +1149,7 @@ function printable() {
 	const showTensor = (t) => tensor.show(t, true);
 	const rankMap = drawMap(showTensor), worlds = drawWorlds();
 	const parts = (data.diff ? diffParts(data.diff) : data.run ? [drawCheckpoints(), drawTraining()]
-		: [drawViews(), drawProblems(), rankMap, worlds, drawTree(showTensor), map.tensors.length ? tensor : null,
+		: [drawViews(), drawResume(), drawProblems(), rankMap, worlds, drawTree(showTensor), map.tensors.length ? tensor : null,
 		   drawValues(), drawTraining(), drawFingerprint()]).filter(Boolean);
 	const links = make("nav", { "aria-label": "parts of this page" },
 		parts.map((p) => make("a", { href: `#${p.id}` }, p.querySelector("h2").textContent)));
