@@ -33,8 +33,8 @@ struct uns_resume_read {
 	const char *effect; /* of its absence, as of a miss */
 };
 
-/* All that the table has for this trainer and view, in its order; of what only some runs have, that which is there. In
- * the arena. -ENOMEM. */
+/* All that the table has for this trainer and view, in its order; what only some runs have is left out if it
+ * is absent. In the arena. -ENOMEM. */
 int uns_resume_reads(const struct uns_resume_case *c, struct uns_arena *arena, const struct uns_resume_read **v,
 		     size_t *n, struct uns_err *err);
 
