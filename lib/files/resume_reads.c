@@ -196,8 +196,12 @@ static bool has_part(const struct uns_resume_case *c, enum part part)
 /* -- reads -- */
 
 static const char *const part_names[] = {
-	[WEIGHTS] = "weights",	       [OPTIMIZER] = "optimizer",	  [SCHEDULER] = "scheduler",
-	[TRAINER_STATE] = "trainer state", [RANDOM_STATES] = "random states", [OTHER] = "other",
+	[WEIGHTS] = "weights",
+	[OPTIMIZER] = "optimizer",
+	[SCHEDULER] = "scheduler",
+	[TRAINER_STATE] = "trainer state",
+	[RANDOM_STATES] = "random states",
+	[OTHER] = "other",
 };
 
 int uns_resume_reads(const struct uns_resume_case *c, struct uns_arena *arena, const struct uns_resume_read **out,

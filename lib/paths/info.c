@@ -329,7 +329,8 @@ static int notes_of(const struct asked *a, const struct uns_view *view, const ch
 	int code = resumes_judge(a->u, a->record, a->snap, view, parameter, number, true, arena, &misses, &known, err);
 
 	if (code == 0)
-		code = resumes_read(a->u, a->record, a->snap, view, parameter, number, arena, &row->resume, &row->n_resume, err);
+		code = resumes_read(a->u, a->record, a->snap, view, parameter, number, arena, &row->resume,
+				    &row->n_resume, err);
 	if (code == 0)
 		code = uns_vtree_note_findings(&told, misses.v, misses.n, err);
 	if (code == 0)

@@ -48,8 +48,8 @@ static int case_of(struct unshard *u, struct dir_record *record, struct snapshot
 }
 
 int resumes_read(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
-		 const char *text, uint64_t number, struct uns_arena *arena, const struct uns_resume_read **v, size_t *n,
-		 struct uns_err *err)
+		 const char *text, uint64_t number, struct uns_arena *arena, const struct uns_resume_read **v,
+		 size_t *n, struct uns_err *err)
 {
 	struct uns_resume_case c;
 
