@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "engine/cast.h"
 #include "engine/elements.h"
+#include "engine/low_rank.h"
 #include "engine/products.h"
 
 /* STEP: rows of a tile lie in different lines of a processor's cache. */
@@ -241,14 +242,16 @@ static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct
 int uns_sum_bytes(const struct uns_catalog *cat, const struct uns_tensor *tensor, const struct uns_sum_reader *reader,
 		  uint8_t *dst, uint64_t at, size_t len, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_free_p) struct work *w = malloc(sizeof(*w));
-	const struct uns_elements all = {
-		.make = window_make, .ctx = w, .elem_bytes = uns_dtype_size(tensor->dtype), .most = WINDOW
-	};
+	UNS_CLEANUP(uns_free_p) struct work *w = NULL;
+	struct uns_elements all = { .make = window_make, .elem_bytes = uns_dtype_size(tensor->dtype), .most = WINDOW };
 
+	if (uns_low_rank_is(cat, tensor))
+		return uns_low_rank_bytes(cat, tensor, reader, dst, at, len, err);
+	w = malloc(sizeof(*w));
 	UNS_TRY_ALLOC(w, err);
 	w->cat = cat;
 	w->tensor = tensor;
 	w->reader = reader;
+	all.ctx = w;
 	return uns_elements_read(&all, dst, len, at, err);
 }
