@@ -1,5 +1,5 @@
 /* Reads the small objects of a DCP directory. An item is a torch.save file at some offset of a .distcp
- * file, and may be compressed. Private to dcp/ and megatron/groups.c. */
+ * file, and may be compressed. Private to dcp/, megatron/groups.c and megatron/fsdp.c. */
 #ifndef UNS_DCP_ITEM_H
 #define UNS_DCP_ITEM_H
 

@@ -339,6 +339,10 @@ static bool optimizer_meaning(struct uns_dcp_naming *n, const struct uns_dcp_ent
 		out->group = next->index;
 		out->state = uns_arena_str(n->arena, next[1].key);
 		out->deep = e->n_path > at + 3;
+	} else if (step_is(e, at, "param_to_group_meta") && e->n_path == at + 3 && next->key && next[1].key) {
+		out->what = UNS_DCP_IS_PARAM_HYPER;
+		out->name = uns_arena_str(n->arena, next->key);
+		out->state = uns_arena_str(n->arena, next[1].key);
 	} else {
 		return e->n_path == at + 1 && e->path[at].key && flat_optimizer(n, e->path[at].key, out);
 	}

@@ -7,6 +7,7 @@
  *   (OPTIMIZER, 'state', FQN, state)            torch.distributed.checkpoint.state_dict
  *   (OPTIMIZER, 'param_groups', i, key)
  *   (OPTIMIZER, 'param_groups')                 torch < 2.3: one item
+ *   (OPTIMIZER, 'param_to_group_meta', FQN, key)   Megatron-FSDP (megatron/fsdp.h)
  *   (OPTIMIZER, 'state.FQN.state')              flatten_optimizer_state_dict=True (torchtitan)
  *   (OPTIMIZER, 'param_groups.FQN.key')
  *   (ANY..., 'state', FQN, state), (ANY..., 'param_groups', i, key)   an optimizer by its shape, whatever it

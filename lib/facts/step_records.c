@@ -143,7 +143,7 @@ static const struct source {
 	{ COUNTS_TRAINING, "trainer_state.json", by_trainer_state },
 	{ COUNTS_TRAINING, "meta.pt", by_lightning },
 	{ COUNTS_TRAINING, "DeepSpeed's model file (global_steps)", by_engine },
-	{ COUNTS_TRAINING, "common.pt (iteration)", by_megatron },
+	{ COUNTS_TRAINING, "Megatron's iteration", by_megatron },
 	{ COUNTS_TRAINING, "train_state.step", by_torchtitan },
 	{ COUNTS_UPDATES, "DeepSpeed's model file (global_steps without skipped_steps)", by_engine_updates },
 	{ COUNTS_SCHEDULER, "scheduler.pt (last_epoch)", by_scheduler },

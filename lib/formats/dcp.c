@@ -16,6 +16,7 @@
 #include "files/adapter.h"
 #include "files/resume_files.h"
 #include "megatron/buckets.h"
+#include "megatron/fsdp.h"
 #include "megatron/groups.h"
 #include "megatron/space.h"
 #include "dcp/dir.h"
@@ -55,8 +56,8 @@ static int64_t step_of_name(const struct uns_directory *dir)
 	return step;
 }
 
-static int restore_megatron(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_catalog *cat,
-			    struct uns_err *err)
+static int restore_torch_dist(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_catalog *cat,
+			      struct uns_err *err)
 {
 	UNS_TRY(uns_megatron_space_restore(meta, arena, cat, err));
 	return uns_megatron_buckets_name(meta, arena, cat, err);
@@ -77,7 +78,7 @@ static void find_buckets(struct uns_catalog *cat)
 	}
 }
 
-static int read_megatron_common(const struct uns_directory *dir, struct uns_catalog *cat, struct uns_err *err)
+static int read_common_file(const struct uns_directory *dir, struct uns_catalog *cat, struct uns_err *err)
 {
 	const char *format = uns_path_join(&cat->arena, dir->path, "metadata.json");
 	struct uns_err why = { 0 };
@@ -86,8 +87,6 @@ static int read_megatron_common(const struct uns_directory *dir, struct uns_cata
 	size_t i = 0;
 	int code;
 
-	if (!cat->summary.is_megatron)
-		return 0;
 	UNS_TRY_ALLOC(format, err);
 	code = uns_stat_seen(dir->root, dir->capture, format, &stat, &why); /* it may be a link to nothing */
 	if (code == -ENOENT)
@@ -136,13 +135,16 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 		.n_weights = options ? options->n_weight_roots : 0,
 	};
 	struct uns_err why = { .keep = &cat->arena };
+	bool torch_dist;
 
 	find_summary(dir, cat);
-	roots.restore = cat->summary.is_megatron ? restore_megatron : NULL;
+	torch_dist = cat->summary.is_megatron;
+	roots.restore = torch_dist ? restore_torch_dist : uns_megatron_fsdp_restore;
 	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) < 0)
 		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err));
 	find_buckets(cat);
-	UNS_TRY(read_megatron_common(dir, cat, err));
+	if (cat->summary.is_megatron)
+		UNS_TRY(torch_dist ? read_common_file(dir, cat, err) : uns_megatron_fsdp_common_read(cat, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_wrappers_clean(cat, err));

@@ -109,11 +109,11 @@ static int norms_check(const struct uns_catalog *cat, bool adds_one, struct uns_
 	if (!adds_one && arg_of(cat, MINUS_ONE))
 		return uns_fail(err, -ENOTSUP,
 				"the training kept the weights of its norms minus one (" MINUS_ONE
-				" in common.pt), which unshard does not undo");
+				" in its arguments), which unshard does not undo");
 	if (adds_one && arg_of(cat, compared[0].arg) && !arg_of(cat, MINUS_ONE))
 		return uns_fail(
 			err, -ENOTSUP,
-			"the training did not keep the weights of its norms minus one (common.pt has no " MINUS_ONE
+			"the training did not keep the weights of its norms minus one (its arguments have no " MINUS_ONE
 			"), and models of this type do");
 	return 0;
 }
@@ -147,7 +147,7 @@ int uns_megatron_args_check(const struct uns_catalog *cat, struct uns_span confi
 		if (!equal(trained, said))
 			return uns_fail(err, -EBADMSG,
 					"config.json: %s is %s, but the model was trained with %s (%s in "
-					"common.pt): it is another model's config.json",
+					"its arguments): it is another model's config.json",
 					key, uns_number_print(text[0], said, 12),
 					uns_number_print(text[1], trained, 12), compared[i].arg);
 	}

@@ -1,6 +1,7 @@
-/* The training's own arguments, which Megatron-LM keeps in common.pt, and whether a config.json fits them. A model of
- * the same shapes may have other heads: then queries, keys and values would be cut at wrong rows. Source: megatron-core
- * 0.16.1, megatron/training/arguments.py and checkpointing.py (args is an argparse.Namespace). */
+/* The training's own arguments, which Megatron-LM keeps in common.pt or in an item (megatron/fsdp.h), and whether a
+ * config.json fits them. A model of the same shapes may have other heads: then queries, keys and values would be cut at
+ * wrong rows. Source: megatron-core 0.16.1, megatron/training/arguments.py and checkpointing.py (args is an
+ * argparse.Namespace). */
 #ifndef UNS_MEGATRON_ARGS_H
 #define UNS_MEGATRON_ARGS_H
 

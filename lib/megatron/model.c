@@ -357,6 +357,49 @@ static size_t class_of(const struct making *m, const struct uns_tensor *t, size_
 	return !uns_catalog_value(m->cat, UNS_MEGATRON_COMMON, UNS_MEGATRON_QK_DECAY);
 }
 
+/* Has the checkpoint the names of the parameters in each group? Megatron-FSDP's have (megatron/fsdp.h). */
+static bool groups_have_members(const struct uns_catalog *cat)
+{
+	size_t i = 0;
+
+	while (i < cat->n_groups && !cat->groups[i].n_params)
+		i++;
+	return i < cat->n_groups;
+}
+
+/* If the parameters of each group were saved, they must be those that the rule gives. */
+static int members_check(const struct making *m, size_t n_classes, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map weights = UNS_MAP_INIT;
+	const struct uns_tensor *t = m->cat->tensors, *end = t + m->cat->n_tensors;
+	const struct uns_group *g = m->cat->groups, *g_end = g + m->cat->n_groups;
+	double factor;
+	size_t i, k;
+
+	if (!groups_have_members(m->cat))
+		return 0;
+	for (; t < end; t++)
+		if (uns_role_is_model(t->role))
+			UNS_TRY_ALLOC(uns_map_put(&weights, t->name, (void *)t, NULL), err);
+	for (; g < g_end; g++) {
+		k = n_classes > 1 && uns_value_float(uns_value_get(g->hyper, "wd_mult"), &factor) && factor == 0;
+		for (i = 0; i < g->n_params; i++) {
+			t = uns_map_get(&weights, g->param[i]);
+			if (t && class_of(m, t, n_classes) == k)
+				continue;
+			return refuse_conversion(
+				m->cat,
+				uns_arena_printf(m->arena,
+						 t ? "%s is in a param group %s weight decay, and by Megatron-Core's "
+						     "rule it would not be"
+						   : "%s is in a param group %s weight decay, and is no tensor",
+						 g->param[i], k ? "without" : "with"),
+				err);
+		}
+	}
+	return 0;
+}
+
 static int groups_add(struct making *m, struct uns_catalog *out, struct uns_err *err)
 {
 	UNS_CLEANUP(classes_fini) struct classes c = { 0 };
@@ -367,6 +410,7 @@ static int groups_add(struct making *m, struct uns_catalog *out, struct uns_err 
 	for (i = 0; i < m->cat->n_groups; i++)
 		UNS_TRY(class_add(m, &m->cat->groups[i], &c, err));
 	UNS_TRY(classes_check(m, &c, err));
+	UNS_TRY(members_check(m, c.n, err));
 	out->n_groups = c.n;
 	UNS_TRY_ALLOC(out->groups = UNS_NEW_N(m->arena, struct uns_group, c.n + 1), err);
 	for (i = 0; i < c.n; i++) {
@@ -378,7 +422,7 @@ static int groups_add(struct making *m, struct uns_catalog *out, struct uns_err 
 			    uns_map_get(&m->trained, t->name) && class_of(m, t, c.n) == i)
 				g->param[g->n_params++] = t->name;
 	}
-	if (c.n < 2)
+	if (c.n < 2 || groups_have_members(m->cat))
 		return 0;
 	return uns_vtree_note(
 		m->tree, err,

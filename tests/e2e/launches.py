@@ -84,6 +84,8 @@ LAUNCHES = {
     "mo2more": ("torch_dist_optimizer.py", 2, ["qwen2-pp2", "gpt_oss-one-by-one", "llama-tp2-buckets",
                                                "qwen3_moe-dp2-buckets-bf16", "qwen3_moe-one-by-one-buckets-bf16"]),
     "ms4": ("torch_dist_model_space.py", 4, ["llama-tp2-space", "qwen3_moe-ep2-space-bf16", "qwen2-pp2-space-bf16"]),
+    "mf2": ("megatron_fsdp.py", 2, ["llama-dp2-fsdp", "llama-tp2-fsdp", "qwen3_moe-ep2-fsdp", "qwen3_moe-grouped-fsdp"]),
+    "mf4": ("megatron_fsdp.py", 4, ["qwen2-tp2-dp2-fsdp"]),
     "w2": ("transposed.py", 2, ["f2", "z1", "z3", "verl-f2", "lightning-fsdp"]),
     "tune": ("torchtune_run.py", 0, ["full", "lora"]),
     "titan": ("torchtitan_run.py", 2, ["fsdp2"]),
@@ -106,6 +108,7 @@ MEGATRON_OF_8 = cases("mc8")
 MEGATRON_DELTA, MEGATRON_DELTA_OF_4 = cases("md2"), cases("md4")
 MEGATRON_VISION = cases("mv2")
 MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2", "ms4"), cases("mo2more")
+MEGATRON_FSDP, MEGATRON_FSDP_OF_4 = cases("mf2"), cases("mf4")
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")
 ENGINES = cases("e2")

@@ -254,7 +254,7 @@ def test_without_a_config_and_for_other_families_the_names_are_megatrons(made, m
 
 
 @pytest.mark.parametrize("args,said", [
-    ({"num_attention_heads": 1234}, "but the model was trained with 1234 (num_attention_heads in common.pt)"),
+    ({"num_attention_heads": 1234}, "but the model was trained with 1234 (num_attention_heads in its arguments)"),
     ({"apply_layernorm_1p": True}, "norms minus one"),
 ])
 def test_a_config_that_the_trainings_own_arguments_contradict_is_refused(made, mount, command, tmp_path, args, said):

@@ -16,12 +16,14 @@ from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageTex
 
 import conftest
 import trees
-from launches import MEGATRON, MEGATRON_OPTIMIZERS, MEGATRON_VISION, MORE_MEGATRON_OPTIMIZERS
+from launches import (MEGATRON, MEGATRON_FSDP, MEGATRON_FSDP_OF_4, MEGATRON_OPTIMIZERS, MEGATRON_VISION,
+                      MORE_MEGATRON_OPTIMIZERS)
 
 STEP = "iter_0000002"
 STATES = ("exp_avg", "exp_avg_sq")
 MAX_LR = 1e-2  # of make/torch_dist_optimizer.py
-ALL = MEGATRON_OPTIMIZERS + [pytest.param(*c, marks=pytest.mark.long) for c in MORE_MEGATRON_OPTIMIZERS]
+ALL = MEGATRON_OPTIMIZERS + MEGATRON_FSDP + [
+    pytest.param(*c, marks=pytest.mark.long) for c in MORE_MEGATRON_OPTIMIZERS + MEGATRON_FSDP_OF_4]
 
 
 def case_of(param):
@@ -31,7 +33,7 @@ def case_of(param):
 BUCKETS = [c for c in ALL if "buckets" in case_of(c)]
 # What resumes: the stage of ZeRO, the launch, the case.
 RESUMED = {"tied-z2": (2, "mo2", "llama-dp2-bf16"), "moe-z3": (3, "mo2", "qwen3_moe-ep2-bf16"),
-           "space-z2": (2, "ms4", "llama-tp2-space")}
+           "space-z2": (2, "ms4", "llama-tp2-space"), "fsdp-z2": (2, "mf2", "qwen3_moe-ep2-fsdp")}
 MORE_RESUMED = {"llama-z1": (1, "mo2", "llama-tp2"), "qwen2-z3": (3, "mo2", "qwen2-tp2-bf16"),
                 "moe-z2": (2, "mo2", "qwen3_moe-ep2-bf16"), "one-by-one-z3": (3, "mo2", "qwen3_moe-one-by-one-bf16"),
                 "gpt_oss-z1": (1, "mo2", "gpt_oss-ep2-bf16"), "space-moe-z3": (3, "ms4", "qwen3_moe-ep2-space-bf16"),
@@ -214,7 +216,8 @@ def of_torch(folder, where):
 
 
 @pytest.mark.parametrize("launch,case", [("mo2", "llama-dp2-bf16"), ("mo2", "qwen3_moe-ep2-bf16"),
-                                         ("ms4", "qwen3_moe-ep2-space-bf16"), ("mo2", "qwen2-pp2-buckets-bf16")])
+                                         ("ms4", "qwen3_moe-ep2-space-bf16"), ("mo2", "qwen2-pp2-buckets-bf16"),
+                                         ("mf2", "llama-dp2-fsdp")])
 def test_a_trainer_resumes_from_full(made, mount, tmp_path, launch, case):
     folder = made(launch, case)
     options = f"model={folder}/hf,fact=logging_steps=1,fact=save_steps=1"

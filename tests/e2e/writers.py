@@ -89,6 +89,8 @@ WRITERS = [
      "logits": ["test_megatron.py::test_logits_are_those_of_megatrons_own_model"],
      "resumed": ["test_megatron_optimizer.py::test_torchs_optimizer_goes_on",
                  "test_megatron_optimizer.py::test_a_trainer_resumes"]},
+    {"does": "Megatron-FSDP `fsdp_dtensor`, tensor and expert parallelism too", "packages": ["megatron-core"],
+     "bytes": ["test_megatron_fsdp.py::test_weights_are_what_save_pretrained_writes"]},
 ]
 
 

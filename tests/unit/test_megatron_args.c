@@ -46,7 +46,7 @@ static const struct row {
 	  0 },
 	{ LLAMA,
 	  { { "num_attention_heads", UNS_VALUE_INT, 8, NULL } },
-	  "config.json: num_attention_heads is 4, but the model was trained with 8 (num_attention_heads in common.pt)",
+	  "config.json: num_attention_heads is 4, but the model was trained with 8 (num_attention_heads in its arguments)",
 	  -EBADMSG },
 	{ LLAMA,
 	  { { "group_query_attention", UNS_VALUE_BOOL, 1, NULL }, { "num_query_groups", UNS_VALUE_INT, 4, NULL } },

@@ -71,11 +71,18 @@ class OnCpu(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
+def schedule_of(optimizer):
+    from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
+    return OptimizerParamScheduler(
+        optimizer, init_lr=0.0, max_lr=1e-2, min_lr=1e-3, lr_warmup_steps=0, lr_decay_steps=10, lr_decay_style="cosine",
+        start_wd=0.1, end_wd=0.1, wd_incr_steps=10, wd_incr_style="constant")
+
+
 def trained(config, model, kind, more, dtype):
     """Megatron's optimizer after its steps."""
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-    from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
     distributed = kind != "plain"
     qk_decay = {"apply_wd_to_qk_layernorm": True} if "qk_decay" in more else {}  # no older one has that
@@ -86,9 +93,7 @@ def trained(config, model, kind, more, dtype):
         OptimizerConfig(optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1, adam_beta1=0.8, adam_beta2=0.95,
                         adam_eps=1e-7, bf16=dtype == torch.bfloat16, params_dtype=dtype, clip_grad=1.0,
                         use_distributed_optimizer=distributed, **qk_decay), [wrapped])
-    schedule = OptimizerParamScheduler(
-        optimizer, init_lr=0.0, max_lr=1e-2, min_lr=1e-3, lr_warmup_steps=0, lr_decay_steps=10, lr_decay_style="cosine",
-        start_wd=0.1, end_wd=0.1, wd_incr_steps=10, wd_incr_style="constant")
+    schedule = schedule_of(optimizer)
     for step in range(STEP):
         torch.manual_seed(step)
         for param in model.parameters():
@@ -120,21 +125,27 @@ def parts_of(optimizer, param):
     return first, {k: states[k].detach().float().flatten().clone() for k in STATES}, {k: group[k] for k in VALUES}
 
 
-def live(model, optimizer, bridge):
-    """state -> published name -> tensor; published name -> the values of its param group."""
-    from megatron.core import parallel_state
-
-    first_layer, experts = model.decoder.layers[0].layer_number - 1, bridge.config.num_moe_experts or 0
-    first_expert = parallel_state.get_expert_model_parallel_rank() * (
-        experts // parallel_state.get_expert_model_parallel_world_size())
-    rank, mine = parallel_state.get_tensor_model_parallel_rank(), []
+def parts(model, optimizer):
+    """Of each parameter that this rank has a part of: name, shape on this rank, the parameter, and parts_of."""
     for name, param in model.named_parameters():
-        whole = torch_dist.name_in_bridge(name, first_layer, first_expert)
-        cut = {k: getattr(param, k, None) for k in ("tensor_model_parallel", "partition_dim")}
         for one in optimizer.chained_optimizers:
             part = parts_of(one, param)
             if part:
-                mine.append((whole, rank if cut["tensor_model_parallel"] else 0, tuple(param.shape), cut, *part))
+                yield name, tuple(param.shape), param, *part
+
+
+def live(parts, bridge, first_layer):
+    """state -> published name -> tensor; published name -> the values of its param group."""
+    from megatron.core import parallel_state
+
+    experts = bridge.config.num_moe_experts or 0
+    first_expert = parallel_state.get_expert_model_parallel_rank() * (
+        experts // parallel_state.get_expert_model_parallel_world_size())
+    rank, mine = parallel_state.get_tensor_model_parallel_rank(), []
+    for name, shape, param, *part in parts:
+        whole = torch_dist.name_in_bridge(name, first_layer, first_expert)
+        cut = {k: getattr(param, k, None) for k in ("tensor_model_parallel", "partition_dim")}
+        mine.append((whole, rank if cut["tensor_model_parallel"] else 0, shape, cut, *part))
     gathered = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, mine)
     flat, kept, groups = {}, {}, {}
@@ -206,10 +217,23 @@ def published(bridge, name, tensor):
         return bridge._weight_to_hf_format(name, tensor)
 
 
+def save_live(live, out):
+    from safetensors.torch import save_file
+
+    states, groups = live
+    for state, tensors in states.items():
+        if dist.get_rank() == 0:
+            shutil.copytree(f"{out}/hf", f"{out}/live/{state}")
+            save_file({n: t.contiguous() for n, t in tensors.items()}, f"{out}/live/{state}/model.safetensors",
+                      metadata={"format": "pt"})
+            with open(f"{out}/live/groups.json", "w") as f:
+                json.dump(groups, f)
+
+
 def run(case, out):
     import mbridge  # noqa: F401
     from megatron.core import parallel_state
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
 
     model_type, changes, sizes, more, kind = CASES[case]
     dtype = torch.bfloat16 if case.endswith("bf16") else torch.float32
@@ -224,14 +248,7 @@ def run(case, out):
     bridge = torch_dist.bridge_of(hf.config, config, dtype, more)
     torch_dist.fill(model, hf.config, bridge, torch_dist.text_weights(load_file(f"{out}/hf/model.safetensors")))
     optimizer = trained(config, model, kind, more, dtype)
-    states, groups = live(model, optimizer, bridge)
-    for state, tensors in states.items():
-        if dist.get_rank() == 0:
-            shutil.copytree(f"{out}/hf", f"{out}/live/{state}")
-            save_file({n: t.contiguous() for n, t in tensors.items()}, f"{out}/live/{state}/model.safetensors",
-                      metadata={"format": "pt"})
-            with open(f"{out}/live/groups.json", "w") as f:
-                json.dump(groups, f)
+    save_live(live(parts(model, optimizer), bridge, model.decoder.layers[0].layer_number - 1), out)
     how = {"chained_optim_avoid_prefix": not case.endswith("older")} | more.get("metadata", {})  # as Megatron-LM now says
     if kind != "plain":
         how["distrib_optim_sharding_type"] = kind
