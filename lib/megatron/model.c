@@ -319,6 +319,16 @@ static const char *class_difference(const struct uns_value *a, const struct uns_
 	return NULL;
 }
 
+/* Has the checkpoint the names of the parameters in each group? Megatron-FSDP's have (megatron/fsdp.h). */
+static bool groups_have_members(const struct uns_catalog *cat)
+{
+	size_t i = 0;
+
+	while (i < cat->n_groups && !cat->groups[i].n_params)
+		i++;
+	return i < cat->n_groups;
+}
+
 /* Megatron-Core saves param groups without their parameters. By its own rule biases and norms, which have one
  * dimension, get no weight decay, and all else is alike (0.16.1: optimizer/__init__.py, get_standard_config_overrides).
  */
@@ -338,12 +348,13 @@ static int classes_check(const struct making *m, struct classes *c, struct uns_e
 		key = class_difference(c->v[1].hyper, c->v[0].hyper);
 	if (c->n == 2 && !key && decay_factor(&c->v[0]) != 0 && decay_factor(&c->v[1]) == 0)
 		return 0;
-	return refuse_conversion(
-		m->cat,
-		uns_arena_printf(m->arena,
-				 "its param groups differ in %s, and which parameters are in which was not saved",
-				 key ? key : "more than weight decay"),
-		err);
+	return refuse_conversion(m->cat,
+				 uns_arena_printf(m->arena, "its param groups differ in %s, and %s",
+						  key ? key : "more than weight decay",
+						  groups_have_members(m->cat)
+							  ? "by Megatron-Core's rule they differ in weight decay alone"
+							  : "which parameters are in which was not saved"),
+				 err);
 }
 
 /* Among `n` classes: the second one has no weight decay. In memory the biases of all experts of a layer may be one
@@ -355,16 +366,6 @@ static size_t class_of(const struct making *m, const struct uns_tensor *t, size_
 	if (!strstr(t->key, "q_layernorm.") && !strstr(t->key, "k_layernorm."))
 		return 1;
 	return !uns_catalog_value(m->cat, UNS_MEGATRON_COMMON, UNS_MEGATRON_QK_DECAY);
-}
-
-/* Has the checkpoint the names of the parameters in each group? Megatron-FSDP's have (megatron/fsdp.h). */
-static bool groups_have_members(const struct uns_catalog *cat)
-{
-	size_t i = 0;
-
-	while (i < cat->n_groups && !cat->groups[i].n_params)
-		i++;
-	return i < cat->n_groups;
 }
 
 /* If the parameters of each group were saved, they must be those that the rule gives. */

@@ -75,7 +75,7 @@ PROBLEMS = {
         {OUTPUT: s["optimizer"]["param_to_group_meta"]["module.module.module.decoder.final_layernorm.weight"]}),
         ("full", "universal"), "output_layer.weight is in a param group without weight decay"),
     "values": (lambda s: s["optimizer"]["param_to_group_meta"][OUTPUT].update(lr=0.5), ("full", "universal"),
-               "its param groups differ in more than weight decay"),
+               "its param groups differ in lr, and by Megatron-Core's rule they differ in weight decay alone"),
     "group": (lambda s: s["optimizer"]["param_to_group_meta"].update(
         {"module.module.module.other": s["optimizer"]["param_to_group_meta"][OUTPUT]}), ("full", "universal"),
         "other is in a param group with weight decay, and is no tensor"),
