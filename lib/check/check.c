@@ -219,12 +219,15 @@ static int config_notes(struct checking *c, const struct subject *s, size_t *n_r
 
 		if (!rejected && id != UNS_FOUND_CONFIG_HAS_OTHER_NAMES && id != UNS_FOUND_CONFIG_HAS_OTHER_PREFIX &&
 		    id != UNS_FOUND_PREFIX_LEFT_OUT && id != UNS_FOUND_SENTENCE_MODULES_MISSING &&
-		    id != UNS_FOUND_SENTENCE_MODULES_UNUSABLE && id != UNS_FOUND_PIPELINE_UNDECIDED)
+		    id != UNS_FOUND_SENTENCE_MODULES_UNUSABLE && id != UNS_FOUND_PIPELINE_UNDECIDED &&
+		    id != UNS_FOUND_NAMED_MODEL_NOT_FOUND)
 			continue;
 		*n_rejected += rejected;
 		code = checking_found_as(c, &s->snap->beside.notes.v[i],
-					 s->snap->beside.config.p || id == UNS_FOUND_PIPELINE_UNDECIDED ? UNS_NOTE
-													: UNS_PROBLEM);
+					 s->snap->beside.config.p || id == UNS_FOUND_PIPELINE_UNDECIDED ||
+							 id == UNS_FOUND_NAMED_MODEL_NOT_FOUND
+						 ? UNS_NOTE
+						 : UNS_PROBLEM);
 	}
 	return code;
 }

@@ -31,14 +31,13 @@ static int names_read(struct uns_span adapter_config, struct uns_arena *arena, s
 	return text_of(json, "revision", arena, &out->revision, err);
 }
 
-static int directory_open(struct uns_capture *capture, uint32_t uid, struct uns_arena *arena, struct adapted_model *out,
-			  struct uns_err *err)
+static int directory_open(struct uns_capture *capture, const char *by, uint32_t uid, struct uns_arena *arena,
+			  struct adapted_model *out, struct uns_err *err)
 {
 	/* Else a user, by a file in SOURCE, could have this process show models that only its own user may read. */
 	if (uid && uid != geteuid())
 		return uns_fail(err, -EACCES,
-				"adapter_config.json, which names it, belongs to another user, whose word opens no "
-				"directory");
+				"%s, which names it, belongs to another user, whose word opens no directory", by);
 	if (*out->name == '/') {
 		out->path = "";
 		return hub_root_open(out->name, capture, &out->root, err);
@@ -51,13 +50,16 @@ static int directory_open(struct uns_capture *capture, uint32_t uid, struct uns_
 int adapted_model_find(struct uns_span adapter_config, uint32_t uid, struct uns_capture *capture,
 		       struct uns_arena *arena, struct adapted_model *out, struct uns_err *err)
 {
-	struct uns_err why = { 0 };
-	int code;
-
 	UNS_TRY(names_read(adapter_config, arena, out, err));
-	if (!out->name)
-		return 0;
-	code = directory_open(capture, uid, arena, out, &why);
+	return out->name ? adapted_model_open(out, "adapter_config.json", uid, capture, arena, err) : 0;
+}
+
+int adapted_model_open(struct adapted_model *out, const char *by, uint32_t uid, struct uns_capture *capture,
+		       struct uns_arena *arena, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	int code = directory_open(capture, by, uid, arena, out, &why);
+
 	if (code < 0 && code != -EACCES)
 		UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0) {

@@ -17,4 +17,8 @@ struct adapted_model {
 int adapted_model_find(struct uns_span adapter_config, uint32_t uid, struct uns_capture *capture,
 		       struct uns_arena *arena, struct adapted_model *out, struct uns_err *err);
 
+/* The same of a model whose name is in out->name, and its revision in out->revision. by: the file that names it. */
+int adapted_model_open(struct adapted_model *out, const char *by, uint32_t uid, struct uns_capture *capture,
+		       struct uns_arena *arena, struct uns_err *err);
+
 #endif

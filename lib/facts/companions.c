@@ -11,6 +11,7 @@
 #include "facts/adapted_model.h"
 #include "facts/adapter_facts.h"
 #include "facts/hub.h"
+#include "facts/named_model.h"
 #include "facts/pipelines.h"
 #include "facts/siblings.h"
 #include "names/base_names.h"
@@ -156,6 +157,28 @@ static int add_project(struct search *s, const struct uns_root *root, const char
 	return project ? add_candidate(s, root, project, "the directory above checkpoints/", false, err) : 0;
 }
 
+/* Directories beside Megatron's shards: huggingface/ (veRL), context/ and in it nemo_tokenizer/ (NeMo 2, whose shards
+ * are in weights/). LLaMA-Factory's shards are one deeper, in iter_0000001/dist_model/. */
+static int add_beside_megatron(struct search *s, const char *run, struct uns_err *err)
+{
+	static const char *const beside[][2] = {
+		{ "huggingface", "the directory huggingface/ beside it" },
+		{ "context", "the directory context/ beside it" },
+		{ "context/nemo_tokenizer", "the directory context/nemo_tokenizer/ beside it" },
+	};
+	struct uns_arena *arena = &s->out->arena;
+	const struct uns_root *root = s->run_root;
+	const char *above;
+	size_t i;
+
+	for (i = 0; i < sizeof(beside) / sizeof(beside[0]); i++)
+		UNS_TRY(add_candidate(s, root, uns_path_join(arena, run, beside[i][0]), beside[i][1], false, err));
+	if (!uns_str_starts(uns_root_name(root, run), "iter_"))
+		return 0;
+	UNS_TRY(uns_root_up(root, run, arena, &root, &above, err));
+	return above ? add_candidate(s, root, above, "the directory above iter_/", false, err) : 0;
+}
+
 /* Adds the run's directory. If the checkpoint is SOURCE itself, that is the directory above SOURCE, and
  * notes name it by its path. */
 static int add_run(struct search *s, struct uns_err *err)
@@ -172,10 +195,33 @@ static int add_run(struct search *s, struct uns_err *err)
 	UNS_TRY_ALLOC(what, err);
 	UNS_TRY(add_candidate(s, s->run_root, run, what, false, err));
 	UNS_TRY(add_project(s, s->run_root, run, err));
-	/* veRL puts Megatron's config and tokenizer into huggingface/, beside the directory of the shards. */
-	return s->cat->summary.is_megatron ? add_candidate(s, s->run_root, uns_path_join(arena, run, "huggingface"),
-							   "the directory huggingface/ beside it", false, err)
-					   : 0;
+	return s->cat->summary.is_megatron ? add_beside_megatron(s, run, err) : 0;
+}
+
+/* The model that the training's own files name, if no config.json is nearer. */
+static int add_named_model(struct search *s, struct uns_err *err)
+{
+	const struct named_model_place places[] = { { s->in->root, s->in->path }, { s->run_root, s->run } };
+	struct named_model found = { 0 };
+	size_t i;
+	int code;
+
+	for (i = 0; i < s->n; i++)
+		if (uns_listing_find(&s->candidate[i].list, "config.json"))
+			return 0;
+	code = named_model_find(s->cat, places, s->run ? 2 : 1, &s->out->arena, &found, err);
+	s->out->named = found.model.root;
+	UNS_TRY(code);
+	if (!found.model.name)
+		return 0;
+	if (found.model.root)
+		return add_candidate(s, found.model.root, found.model.path,
+				     uns_arena_printf(&s->out->arena, "%s, which %s names", found.model.name, found.by),
+				     false, err);
+	return note(s,
+		    UNS_FINDING(.id = UNS_FOUND_NAMED_MODEL_NOT_FOUND, .file = found.by,
+				.found = uns_str(found.model.name), .arg = { { "cause", uns_str(found.model.why) } }),
+		    err);
 }
 
 static int find_candidates(struct search *s, struct uns_err *err)
@@ -190,6 +236,8 @@ static int find_candidates(struct search *s, struct uns_err *err)
 	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "huggingface"), "huggingface/", true, err));
 	/* EasyR1 saves the adapter in this directory. */
 	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/", true, err));
+	if (s->cat->summary.is_megatron) /* Megatron-Bridge's */
+		UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "tokenizer"), "tokenizer/", true, err));
 	UNS_TRY(add_run(s, err));
 	s->first_named = s->n;
 	for (i = 0; i < models->n; i++)
@@ -197,7 +245,7 @@ static int find_candidates(struct search *s, struct uns_err *err)
 			UNS_TRY(add_candidate(s, models->v[i].root, "", uns_root_path(models->v[i].root), false, err));
 	UNS_TRY(add_model_fact(s, err));
 	s->end_named = s->n;
-	return 0;
+	return s->cat->summary.is_megatron ? add_named_model(s, err) : 0;
 }
 
 static int borrow(struct search *s, const struct candidate *c, const char *name, struct uns_err *err)
@@ -821,6 +869,7 @@ int companions_choose(const struct companions_input *in, struct uns_catalog *cat
 void companions_fini(struct companions *companions)
 {
 	uns_root_close(companions->model);
+	uns_root_close(companions->named);
 	uns_root_close(companions->adapted);
 	uns_arena_fini(&companions->arena);
 }

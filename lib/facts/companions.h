@@ -54,6 +54,7 @@ struct companions {
 	struct uns_base_model base_model; /* what an adapter alone is put on */
 	struct uns_findings notes; /* what was borrowed from where, and what could not be borrowed */
 	struct uns_root *model; /* the directory that the fact "model" of the store names, or NULL */
+	struct uns_root *named; /* the directory of the model that the training's own files name, or NULL */
 	struct uns_root *adapted; /* the directory that adapter_config.json names or the one above it, or NULL */
 };
 

@@ -54,8 +54,8 @@ static int args_add_one(struct uns_catalog *cat, uint32_t file, const struct uns
 
 int uns_megatron_args_add(struct uns_catalog *cat, uint32_t file, const struct uns_value *args, struct uns_err *err)
 {
-	static const char *const others[] = { UNS_MEGATRON_QK_DECAY, GROUPED, LATENT, MINUS_ONE, POSITIONS,
-					      "num_experts" };
+	static const char *const others[] = { UNS_MEGATRON_QK_DECAY, GROUPED,           LATENT, MINUS_ONE, POSITIONS,
+					      "num_experts",         UNS_MEGATRON_MODEL };
 	size_t i;
 
 	for (i = 0; args && i < sizeof(others) / sizeof(others[0]); i++)

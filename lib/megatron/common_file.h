@@ -7,6 +7,9 @@
 /* The option by which norms of queries and keys had weight decay: a value where it was on. */
 #define UNS_MEGATRON_QK_DECAY "apply_wd_to_qk_layernorm"
 
+/* The directory or Hub's name of the model that the training began from (slime's option): a value. */
+#define UNS_MEGATRON_MODEL "hf_checkpoint"
+
 /* How many steps the training had made: a value. */
 #define UNS_MEGATRON_ITERATION "iteration"
 

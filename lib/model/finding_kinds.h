@@ -679,6 +679,8 @@ KIND(MODEL_FACT_UNUSABLE, model_fact_unusable, NOTE, "the fact \"model\" cannot 
      .help = "set the fact to a directory with a config.json (unshard meta set CHECKPOINT model=DIR), or remove it (unshard meta unset CHECKPOINT model)")
 KIND(MODEL_DIR_UNUSABLE, model_dir_unusable, NOTE, "the model directory cannot be used: {cause}",
      .help = "name a directory with a config.json: -o model=DIR")
+KIND(NAMED_MODEL_NOT_FOUND, named_model_not_found, NOTE, "{file} names the model {found}, which was not found: {cause}",
+     .help = "name a directory with a config.json: -o model=DIR")
 KIND(FILES_BORROWED, files_borrowed, NOTE, "{what} borrowed from {where}", .help = NOTHING_TO_DO)
 KIND(TIED_WEIGHT_LEFT_OUT, tied_weight_left_out, NOTE,
      "{tensor} is left out: config.json ties it to {other_tensor}, proven equal by {how}", .help = NOTHING_TO_DO)

@@ -431,8 +431,9 @@ static int problems_of(struct unshard *u, struct dir_record *record, const struc
 		return uns_fail_copy(err, &reasons.moment);
 	for (i = 0; i < reasons.n; i++)
 		UNS_TRY(uns_findings_add(out, arena, reasons.v[i].finding, err));
-	for (i = 0; i < notes->n && snap->cat->summary.wants_config; i++)
-		if (notes->v[i].id != UNS_FOUND_FILES_BORROWED)
+	for (i = 0; i < notes->n; i++)
+		if (notes->v[i].id == UNS_FOUND_NAMED_MODEL_NOT_FOUND ||
+		    (snap->cat->summary.wants_config && notes->v[i].id != UNS_FOUND_FILES_BORROWED))
 			UNS_TRY(uns_findings_add(out, arena, &notes->v[i], err));
 	return 0;
 }

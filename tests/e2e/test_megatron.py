@@ -210,6 +210,33 @@ def test_verl_has_the_config_beside_the_shards(made, mount, tmp_path):
     trees.assert_same(trees.weights(mount(actor / "dist_ckpt") / "weights"), want)
 
 
+@pytest.mark.parametrize("name,text", [
+    ("run_config.yaml", "model:\n  hf_model_id: {}\n"),
+    ("run_config.yaml", "model:\n  extra_checkpoint_metadata:\n    hf_model_id: {}\n"),
+    ("run_config.yaml", "checkpoint:\n  hf_source_path: {}\n"),
+    ("args.json", '{{"model": "{}"}}'),
+])
+def test_a_file_of_the_training_names_the_model(made, mount, tmp_path, command, name, text):
+    """Megatron-Bridge's in the checkpoint, ms-swift's beside it."""
+    folder = made("mc2", "llama-tp2")
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    named = run / STEP / name if name == "run_config.yaml" else run / name
+    named.write_text(text.format(tmp_path / "nothing"))
+    said = command("check", run, "-o", "settle=0,store=none").stdout
+    assert f"{name} names the model {tmp_path}/nothing, which was not found" in " ".join(said.split())
+    named.write_text(text.format(folder / "hf"))
+    trees.assert_same(trees.weights(mount(run) / "weights" / STEP), trees.weights(folder / "hf"))
+
+
+@pytest.mark.parametrize("place", ["context", "iter_0000002/tokenizer"])
+def test_the_config_is_in_a_directory_of_the_trainings(made, mount, tmp_path, place):
+    """NeMo 2 has context/ beside weights/, Megatron-Bridge tokenizer/ in the checkpoint."""
+    folder = made("mc2", "llama-tp2")
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    shutil.copytree(folder / "hf", run / place)
+    trees.assert_same(trees.weights(mount(run) / "weights" / STEP), trees.weights(folder / "hf"))
+
+
 @pytest.mark.parametrize("case,changes,said", [
     ("llama-tp2", {"head_dim": 8}, "decoder.layers.self_attention.linear_qkv.weight has the shape"),
     ("llama-tp2", {"num_key_value_heads": 1}, "decoder.layers.self_attention.linear_qkv.weight has the shape"),
