@@ -106,12 +106,15 @@ static int no_such_view(const char *name, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text list = UNS_TEXT_INIT;
 	const struct uns_view *const *v;
+	const char *const *p;
 	size_t k;
 
 	for (v = uns_views; *v; v++) {
 		for (k = 0; (*v)->listed[k]; k++)
 			uns_text_printf(&list, "%s%s%s%s", list.len ? ", " : "", (*v)->name,
 					*(*v)->listed[k] ? "-" : "", (*v)->listed[k]);
+		for (p = (*v)->not_listed; p && *p; p++)
+			uns_text_printf(&list, ", %s-%s", (*v)->name, *p);
 		if ((*v)->placeholder)
 			uns_text_printf(&list, "%s%s-%s", list.len ? ", " : "", (*v)->name, (*v)->placeholder);
 		else if (!k)

@@ -71,6 +71,8 @@ struct uns_view {
 	/* Parameters that are listed at the mount's root ("bf16"); NULL-terminated, "" = the bare
 	 * name. Others may still be accepted by `parse`. */
 	const char *const *listed;
+	/* Further parameters that texts about the view name ("fp8"); NULL-terminated, NULL = none. */
+	const char *const *not_listed;
 	/* What texts about the view have in the place of a parameter ("N"), if `listed` has none. */
 	const char *placeholder;
 	/* Canonical parameter text -> a number for tree(); false = no such view. */

@@ -614,11 +614,13 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 }
 
 static const char *const listed[] = { "", "bf16", "fp16", "fp32", NULL };
+static const char *const not_listed[] = { "fp8", NULL };
 
 extern const struct uns_view uns_view_weights;
 const struct uns_view uns_view_weights = {
 	.name = "weights",
 	.listed = listed,
+	.not_listed = not_listed,
 	.parse = parse,
 	.names_optimizer = names_optimizer,
 	.needs_companions = true,
