@@ -122,6 +122,7 @@ static void resume_print(struct uns_text *t, const struct uns_resume_read *v, si
 		key_begin(t, "found");
 		uns_text_str(t, v[i].found ? "true" : "false");
 		key_str(t, "without", v[i].effect);
+		key_str(t, "unshard", v[i].supplied);
 		uns_text_str(t, "}");
 	}
 	uns_text_str(t, "]");

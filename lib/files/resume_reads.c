@@ -204,18 +204,35 @@ static const char *const part_names[] = {
 	[OTHER] = "other",
 };
 
+static bool has_row(const struct uns_resume_read *v, size_t n, enum part part)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (strcmp(v[i].part, part_names[part]) == 0)
+			return true;
+	return false;
+}
+
 int uns_resume_reads(const struct uns_resume_case *c, struct uns_arena *arena, const struct uns_resume_read **out,
 		     size_t *n, struct uns_err *err)
 {
-	struct uns_resume_read *v = UNS_NEW_N(arena, struct uns_resume_read, N_ROWS);
+	static const enum part of_every_trainer[] = { WEIGHTS, OPTIMIZER };
+	struct uns_resume_read *v = UNS_NEW_N(arena, struct uns_resume_read, N_ROWS + 2);
 	const struct row *r;
+	size_t i;
 
 	UNS_TRY_ALLOC(*out = v, err);
 	*n = 0;
 	for (r = rows; r < rows + N_ROWS; r++)
 		if (is_about(r, c) && (r->absent != UNSEEN || uns_catalog_companion(c->catalog, r->files)))
-			v[(*n)++] = (struct uns_resume_read){ r->trainer, part_names[r->part], r->files,
-							      has_part(c, r->part), r->effect };
+			v[(*n)++] = (struct uns_resume_read){ r->trainer, part_names[r->part],
+							      r->files,   has_part(c, r->part),
+							      r->effect,  *r->supplied ? r->supplied : NULL };
+	for (i = 0; i < sizeof(of_every_trainer) / sizeof(*of_every_trainer); i++)
+		if (!has_row(v, *n, of_every_trainer[i]))
+			v[(*n)++] = (struct uns_resume_read){ .part = part_names[of_every_trainer[i]],
+							      .found = has_part(c, of_every_trainer[i]) };
 	return 0;
 }
 

@@ -26,15 +26,16 @@ struct uns_resume_miss {
 
 /* One thing that a trainer reads when it resumes. */
 struct uns_resume_read {
-	const char *trainer; /* "Trainer", "Accelerate", ... */
+	const char *trainer; /* "Trainer", "Accelerate", ...; NULL = the table has no row of it for this part */
 	const char *part;    /* "weights", "optimizer", "scheduler", "trainer state", "random states", "other" */
-	const char *files;   /* as the view names them: "optimizer.pt", "rng_state_RANK.pth" */
+	const char *files;   /* as the view names them: "optimizer.pt", "rng_state_RANK.pth"; NULL without a row */
 	bool found;
-	const char *effect; /* of its absence, as of a miss */
+	const char *effect;   /* of its absence, as of a miss; NULL without a row */
+	const char *supplied; /* what unshard does about its absence: "are shown with -o rng=keep"; NULL = nothing */
 };
 
-/* All that the table has for this trainer and view, in its order; what only some runs have is left out if it
- * is absent. In the arena. -ENOMEM. */
+/* The weights and the optimizer, of which every trainer reads what the view has, and all else that the table has for
+ * this trainer and view. What only some runs have is left out if it is absent. In the arena. -ENOMEM. */
 int uns_resume_reads(const struct uns_resume_case *c, struct uns_arena *arena, const struct uns_resume_read **v,
 		     size_t *n, struct uns_err *err);
 

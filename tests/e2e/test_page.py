@@ -408,7 +408,8 @@ def test_a_browser_shows_the_numbers(browser, command, name, tmp_path):
     assert lines and set(lines) <= ok
     resumes = browser.run("return [...document.querySelectorAll('#resume tbody tr')].map((r) => "
                           "[...r.cells].map((c) => c.textContent))")
-    assert resumes == [[name, r["trainer"], r["part"], r["files"], "restored" if r["found"] else f"absent: {r['without']}"]
+    assert resumes == [[name, r["trainer"] or "", r["part"], r["files"] or "", "restored" if r["found"] else
+                        ": ".join(["absent", *(r[k] for k in ("without", "unshard") if r[k])])]
                        for name, v in info["views"].items() if v["state"] == "ok" for r in v.get("resume", [])]
     held = {}
     for tensor in want["tensors"]:

@@ -290,13 +290,14 @@ function drawResume() {
 	const resumes = Object.entries(info.views || {}).filter(([, view]) => view.state === "ok" && view.resume);
 	if (!resumes.length)
 		return null;
-	const row = (name, read) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, read.trainer),
-		make("td", {}, read.part), make("td", {}, make("code", {}, read.files)),
-		make("td", { class: read.found ? "" : "bad" }, read.found ? "restored" : `absent: ${read.without}`));
-	return section("resume", "What a resume restores", make("table", {},
+	const happens = (r) => r.found ? "restored" : ["absent", r.without, r.unshard].filter(Boolean).join(": ");
+	const row = (name, r) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, r.trainer || ""),
+		make("td", {}, r.part), make("td", {}, make("code", {}, r.files || "")),
+		make("td", { class: r.found ? "" : "bad" }, happens(r)));
+	return section("resume", "What a resume restores", make("div", { class: "wideTable" }, make("table", {},
 		make("thead", {}, make("tr", {}, ["view", "trainer", "part", "file", "what happens"].map((h) =>
 			make("th", { scope: "col" }, h)))),
-		make("tbody", {}, resumes.flatMap(([name, view]) => view.resume.map((read) => row(name, read))))));
+		make("tbody", {}, resumes.flatMap(([name, view]) => view.resume.map((read) => row(name, read)))))));
 }
 
 function drawProblems() {
