@@ -147,7 +147,7 @@ static void raise_read_ahead(const struct fs_options *o, const char *path, char 
 				 hint_len);
 }
 
-/* Each thread has a descriptor of its own, for as long as the mount lives: of few, most are left for sources. */
+/* Each thread has a descriptor of its own, for as long as the mount lives; source files keep most of a low limit. */
 static unsigned within_files(unsigned n)
 {
 	struct rlimit files;
