@@ -185,7 +185,7 @@ def test_quickstart_without_a_way_to_install_says_the_line(checkout, tmp_path):
 
 def lines_of(checkpoint):
     """The line of each view. Not the text of show: another test may have mounted the run, and then it has that path."""
-    done = subprocess.run([UNSHARD, "show", checkpoint, "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run([UNSHARD, "show", checkpoint, "--json", "-o", "settle=0"], capture_output=True, text=True, check=True)
     return "\n".join(view["usage"] or "" for view in json.loads(done.stdout)["info"]["views"].values())
 
 
