@@ -207,27 +207,49 @@ static int check_rng(struct checking *c, const struct subject *s)
 
 /* -- config.json -- */
 
-/* Which config.json was looked at and not taken, or taken for weights of other names, by companions.c's notes. */
+/* Of companions.c's notes, those that are about config.json. */
+static const struct config_note {
+	enum uns_finding_id id;
+	bool rejected; /* a config.json was not taken */
+	bool mild;     /* no problem, also if there is no config.json */
+} config_note_kinds[] = {
+	{ .id = UNS_FOUND_CONFIG_UNUSABLE, .rejected = true },
+	{ .id = UNS_FOUND_CONFIG_DOES_NOT_FIT, .rejected = true },
+	{ .id = UNS_FOUND_CONFIG_HAS_OTHER_NAMES },
+	{ .id = UNS_FOUND_CONFIG_HAS_OTHER_PREFIX },
+	{ .id = UNS_FOUND_PREFIX_LEFT_OUT },
+	{ .id = UNS_FOUND_SENTENCE_MODULES_MISSING },
+	{ .id = UNS_FOUND_SENTENCE_MODULES_UNUSABLE },
+	{ .id = UNS_FOUND_PIPELINE_UNDECIDED, .mild = true },
+	{ .id = UNS_FOUND_NAMED_MODEL_NOT_FOUND, .mild = true },
+};
+
+/* NULL = it is about something else. */
+static const struct config_note *config_note_of(enum uns_finding_id id)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(config_note_kinds) / sizeof(*config_note_kinds); i++)
+		if (config_note_kinds[i].id == id)
+			return &config_note_kinds[i];
+	return NULL;
+}
+
+/* Which config.json was looked at and not taken, or taken for weights of other names. */
 static int config_notes(struct checking *c, const struct subject *s, size_t *n_rejected)
 {
+	const struct uns_findings *notes = &s->snap->beside.notes;
+	const struct config_note *is;
 	size_t i;
 	int code = 0;
 
-	for (i = 0; i < s->snap->beside.notes.n && code == 0; i++) {
-		const enum uns_finding_id id = s->snap->beside.notes.v[i].id;
-		const bool rejected = id == UNS_FOUND_CONFIG_UNUSABLE || id == UNS_FOUND_CONFIG_DOES_NOT_FIT;
-
-		if (!rejected && id != UNS_FOUND_CONFIG_HAS_OTHER_NAMES && id != UNS_FOUND_CONFIG_HAS_OTHER_PREFIX &&
-		    id != UNS_FOUND_PREFIX_LEFT_OUT && id != UNS_FOUND_SENTENCE_MODULES_MISSING &&
-		    id != UNS_FOUND_SENTENCE_MODULES_UNUSABLE && id != UNS_FOUND_PIPELINE_UNDECIDED &&
-		    id != UNS_FOUND_NAMED_MODEL_NOT_FOUND)
+	for (i = 0; i < notes->n && code == 0; i++) {
+		is = config_note_of(notes->v[i].id);
+		if (!is)
 			continue;
-		*n_rejected += rejected;
-		code = checking_found_as(c, &s->snap->beside.notes.v[i],
-					 s->snap->beside.config.p || id == UNS_FOUND_PIPELINE_UNDECIDED ||
-							 id == UNS_FOUND_NAMED_MODEL_NOT_FOUND
-						 ? UNS_NOTE
-						 : UNS_PROBLEM);
+		*n_rejected += is->rejected;
+		code = checking_found_as(c, &notes->v[i],
+					 s->snap->beside.config.p || is->mild ? UNS_NOTE : UNS_PROBLEM);
 	}
 	return code;
 }

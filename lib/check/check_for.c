@@ -35,12 +35,13 @@ static int check_files(struct checking *c, struct dir_record *record, struct sna
 {
 	const struct session_options *opt = &c->u->opt;
 	struct uns_findings misses = { 0 };
+	struct resume resume;
 	bool known;
 	int code = 0;
 	size_t i;
 
-	UNS_TRY(resumes_judge(c->u, record, snap, opt->only, opt->only_text, opt->only_parameter, false, arena, &misses,
-			      &known, err));
+	UNS_TRY(resumes_read(c->u, record, snap, opt->only, opt->only_text, opt->only_parameter, arena, &resume, err));
+	UNS_TRY(resumes_judge(&resume, record, false, arena, &misses, &known, err));
 	for (i = 0; i < misses.n && code == 0; i++)
 		code = checking_found(c, &misses.v[i]);
 	if (code || known)

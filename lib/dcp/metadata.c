@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/budget.h"
 #include "base/cleanup.h"
@@ -333,6 +334,11 @@ static void parse_fini(struct parse *p)
 	uns_map_fini(&p->described);
 	uns_dcp_items_fini(&p->items);
 	uns_box_pool_fini(&p->boxes);
+}
+
+bool uns_dcp_step_is(const struct uns_dcp_entry *e, size_t i, const char *key)
+{
+	return i < e->n_path && e->path[i].key && strcmp(e->path[i].key, key) == 0;
 }
 
 int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *in_arena, struct uns_arena *arena,

@@ -67,6 +67,9 @@ struct uns_dcp_entry {
 	bool is_elsewhere;
 };
 
+/* Is step i of its path this key? false if the path has no such step. */
+bool uns_dcp_step_is(const struct uns_dcp_entry *e, size_t i, const char *key);
+
 struct uns_dcp_metadata {
 	/* In planner_data's order, which is the model's. Keys that planner_data lacks follow, in
 	 * state_dict_metadata's order. */

@@ -10,11 +10,6 @@
 
 enum { MAX_ROOTS = 8, INT_TEXT = 24 };
 
-static bool step_is(const struct uns_dcp_entry *e, size_t i, const char *key)
-{
-	return i < e->n_path && e->path[i].key && strcmp(e->path[i].key, key) == 0;
-}
-
 static bool step_starts(const struct uns_dcp_entry *e, size_t i, const char *prefix)
 {
 	return i < e->n_path && e->path[i].key && uns_str_starts(e->path[i].key, prefix);
@@ -121,7 +116,7 @@ static const char *find_wrapper(const struct uns_dcp_metadata *meta, const char 
 	const struct uns_dcp_entry *e = meta->entry, *end = meta->entry + meta->n_entries;
 
 	for (; e < end; e++)
-		if (e->n_path > 2 && e->path[0].key && step_is(e, 1, root))
+		if (e->n_path > 2 && e->path[0].key && uns_dcp_step_is(e, 1, root))
 			return e->path[0].key;
 	return NULL;
 }
@@ -132,8 +127,8 @@ static bool has_bare_optimizer(const struct uns_dcp_metadata *meta)
 	size_t i;
 
 	for (i = 0; i < meta->n_entries; i++) {
-		state |= step_is(&meta->entry[i], 0, "state") && meta->entry[i].n_path > 2;
-		groups |= step_is(&meta->entry[i], 0, "param_groups");
+		state |= uns_dcp_step_is(&meta->entry[i], 0, "state") && meta->entry[i].n_path > 2;
+		groups |= uns_dcp_step_is(&meta->entry[i], 0, "param_groups");
 	}
 	return state && groups;
 }
@@ -146,7 +141,7 @@ static size_t groups_at(const struct uns_dcp_entry *e)
 	size_t i;
 
 	for (i = 1; i < e->n_path && e->path[i - 1].key; i++)
-		if (step_is(e, i, "param_groups") || (i + 1 == e->n_path && step_starts(e, i, "param_groups.")))
+		if (uns_dcp_step_is(e, i, "param_groups") || (i + 1 == e->n_path && step_starts(e, i, "param_groups.")))
 			return i;
 	return 0;
 }
@@ -171,7 +166,7 @@ static bool has_state_below(const struct uns_dcp_metadata *meta, const char *roo
 
 	for (i = 0; i < meta->n_entries; i++) {
 		at = below_root(&meta->entry[i], root);
-		if (at && (step_is(&meta->entry[i], at, "state") || step_starts(&meta->entry[i], at, "state.")))
+		if (at && (uns_dcp_step_is(&meta->entry[i], at, "state") || step_starts(&meta->entry[i], at, "state.")))
 			return true;
 	}
 	return false;
@@ -327,19 +322,19 @@ static bool optimizer_meaning(struct uns_dcp_naming *n, const struct uns_dcp_ent
 {
 	const struct uns_dcp_step *next = &e->path[at + 1];
 
-	if (step_is(e, at, "state") && e->n_path >= at + 3) {
+	if (uns_dcp_step_is(e, at, "state") && e->n_path >= at + 3) {
 		out->what = UNS_DCP_IS_STATE;
 		out->name = next->key ? uns_arena_str(n->arena, next->key)
 				      : uns_arena_printf(n->arena, "%lld", (long long)next->index);
 		out->state = steps_join(n, e, at + 2, key);
-	} else if (step_is(e, at, "param_groups") && e->n_path == at + 1) {
+	} else if (uns_dcp_step_is(e, at, "param_groups") && e->n_path == at + 1) {
 		out->what = UNS_DCP_IS_GROUPS;
-	} else if (step_is(e, at, "param_groups") && e->n_path >= at + 3 && !next->key && next[1].key) {
+	} else if (uns_dcp_step_is(e, at, "param_groups") && e->n_path >= at + 3 && !next->key && next[1].key) {
 		out->what = UNS_DCP_IS_HYPER;
 		out->group = next->index;
 		out->state = uns_arena_str(n->arena, next[1].key);
 		out->deep = e->n_path > at + 3;
-	} else if (step_is(e, at, "param_to_group_meta") && e->n_path == at + 3 && next->key && next[1].key) {
+	} else if (uns_dcp_step_is(e, at, "param_to_group_meta") && e->n_path == at + 3 && next->key && next[1].key) {
 		out->what = UNS_DCP_IS_PARAM_HYPER;
 		out->name = uns_arena_str(n->arena, next->key);
 		out->state = uns_arena_str(n->arena, next[1].key);
@@ -358,7 +353,7 @@ static size_t below_optimizer(const struct uns_dcp_naming *n, const struct uns_d
 		return shaped;
 	if (step_starts(e, 0, "optim") && e->n_path > 1)
 		return 1;
-	if (n->wrapper && step_is(e, 0, n->wrapper) && step_starts(e, 1, "optim") && e->n_path > 2)
+	if (n->wrapper && uns_dcp_step_is(e, 0, n->wrapper) && step_starts(e, 1, "optim") && e->n_path > 2)
 		return 2;
 	return 0;
 }
@@ -391,7 +386,7 @@ static bool try_optimizer(struct uns_dcp_naming *n, const struct uns_dcp_entry *
 		out->root = e->path[at - 1].key;
 		return optimizer_meaning(n, e, at, key, out);
 	}
-	if (n->bare_optimizer && (step_is(e, 0, "state") || step_is(e, 0, "param_groups"))) {
+	if (n->bare_optimizer && (uns_dcp_step_is(e, 0, "state") || uns_dcp_step_is(e, 0, "param_groups"))) {
 		out->root = "optimizer";
 		return optimizer_meaning(n, e, 0, key, out);
 	}
@@ -428,7 +423,7 @@ static bool try_rest(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, co
 {
 	if (!n->rest_is_weights || (e->path[0].key && is_beside_model(e->path[0].key)))
 		return false;
-	if (n->only_root && !(e->n_path > 1 && step_is(e, 0, n->only_root)))
+	if (n->only_root && !(e->n_path > 1 && uns_dcp_step_is(e, 0, n->only_root)))
 		return false; /* an object that was saved beside the tensors */
 	out->root = n->only_root ? n->only_root : n->roots->keys_are_objects && e->n_path > 1 ? e->path[0].key : "";
 	if (!out->root) /* the element is a number */

@@ -204,35 +204,31 @@ static const char *const part_names[] = {
 	[OTHER] = "other",
 };
 
-static bool has_row(const struct uns_resume_read *v, size_t n, enum part part)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		if (strcmp(v[i].part, part_names[part]) == 0)
-			return true;
-	return false;
-}
-
 int uns_resume_reads(const struct uns_resume_case *c, struct uns_arena *arena, const struct uns_resume_read **out,
 		     size_t *n, struct uns_err *err)
 {
 	static const enum part of_every_trainer[] = { WEIGHTS, OPTIMIZER };
 	struct uns_resume_read *v = UNS_NEW_N(arena, struct uns_resume_read, N_ROWS + 2);
+	bool has_row[OTHER + 1] = { false };
 	const struct row *r;
+	enum part part;
 	size_t i;
 
 	UNS_TRY_ALLOC(*out = v, err);
 	*n = 0;
-	for (r = rows; r < rows + N_ROWS; r++)
-		if (is_about(r, c) && (r->absent != UNSEEN || uns_catalog_companion(c->catalog, r->files)))
-			v[(*n)++] = (struct uns_resume_read){ r->trainer, part_names[r->part],
-							      r->files,   has_part(c, r->part),
-							      r->effect,  *r->supplied ? r->supplied : NULL };
-	for (i = 0; i < sizeof(of_every_trainer) / sizeof(*of_every_trainer); i++)
-		if (!has_row(v, *n, of_every_trainer[i]))
-			v[(*n)++] = (struct uns_resume_read){ .part = part_names[of_every_trainer[i]],
-							      .found = has_part(c, of_every_trainer[i]) };
+	for (r = rows; r < rows + N_ROWS; r++) {
+		if (!is_about(r, c) || (r->absent == UNSEEN && !uns_catalog_companion(c->catalog, r->files)))
+			continue;
+		v[(*n)++] = (struct uns_resume_read){ r->trainer, part_names[r->part],
+						      r->files,   has_part(c, r->part),
+						      r->effect,  *r->supplied ? r->supplied : NULL };
+		has_row[r->part] = true;
+	}
+	for (i = 0; i < sizeof(of_every_trainer) / sizeof(*of_every_trainer); i++) {
+		part = of_every_trainer[i];
+		if (!has_row[part])
+			v[(*n)++] = (struct uns_resume_read){ .part = part_names[part], .found = has_part(c, part) };
+	}
 	return 0;
 }
 
@@ -254,7 +250,7 @@ static int assumed_find(const struct uns_resume_case *c, struct uns_arena *arena
 	return 0;
 }
 
-static int miss_add(struct uns_resume_miss *v, size_t *n, const struct row *r, struct uns_arena *arena,
+static int miss_add(struct uns_resume_miss *v, size_t *n, const struct uns_resume_read *r, struct uns_arena *arena,
 		    struct uns_err *err)
 {
 	size_t i;
@@ -269,26 +265,26 @@ static int miss_add(struct uns_resume_miss *v, size_t *n, const struct row *r, s
 	return 0;
 }
 
-int uns_resume_misses(const struct uns_resume_case *c, struct uns_arena *arena, const struct uns_resume_miss **out,
-		      size_t *n, bool *known, struct uns_err *err)
+int uns_resume_misses(const struct uns_resume_case *c, const struct uns_resume_read *reads, size_t n_reads,
+		      struct uns_arena *arena, const struct uns_resume_miss **out, size_t *n, bool *known,
+		      struct uns_err *err)
 {
-	struct uns_resume_miss *v = UNS_NEW_N(arena, struct uns_resume_miss, N_ROWS + 1);
+	struct uns_resume_miss *v = UNS_NEW_N(arena, struct uns_resume_miss, n_reads + 1);
+	const struct uns_resume_read *r;
 	const char *assumed;
-	const struct row *r;
-	bool any = false, state = false;
+	bool state = false;
 
 	UNS_TRY_ALLOC(*out = v, err);
 	*n = 0;
-	for (r = rows; r < rows + N_ROWS; r++) {
-		if (!is_about(r, c))
+	*known = false;
+	for (r = reads; r < reads + n_reads; r++) {
+		if (!r->trainer)
 			continue;
-		any = true;
-		state |= r->part == TRAINER_STATE;
-		if (r->absent != UNSEEN && !has_part(c, r->part))
+		*known = true;
+		state |= r->part == part_names[TRAINER_STATE];
+		if (!r->found)
 			UNS_TRY(miss_add(v, n, r, arena, err));
 	}
-	if (known)
-		*known = any;
 	UNS_TRY(assumed_find(c, arena, &assumed, err));
 	if (state && assumed && has_trainer_state(c) && !c->leave_assumed) {
 		v[*n].what = uns_arena_printf(arena, "trainer_state.json with %s", assumed);

@@ -39,10 +39,11 @@ struct uns_resume_read {
 int uns_resume_reads(const struct uns_resume_case *c, struct uns_arena *arena, const struct uns_resume_read **v,
 		     size_t *n, struct uns_err *err);
 
-/* All misses of one resume, in the table's order; *n = 0 if the trainer finds all that it reads. Things that only some
- * runs have (a loss scale, custom objects) are never missed, because no file records that the run had them. *known (may
- * be NULL): whether the table has this trainer and view. In the arena. -ENOMEM. */
-int uns_resume_misses(const struct uns_resume_case *c, struct uns_arena *arena, const struct uns_resume_miss **v,
-		      size_t *n, bool *known, struct uns_err *err);
+/* The misses among n_reads of uns_resume_reads, in the table's order; *n = 0 if the trainer finds all that it reads.
+ * Things that only some runs have (a loss scale, custom objects) are never missed, because no file records that the run
+ * had them. *known: whether the table has this trainer and view. In the arena. -ENOMEM. */
+int uns_resume_misses(const struct uns_resume_case *c, const struct uns_resume_read *reads, size_t n_reads,
+		      struct uns_arena *arena, const struct uns_resume_miss **v, size_t *n, bool *known,
+		      struct uns_err *err);
 
 #endif

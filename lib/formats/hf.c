@@ -415,7 +415,6 @@ static bool is_training(const struct uns_directory *dir)
 static int add_optimizer(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
 {
 	const struct uns_companion *own;
-
 	int named;
 
 	if (!is_training(dir) && !is_accelerate(dir))

@@ -65,6 +65,16 @@ int uns_megatron_args_add(struct uns_catalog *cat, uint32_t file, const struct u
 	return 0;
 }
 
+int uns_megatron_iteration_add(struct uns_catalog *cat, uint32_t file, const struct uns_value *v, struct uns_err *err)
+{
+	struct uns_named_value named = { .name = UNS_MEGATRON_ITERATION, .root = UNS_MEGATRON_COMMON, .file = file };
+
+	if (!v || v->kind != UNS_VALUE_INT)
+		return 0;
+	UNS_TRY_ALLOC(named.value = uns_value_copy(&cat->arena, v), err);
+	return uns_catalog_add_value(cat, &named, err);
+}
+
 static const struct uns_value *arg_of(const struct uns_catalog *cat, const char *name)
 {
 	return uns_catalog_value(cat, UNS_MEGATRON_COMMON, name);

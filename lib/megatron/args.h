@@ -13,6 +13,10 @@
  * is switched on. `args` may be NULL. Values are copied into the catalog's arena. */
 int uns_megatron_args_add(struct uns_catalog *cat, uint32_t file, const struct uns_value *args, struct uns_err *err);
 
+/* Adds how many steps the training had made, as the value UNS_MEGATRON_ITERATION below the same root. Nothing if `v` is
+ * NULL or no whole number. */
+int uns_megatron_iteration_add(struct uns_catalog *cat, uint32_t file, const struct uns_value *v, struct uns_err *err);
+
 /* Compares what common.pt and config.json both record, but shapes do not prove. `config`: config.json's text, `sizes`
  * read from it; `adds_one`: models of this type multiply by their norms' weights plus one. Returns 0, or fails with
  * -EBADMSG and both numbers; with -ENOTSUP if the training did the other one of both with the stored norms. */

@@ -9,14 +9,8 @@
 #include "dcp/item.h"
 #include "megatron/args.h"
 #include "megatron/common_file.h"
-#include "wire/value_new.h"
 
 static const char MODULE[] = "module.";
-
-static bool step_is(const struct uns_dcp_entry *e, size_t i, const char *key)
-{
-	return i < e->n_path && e->path[i].key && strcmp(e->path[i].key, key) == 0;
-}
 
 static const char *past_wrappers(const char *name)
 {
@@ -31,17 +25,17 @@ static size_t name_at(const struct uns_dcp_entry *e)
 {
 	size_t at = 0;
 
-	if (e->n_path == 2 && step_is(e, 0, "model"))
+	if (e->n_path == 2 && uns_dcp_step_is(e, 0, "model"))
 		at = 1;
-	else if (e->n_path == 4 && step_is(e, 0, "optimizer") &&
-		 (step_is(e, 1, "state") || step_is(e, 1, "param_to_group_meta")))
+	else if (e->n_path == 4 && uns_dcp_step_is(e, 0, "optimizer") &&
+		 (uns_dcp_step_is(e, 1, "state") || uns_dcp_step_is(e, 1, "param_to_group_meta")))
 		at = 2;
 	return at && e->path[at].key ? at : 0;
 }
 
 static bool is_group_value(const struct uns_dcp_entry *e)
 {
-	return name_at(e) == 2 && step_is(e, 1, "param_to_group_meta");
+	return name_at(e) == 2 && uns_dcp_step_is(e, 1, "param_to_group_meta");
 }
 
 /* A Megatron-Core model has layers, and Megatron-LM saves a version with it. */
@@ -53,7 +47,7 @@ static bool is_fsdp(const struct uns_dcp_metadata *meta)
 	for (; e < end && meta->has_paths; e++) {
 		layers |= name_at(e) == 1 && uns_str_starts(e->path[1].key, MODULE) &&
 			  uns_str_starts(past_wrappers(e->path[1].key), "decoder.layers.");
-		version |= e->n_path == 1 && step_is(e, 0, "checkpoint_version");
+		version |= e->n_path == 1 && uns_dcp_step_is(e, 0, "checkpoint_version");
 	}
 	return layers && version;
 }
@@ -178,18 +172,11 @@ static int object_read(struct uns_catalog *cat, const struct uns_named_value *it
 static int object_add(struct uns_catalog *cat, const struct uns_named_value *item, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
-	struct uns_named_value iteration = { .name = UNS_MEGATRON_ITERATION,
-					     .root = UNS_MEGATRON_COMMON,
-					     .file = item->file };
 	const struct uns_value *v;
 
 	UNS_TRY(object_read(cat, item, &scratch, &v, err));
-	if (strcmp(item->name, UNS_MEGATRON_ITERATION) != 0)
-		return uns_megatron_args_add(cat, item->file, v, err);
-	if (v->kind != UNS_VALUE_INT)
-		return 0;
-	UNS_TRY_ALLOC(iteration.value = uns_value_copy(&cat->arena, v), err);
-	return uns_catalog_add_value(cat, &iteration, err);
+	return strcmp(item->name, UNS_MEGATRON_ITERATION) == 0 ? uns_megatron_iteration_add(cat, item->file, v, err)
+							       : uns_megatron_args_add(cat, item->file, v, err);
 }
 
 int uns_megatron_fsdp_common_read(struct uns_catalog *cat, struct uns_err *err)

@@ -84,18 +84,6 @@ static int optimizer_add(struct common *c, const struct uns_value *saved, struct
 	return 0;
 }
 
-/* How far the training was (megatron/training/checkpointing.py, generate_state_dict). */
-static int iteration_add(struct common *c, uint32_t file, struct uns_err *err)
-{
-	const struct uns_value *v = uns_value_get(c->torch.root, UNS_MEGATRON_ITERATION);
-	struct uns_named_value named = { .name = UNS_MEGATRON_ITERATION, .root = UNS_MEGATRON_COMMON, .file = file };
-
-	if (!v || v->kind != UNS_VALUE_INT)
-		return 0;
-	UNS_TRY_ALLOC(named.value = uns_value_copy(&c->cat->arena, v), err);
-	return uns_catalog_add_value(c->cat, &named, err);
-}
-
 static int common_read(struct common *c, const struct uns_root *root, const char *path, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;
@@ -112,7 +100,8 @@ static int common_read(struct common *c, const struct uns_root *root, const char
 	open_file.fd = fd;
 	c->reader = uns_reader_of_file(&open_file, now.id.size);
 	UNS_TRY(uns_torchfile_open(&c->reader, &c->scratch, &c->torch, err));
-	UNS_TRY(iteration_add(c, file, err));
+	/* How far the training was (megatron/training/checkpointing.py, generate_state_dict). */
+	UNS_TRY(uns_megatron_iteration_add(c->cat, file, uns_value_get(c->torch.root, UNS_MEGATRON_ITERATION), err));
 	UNS_TRY(uns_megatron_args_add(c->cat, file, uns_value_get(c->torch.root, "args"), err));
 	saved = uns_value_get(c->torch.root, "optimizer");
 	if (!saved || !c->wants_groups)

@@ -28,24 +28,23 @@ int uns_shape_check(const struct uns_shape *shape, enum uns_dtype dtype, struct 
 	return 0;
 }
 
-uint64_t uns_shape_elems(const struct uns_shape *shape)
+static uint64_t elems_from(const struct uns_shape *shape, uint32_t d)
 {
 	uint64_t n = 1;
-	uint32_t d;
 
-	for (d = 0; d < shape->n; d++)
+	for (; d < shape->n; d++)
 		n *= shape->dim[d];
 	return n;
 }
 
+uint64_t uns_shape_elems(const struct uns_shape *shape)
+{
+	return elems_from(shape, 0);
+}
+
 uint64_t uns_shape_row_elems(const struct uns_shape *shape)
 {
-	uint64_t n = 1;
-	uint32_t d;
-
-	for (d = 1; d < shape->n; d++)
-		n *= shape->dim[d];
-	return n;
+	return elems_from(shape, 1);
 }
 
 bool uns_shape_equal(const struct uns_shape *a, const struct uns_shape *b)

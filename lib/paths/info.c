@@ -325,12 +325,14 @@ static int notes_of(const struct asked *a, const struct uns_view *view, const ch
 {
 	struct uns_findings misses = { 0 };
 	struct uns_vtree told = { 0 };
+	struct resume resume;
 	bool known;
-	int code = resumes_judge(a->u, a->record, a->snap, view, parameter, number, true, arena, &misses, &known, err);
+	int code = resumes_read(a->u, a->record, a->snap, view, parameter, number, arena, &resume, err);
 
+	row->resume = resume.v;
+	row->n_resume = resume.n;
 	if (code == 0)
-		code = resumes_read(a->u, a->record, a->snap, view, parameter, number, arena, &row->resume,
-				    &row->n_resume, err);
+		code = resumes_judge(&resume, a->record, true, arena, &misses, &known, err);
 	if (code == 0)
 		code = uns_vtree_note_findings(&told, misses.v, misses.n, err);
 	if (code == 0)

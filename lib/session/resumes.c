@@ -48,32 +48,27 @@ static int case_of(struct unshard *u, struct dir_record *record, struct snapshot
 }
 
 int resumes_read(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
-		 const char *text, uint64_t number, struct uns_arena *arena, const struct uns_resume_read **v,
-		 size_t *n, struct uns_err *err)
+		 const char *text, uint64_t number, struct uns_arena *arena, struct resume *out, struct uns_err *err)
 {
-	struct uns_resume_case c;
-
-	*n = 0;
+	*out = (struct resume){ .n = 0 };
 	if (!resumes_is_view(view))
 		return 0;
-	UNS_TRY(case_of(u, record, snap, view, text, number, arena, &c, err));
-	return uns_resume_reads(&c, arena, v, n, err);
+	UNS_TRY(case_of(u, record, snap, view, text, number, arena, &out->of, err));
+	return uns_resume_reads(&out->of, arena, &out->v, &out->n, err);
 }
 
-int resumes_judge(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
-		  const char *text, uint64_t number, bool leave_assumed, struct uns_arena *arena,
-		  struct uns_findings *out, bool *known, struct uns_err *err)
+int resumes_judge(const struct resume *resume, const struct dir_record *record, bool leave_assumed,
+		  struct uns_arena *arena, struct uns_findings *out, bool *known, struct uns_err *err)
 {
 	const struct uns_resume_miss *miss;
-	struct uns_resume_case c;
+	struct uns_resume_case c = resume->of;
 	size_t n, i;
 
 	*known = false;
-	if (!resumes_is_view(view))
+	if (!resume->n)
 		return 0;
-	UNS_TRY(case_of(u, record, snap, view, text, number, arena, &c, err));
 	c.leave_assumed = leave_assumed;
-	UNS_TRY(uns_resume_misses(&c, arena, &miss, &n, known, err));
+	UNS_TRY(uns_resume_misses(&c, resume->v, resume->n, arena, &miss, &n, known, err));
 	for (i = 0; i < n; i++)
 		UNS_TRY(miss_add(&miss[i], c.view, record, arena, out, err));
 	return 0;

@@ -8,17 +8,22 @@
 /* Is it a view that a training resumes from? */
 bool resumes_is_view(const struct uns_view *view);
 
-/* What a trainer that resumes from the view reads, and whether it is there (files/resume_reads.h), in the arena.
- * `number` is the view's parameter `text` as a number. None of a view that no training resumes from. */
-int resumes_read(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
-		 const char *text, uint64_t number, struct uns_arena *arena, const struct uns_resume_read **v,
-		 size_t *n, struct uns_err *err);
+/* What a trainer that resumes from a view reads, and whether it is there (files/resume_reads.h). */
+struct resume {
+	struct uns_resume_case of;
+	const struct uns_resume_read *v; /* in the arena */
+	size_t n; /* 0: of a view that no training resumes from */
+};
 
-/* Adds a finding RESUME_MISSES for each effect that absent files have (files/resume_reads.h), in the arena.
- * leave_assumed: without values of trainer_state.json that are assumed, which show_notes reports too. *known: whether
- * unshard knows what the trainer reads. Fails if a file about the training could not be read at this moment. */
-int resumes_judge(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
-		  const char *text, uint64_t number, bool leave_assumed, struct uns_arena *arena,
-		  struct uns_findings *out, bool *known, struct uns_err *err);
+/* `number` is the view's parameter `text` as a number. Fails if a file about the training could not be read at this
+ * moment. */
+int resumes_read(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		 const char *text, uint64_t number, struct uns_arena *arena, struct resume *out, struct uns_err *err);
+
+/* Adds a finding RESUME_MISSES for each effect that absent files have, in the arena. leave_assumed: without values of
+ * trainer_state.json that are assumed, which show_notes reports too. *known: whether unshard knows what the trainer
+ * reads. */
+int resumes_judge(const struct resume *resume, const struct dir_record *record, bool leave_assumed,
+		  struct uns_arena *arena, struct uns_findings *out, bool *known, struct uns_err *err);
 
 #endif

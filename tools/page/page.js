@@ -284,7 +284,7 @@ function drawViews() {
 		casts.length ? make("p", { class: "quiet" }, `${casts.join(", ")}: the same as weights in that dtype`) : null, others);
 }
 
-/* -- what a resume restores, and what it starts anew -- */
+/* -- what a resume restores, and what it starts from the beginning -- */
 
 function drawResume() {
 	const resumes = Object.entries(info.views || {}).filter(([, view]) => view.state === "ok" && view.resume);
