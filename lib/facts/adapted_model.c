@@ -9,7 +9,8 @@
 #include "facts/hub.h"
 #include "wire/json.h"
 
-static int text_of(const cJSON *json, const char *key, struct uns_arena *arena, const char **out, struct uns_err *err)
+int adapted_model_text(const cJSON *json, const char *key, struct uns_arena *arena, const char **out,
+		       struct uns_err *err)
 {
 	const char *text = uns_json_str(json, key);
 
@@ -27,8 +28,8 @@ static int names_read(struct uns_span adapter_config, struct uns_arena *arena, s
 
 	if (uns_json_parse(adapter_config, &json, &why) < 0)
 		return uns_fail_if_passing(err, why.code, &why);
-	UNS_TRY(text_of(json, "base_model_name_or_path", arena, &out->name, err));
-	return text_of(json, "revision", arena, &out->revision, err);
+	UNS_TRY(adapted_model_text(json, "base_model_name_or_path", arena, &out->name, err));
+	return adapted_model_text(json, "revision", arena, &out->revision, err);
 }
 
 static int directory_open(struct uns_capture *capture, const char *by, uint32_t uid, struct uns_arena *arena,

@@ -3,6 +3,7 @@
 #define UNS_FACTS_ADAPTED_MODEL_H
 
 #include "io/seen.h"
+#include "wire/json.h"
 
 struct adapted_model {
 	const char *name;      /* base_model_name_or_path; NULL = none is recorded */
@@ -20,5 +21,9 @@ int adapted_model_find(struct uns_span adapter_config, uint32_t uid, struct uns_
 /* The same of a model whose name is in out->name, and its revision in out->revision. by: the file that names it. */
 int adapted_model_open(struct adapted_model *out, const char *by, uint32_t uid, struct uns_capture *capture,
 		       struct uns_arena *arena, struct uns_err *err);
+
+/* A text of the object, in the arena; *out = NULL if it has none, or an empty one. */
+int adapted_model_text(const cJSON *json, const char *key, struct uns_arena *arena, const char **out,
+		       struct uns_err *err);
 
 #endif

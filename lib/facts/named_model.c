@@ -9,43 +9,33 @@
 #include "wire/json.h"
 #include "wire/yaml.h"
 
-enum { LIMIT_BYTES = 4 << 20, MAX_DEPTH = 3 };
+enum { LIMIT_BYTES = 4 << 20, MAX_DEPTH = 3, MAX_PLACES = 3 };
 
 static const struct naming_file {
 	const char *name;
 	int (*parse)(struct uns_span in, cJSON **out, struct uns_err *err);
-	/* One behind the other; the revision is beside the name. */
-	const char *key[MAX_DEPTH], *revision;
+	/* Where it names the model: keys, one behind the other; the revision is beside the name. */
+	struct naming_place {
+		const char *key[MAX_DEPTH], *revision;
+	} at[MAX_PLACES];
 } files[] = {
-	{ "run_config.yaml", uns_yaml_parse, { "model", "hf_model_id" }, NULL },
 	{ "run_config.yaml",
 	  uns_yaml_parse,
-	  { "model", "extra_checkpoint_metadata", "hf_model_id" },
-	  "hf_model_revision" },
-	{ "run_config.yaml", uns_yaml_parse, { "checkpoint", "hf_source_path" }, NULL },
-	{ "args.json", uns_json_parse, { "model" }, NULL },
+	  { { { "model", "hf_model_id" }, NULL },
+	    { { "model", "extra_checkpoint_metadata", "hf_model_id" }, "hf_model_revision" },
+	    { { "checkpoint", "hf_source_path" }, NULL } } },
+	{ "args.json", uns_json_parse, { { { "model" }, NULL } } },
 };
 
-static int text_take(const cJSON *object, const char *key, struct uns_arena *arena, const char **out,
-		     struct uns_err *err)
-{
-	const cJSON *v = key ? cJSON_GetObjectItemCaseSensitive(object, key) : NULL;
-
-	if (!cJSON_IsString(v) || !*v->valuestring)
-		return 0;
-	UNS_TRY_ALLOC(*out = uns_arena_str(arena, v->valuestring), err);
-	return 0;
-}
-
-static int name_take(const struct naming_file *f, const cJSON *object, struct uns_arena *arena,
+static int name_take(const struct naming_place *at, const cJSON *object, struct uns_arena *arena,
 		     struct adapted_model *out, struct uns_err *err)
 {
 	size_t i = 0;
 
-	for (; i + 1 < MAX_DEPTH && f->key[i + 1]; i++)
-		object = cJSON_GetObjectItemCaseSensitive(object, f->key[i]);
-	UNS_TRY(text_take(object, f->key[i], arena, &out->name, err));
-	return out->name ? text_take(object, f->revision, arena, &out->revision, err) : 0;
+	for (; i + 1 < MAX_DEPTH && at->key[i + 1]; i++)
+		object = cJSON_GetObjectItemCaseSensitive(object, at->key[i]);
+	UNS_TRY(adapted_model_text(object, at->key[i], arena, &out->name, err));
+	return out->name && at->revision ? adapted_model_text(object, at->revision, arena, &out->revision, err) : 0;
 }
 
 /* Reads the file if it is there. What is wrong with it is no reason to find another model's config. */
@@ -57,6 +47,7 @@ static int file_read(const struct naming_file *f, const struct named_model_place
 	struct uns_err why = { 0 };
 	struct uns_span bytes;
 	struct uns_stat stat;
+	size_t i;
 	int code;
 
 	UNS_TRY_ALLOC(path, err);
@@ -70,7 +61,9 @@ static int file_read(const struct naming_file *f, const struct named_model_place
 		return 0;
 	*uid = stat.uid;
 	out->by = f->name;
-	return name_take(f, text, arena, &out->model, err);
+	for (i = 0; i < MAX_PLACES && f->at[i].key[0] && !out->model.name; i++)
+		UNS_TRY(name_take(&f->at[i], text, arena, &out->model, err));
+	return 0;
 }
 
 /* slime's argument. */
