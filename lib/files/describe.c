@@ -279,6 +279,7 @@ void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat
 	size_t i, n = 0;
 
 	uns_text_str(out, "{");
+	key_str(out, "version", UNSHARD_VERSION);
 	key_begin(out, "files");
 	uns_text_str(out, "{");
 	if (tree->whole)

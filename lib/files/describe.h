@@ -33,7 +33,7 @@ void uns_describe_tensors(struct uns_text *out, const struct uns_catalog *cat);
  * is null. */
 void uns_describe_finding(struct uns_text *out, const struct uns_finding *f);
 
-/* {"files":{PATH:{"origin","from"}},"notes":[..],"inferred":[..],"flat_units":..} for one view's tree. */
+/* {"version","files":{PATH:{"origin","from"}},"notes":[..],"inferred":[..],"flat_units":..} for one view's tree. */
 void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat, const struct uns_vtree *tree);
 
 /* What a session counts, for programs: as JSON, and as Prometheus reads it. */

@@ -302,6 +302,16 @@ static int weighting_check(const struct adding *a, struct uns_err *err)
 	return 0;
 }
 
+static int version_add(const struct adding *a, struct uns_err *err)
+{
+	const char *version = uns_json_str(a->settings.json, "peft_version"), *before = a->of->out->peft;
+
+	if (!version || (before && strstr(before, version)))
+		return 0;
+	a->of->out->peft = uns_arena_printf(a->of->arena, "%s%s%s", before ? before : "", before ? ", " : "", version);
+	return a->of->out->peft ? 0 : uns_oom(err);
+}
+
 static int adapter_add(struct adding *a, struct uns_span config, struct uns_err *err)
 {
 	if (!uns_span_left(&config))
@@ -310,6 +320,7 @@ static int adapter_add(struct adding *a, struct uns_span config, struct uns_err 
 	UNS_TRY(uns_adapter_settings_read(config, &a->settings, err));
 	UNS_TRY(weighting_check(a, err));
 	UNS_TRY(base_compare(a, err));
+	UNS_TRY(version_add(a, err));
 	if (!a->of->out->formula)
 		a->of->out->formula = formula_of(&a->settings, a->of->out->several || a->times != 1);
 	UNS_TRY(adapter_read(a, err));

@@ -25,6 +25,7 @@ struct uns_merged {
 	const char *formula; /* of those that are computed */
 	const char *adapter; /* its name; of several "a:1+b:0.5" */
 	bool several;
+	const char *peft; /* versions that adapter_config.json records: "0.18.0, 0.21.2"; NULL = none does */
 };
 
 /* -ENOTSUP with a sentence if something of the adapter cannot be merged exactly: nothing is merged then. Tensors live

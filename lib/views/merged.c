@@ -76,10 +76,11 @@ static const char *origin_of(const struct uns_view_input *in, const struct uns_m
 	return uns_arena_printf(
 		arena,
 		"the base model of %s with the checkpoint's adapter%s%s%s merged into it: %zu of %zu tensors are computed "
-		"as %s in fp64 and rounded once, %zu are the adapter's own",
+		"as %s in fp64 and rounded once, %zu are the adapter's own%s%s",
 		in->base_model->n ? in->base_model->where : "the checkpoint", merged->several ? "s" : "",
 		*merged->adapter ? " " : "", merged->adapter, merged->n_computed, merged->n, merged->formula,
-		merged->n_replaced);
+		merged->n_replaced, merged->peft ? "; adapter_config.json is of PEFT " : "",
+		merged->peft ? merged->peft : "");
 }
 
 static const struct uns_span *config_of(const struct uns_view_input *in)

@@ -684,6 +684,7 @@ def test_it_says_what_it_is_made_of(command, mount, tmp_path):
     said = json.loads((m / "merged/run/checkpoint-1/.unshard/provenance.json").read_text())
     text = json.dumps(said)
     assert f"{tmp_path}/base" in text and "W + scale * B A" in text
+    assert f"adapter_config.json is of PEFT {peft.__version__}" in text and said["version"] in command("--version").stdout
     view = json.loads(command("show", run / "checkpoint-1", "--json", "-o", f"model={tmp_path}/base").stdout)["info"]["views"]["merged"]
     assert view["state"] == "ok" and "from_pretrained" in view["usage"]
     assert "merged" in command("show", run / "checkpoint-1", "-o", f"model={tmp_path}/base").stdout

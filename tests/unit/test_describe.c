@@ -163,6 +163,7 @@ static void describes_provenance(void **state)
 	(void)state;
 	uns_describe_provenance(&text, &catalog, &tree);
 	json = parsed(&text);
+	assert_non_null(uns_json_str(json, "version"));
 	f = cJSON_GetObjectItem(json, "files");
 	assert_string_equal(uns_json_str(cJSON_GetObjectItemCaseSensitive(f, "config.json"), "from"), files[0].path);
 	assert_string_equal(uns_json_str(cJSON_GetObjectItemCaseSensitive(f, "model.safetensors"), "origin"),
