@@ -11,6 +11,7 @@ OUT/CASE/logits.safetensors has what Megatron's model computes.
 
 import contextlib
 import copy
+import multiprocessing
 import os
 import re
 import sys
@@ -494,6 +495,8 @@ def run_all(run):
     """Each case of the command line."""
     from megatron.core.dist_checkpointing.strategies import filesystem_async
 
+    # For this queue Megatron starts another Python, which imports the frameworks: more than half of a rank's time.
+    filesystem_async._results_queue = multiprocessing.get_context("fork").Manager().Queue()
     dist.init_process_group("gloo")
     for one in sys.argv[2:]:
         run(one, f"{sys.argv[1]}/{one}")
