@@ -5,6 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import beside
 import delayed
 import exports
 import library
@@ -18,7 +19,7 @@ import storage
 import values
 import zero
 
-WHAT = ("reads", "delayed", "loads", "loaders", "library", "exports", "zero", "merges", "scale", "many", "values", "storage")
+WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "merges", "scale", "many", "values", "storage")
 
 
 def arguments():
@@ -60,6 +61,8 @@ def main():
         if not args.what or "loaders" in args.what:
             loaders.measure(programs, work, 2 * size, n, ["load_file", "torch"] if args.quick else args.loaders,
                             not args.quick, args.options)
+        if not args.what or "beside" in args.what:
+            beside.measure(programs, work, size, args.rounds or (1 if args.quick else 3), (1, 2) if args.quick else (1, 2, 4, 8))
         if not args.what or "library" in args.what:
             library.measure(programs, work, 2 * size, n)
         if not args.what or "exports" in args.what:

@@ -1,5 +1,6 @@
 """Loads in processes that need not import anything: loader_process.py [--transformers] imports once, then forks for each
-line of standard input, [LOADER, PATH] in JSON, and answers with a line: the seconds and processor seconds of the load."""
+line of standard input, [LOADER, PATH] or [LOADER, PATH, PROCESSES] in JSON, and answers with a line: the seconds and processor
+seconds until each of the processes has loaded all."""
 
 import json
 import os
@@ -41,10 +42,32 @@ def warm_up_transformers():
         from_pretrained(Path(tiny) / "model.safetensors")
 
 
+def import_fastsafetensors():
+    import fastsafetensors  # noqa: F401
+
+
+def by_fastsafetensors(path):
+    from fastsafetensors import SafeTensorsFileLoader, SingleGroup
+    loader = SafeTensorsFileLoader(SingleGroup(), "cpu", nogds=True)
+    loader.add_filenames({0: [str(path)]})
+    held = loader.copy_files_to_device()
+    return {name: held.get_tensor(name).clone() for name in loader.get_keys()}
+
+
+def import_runai():
+    import runai_model_streamer  # noqa: F401
+
+
+def by_runai(path):
+    from runai_model_streamer import SafetensorsStreamer
+    with SafetensorsStreamer() as streamer:
+        streamer.stream_file(str(path))
+        return {name: tensor.clone() for name, tensor in streamer.get_tensors()}
+
+
 def worker(path, rank):
     """One of vLLM's workers: all map the file, and each copies its share of every tensor. Down and output
     projections are cut along their columns."""
-    torch.set_num_threads(1)
     part = {}
     with safe_open(path, "pt") as f:
         for name in f.keys():
@@ -52,13 +75,19 @@ def worker(path, rank):
             part[name] = f.get_tensor(name).chunk(WORKERS, cut)[rank].clone(memory_format=torch.contiguous_format)
 
 
-def workers(path):
-    for rank in range(WORKERS):
+def in_processes(n, run):
+    """run(0), run(1), ...: at once, each in a process of its own."""
+    for rank in range(n):
         if os.fork() == 0:
-            worker(path, rank)
+            torch.set_num_threads(1)
+            run(rank)
             os._exit(0)
-    for _ in range(WORKERS):
+    for _ in range(n):
         assert os.wait()[1] == 0
+
+
+def workers(path):
+    in_processes(WORKERS, lambda rank: worker(path, rank))
 
 
 # name -> what it is before the time begins, the load
@@ -68,6 +97,8 @@ LOADERS = {
     "from_pretrained": (warm_up_transformers, from_pretrained),
     "torch": (None, lambda path: torch.load(path, weights_only=True)),
     "workers": (None, workers),
+    "fastsafetensors": (import_fastsafetensors, by_fastsafetensors),
+    "runai": (import_runai, by_runai),
 }
 
 
@@ -76,13 +107,13 @@ def processor_seconds():
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-def load(loader, path):
-    torch.set_num_threads(os.cpu_count())
+def load(loader, path, n=1):
+    torch.set_num_threads(os.cpu_count() if n == 1 else 1)  # with more, threads would be missing in forked processes
     before, run = LOADERS[loader]
     if before:
         before()
     cpu, began = processor_seconds(), time.monotonic()
-    held = run(path)
+    held = run(path) if n == 1 else in_processes(n, lambda rank: run(path))
     print(json.dumps({"seconds": time.monotonic() - began, "cpu": processor_seconds() - cpu}), flush=True)
     del held
 
@@ -92,10 +123,10 @@ def main():
     if "--transformers" in sys.argv:
         import transformers.models.llama.modeling_llama  # noqa: F401
     for line in sys.stdin:
-        loader, path = json.loads(line)
+        loader, path, *n = json.loads(line)
         pid = os.fork()
         if pid == 0:
-            load(loader, Path(path))
+            load(loader, Path(path), *n)
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
 

@@ -43,8 +43,8 @@ class Loaders:
         self.process = subprocess.Popen([sys.executable, Path(__file__).with_name("loader_process.py"), *options],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def load(self, loader, path):
-        self.process.stdin.write(json.dumps([loader, str(path)]) + "\n")
+    def load(self, loader, path, n_processes=1):
+        self.process.stdin.write(json.dumps([loader, str(path), n_processes]) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:

@@ -16,12 +16,21 @@ def status_bytes(pid, field):
     raise LookupError(field)
 
 
+def io_bytes(pid, field):
+    for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1])
+    raise LookupError(field)
+
+
 def written_bytes(pid):
     """Bytes the process has written to file systems that store them."""
-    for line in Path(f"/proc/{pid}/io").read_text().splitlines():
-        if line.startswith("write_bytes:"):
-            return int(line.split()[1])
-    raise LookupError("write_bytes")
+    return io_bytes(pid, "write_bytes")
+
+
+def read_bytes(pid):
+    """Bytes the process has read, from the page cache too."""
+    return io_bytes(pid, "rchar")
 
 
 def cpu_seconds(pid):

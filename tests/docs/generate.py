@@ -23,6 +23,7 @@ COUNTED is how many rows a table of the code has.
 
 --check changes nothing and ends with 1 if a page is out of date."""
 import argparse
+import glob
 import json
 import os
 import re
@@ -86,6 +87,8 @@ FIGURES = {
     "values_bf16": ("Values", ["bfloat16", "`unshard"], 2, "(.*)"),
     "page_70b": ("The page of a checkpoint", ["70B"], 3, "(.*)"),
     "page_405b": ("The page of a checkpoint", ["405B"], 3, "(.*)"),
+    "beside_file": ("N processes beside each other", ["fastsafetensors", "8"], 3, "(.*)"),
+    "beside_mount": ("N processes beside each other", ["fastsafetensors", "8"], 5, "(.*)"),
     "slow_mount": ("Storage that takes 8 ms for every read", ["128 KiB", "1"], 3, "(.*)"),
 }
 
@@ -286,6 +289,12 @@ def figure(root, name):
     sys.exit(f"tests/bench/RESULTS.md has no row {begins} in {section}")
 
 
+def with_text(root, text):
+    """The pages that have it."""
+    found = glob.glob("*.md", root_dir=root) + glob.glob("docs/**/*.md", root_dir=root, recursive=True)
+    return [path for path in sorted(found) if text in read(root, path)]
+
+
 def with_figures(root, page):
     return re.sub(r"(<!-- figure: (\w+) -->).*?(<!-- end -->)",
                   lambda m: m.group(1) + figure(root, m.group(2)) + m.group(3), page)
@@ -407,9 +416,8 @@ def main():
              "docs/compatibility.md": {"writers": writers(args.root), "trainers": trainers(args.root),
                                        "readers": readers(args.root), "untested": untested(args.root)},
              "docs/clusters.md": {"clients": clients(args.root), "slow_network": slow_network(args.root),
-                                  "requests": requests(args.root)},
-             "README.md": {}, "docs/merged.md": {}, "CHANGELOG.md": {}, "docs/operation.md": {}, "docs/faq.md": {},
-             "docs/show.md": {}, "docs/names.md": {}, "docs/metadata-store.md": {}}
+                                  "requests": requests(args.root)}}
+    pages |= {path: {} for path in with_text(args.root, "<!-- figure: ") if path not in pages}
     if args.unshard:
         pages["docs/compatibility.md"]["measured"] = measured(args.root, args.unshard)
         pages["docs/cli.md"] = {"verbs": verbs(args.unshard)}

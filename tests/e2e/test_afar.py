@@ -26,6 +26,11 @@ class Storage:
         dev = os.stat(self.path).st_dev
         self.read_ahead = int(Path(f"/sys/class/bdi/{os.major(dev)}:{os.minor(dev)}/read_ahead_kb").read_text()) << 10
 
+    def read_bytes(self):
+        """What the server has read of its file: it keeps nothing."""
+        lines = Path(f"/proc/{self.process.pid}/io").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("rchar:"))
+
     def counted(self):
         subprocess.run(["fusermount3", "-uz", self.path], check=True)
         return map(int, self.process.communicate()[0].split())
@@ -56,3 +61,11 @@ def test_one_reader_keeps_many_reads_under_way(storage, mount, command):
     n, at_once = storage.counted()
     assert at_once > WORKERS
     assert n < 0.7 * SIZE / storage.read_ahead
+
+
+def test_processes_that_read_at_once_read_storage_once(storage, mount):
+    m = mount(storage.path.parent, "store=none", changing=True)
+    before = storage.read_bytes()
+    readers = [subprocess.Popen(["cat", m / "weights/afar/file"], stdout=subprocess.DEVNULL) for _ in range(4)]
+    assert [reader.wait() for reader in readers] == [0] * 4
+    assert storage.read_bytes() - before < 1.02 * SIZE
