@@ -21,7 +21,12 @@ bool uns_megatron_has_schedule(const struct uns_catalog *cat)
 
 	while (i < cat->n_groups && is_number(&cat->groups[i], HIGHEST) && is_number(&cat->groups[i], NOW))
 		i++;
-	return cat->summary.is_megatron && cat->n_groups && i == cat->n_groups;
+	return cat->summary.is_megatron && cat->n_groups && i == cat->n_groups && !uns_resume_has_scheduler(cat);
+}
+
+int64_t uns_megatron_trainer_step(const struct uns_catalog *cat, const struct uns_training *training)
+{
+	return uns_megatron_has_schedule(cat) ? uns_training_step(training, cat->summary.step) : UNS_UNKNOWN;
 }
 
 /* A list with one value of each group; key NULL: with an empty dict, as a lambda that is no plain function has kept. */
@@ -55,7 +60,7 @@ static const struct uns_value *state_of(const struct uns_catalog *cat, int64_t s
 	return v;
 }
 
-int uns_megatron_schedule_add(const struct uns_catalog *model, int64_t step, struct uns_vtree *out, struct uns_err *err)
+static int file_add(const struct uns_catalog *model, int64_t step, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_torch_input file = { .cat = model,
 					      .root = state_of(model, step, &out->arena),
@@ -73,4 +78,19 @@ int uns_megatron_schedule_add(const struct uns_catalog *model, int64_t step, str
 		"the optimizer only with one. The first step has the learning rate that was saved. After it, the "
 		"rate is max_lr times what the Trainer's own schedule gives (lr_scheduler_type, warmup_steps, "
 		"max_steps): Megatron-Core's schedule has no form in transformers");
+}
+
+int uns_megatron_schedule_add(struct uns_resume_input *resume, struct uns_vtree *out, struct uns_err *err)
+{
+	const int64_t step = uns_megatron_trainer_step(resume->catalog, resume->training);
+	struct uns_catalog *of_trainer;
+
+	if (step == UNS_UNKNOWN)
+		return 0;
+	UNS_TRY_ALLOC(of_trainer = UNS_NEW(&out->arena, struct uns_catalog), err);
+	*of_trainer = *resume->catalog;
+	of_trainer->summary.resumed_by |= UNS_BY_TRAINER;
+	resume->catalog = of_trainer;
+	resume->schedule_made = true;
+	return file_add(of_trainer, step, out, err);
 }

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "files/resume_files.h"
 #include "megatron/schedule.h"
 #include "session/shows.h"
 
@@ -40,8 +39,7 @@ static int case_of(struct unshard *u, struct dir_record *record, struct snapshot
 	UNS_TRY_ALLOC(c.view = name_of(view, text, arena), err);
 	c.training = in.training;
 	c.trainer_state_valid = in.trainer_state_valid;
-	c.schedule_made =
-		strcmp(c.view, "full") == 0 && uns_megatron_has_schedule(cat) && !uns_resume_has_scheduler(cat);
+	c.schedule_made = !view->placeholder && strcmp(c.view, "dcp") != 0 && uns_megatron_has_schedule(cat);
 	c.other_ranks = view->placeholder && (int64_t)number != cat->summary.world_size;
 	*out = c;
 	return 0;

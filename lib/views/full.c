@@ -114,31 +114,12 @@ static int add_plain(struct uns_full_input *full, struct uns_span config, struct
 	return uns_engine_scaler_add(cat, out, err);
 }
 
-/* The step at which a Trainer resumes from a Megatron-Core checkpoint; UNS_UNKNOWN = it cannot. Besides the step, a
- * Trainer needs a scheduler. The view makes what else is missing. */
-static int64_t step_for_trainer(const struct uns_view_input *in)
-{
-	return uns_megatron_has_schedule(in->catalog) && !uns_resume_has_scheduler(in->catalog)
-		       ? uns_training_step(in->training, in->catalog->summary.step)
-		       : UNS_UNKNOWN;
-}
-
 /* The model's tensors under Hugging Face's names, and what a Trainer needs besides. */
-static int model_of_megatron(const struct uns_view_input *in, uint64_t parameter, struct uns_full_input *full,
-			     struct uns_vtree *out, struct uns_err *err)
+static int model_of_megatron(const struct uns_view_input *in, struct uns_full_input *full, struct uns_vtree *out,
+			     struct uns_err *err)
 {
-	const int64_t step = step_for_trainer(in);
-	struct uns_catalog *of_trainer;
-
 	UNS_TRY(uns_megatron_model(&in->config_info, in->config, in->catalog, out, &full->resume.catalog, err));
-	if (parameter != PLAIN || step == UNS_UNKNOWN)
-		return 0;
-	UNS_TRY_ALLOC(of_trainer = UNS_NEW(&out->arena, struct uns_catalog), err);
-	*of_trainer = *full->resume.catalog;
-	of_trainer->summary.resumed_by |= UNS_BY_TRAINER;
-	full->resume.catalog = of_trainer;
-	full->resume.schedule_made = true;
-	return uns_megatron_schedule_add(of_trainer, step, out, err);
+	return uns_megatron_schedule_add(&full->resume, out, err);
 }
 
 static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
@@ -147,7 +128,7 @@ static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct 
 	const struct uns_tensor *t = in->catalog->tensors, *end = t + in->catalog->n_tensors;
 
 	if (in->catalog->summary.is_megatron) {
-		UNS_TRY(model_of_megatron(in, PLAIN, &full, out, err));
+		UNS_TRY(model_of_megatron(in, &full, out, err));
 		return uns_resume_trainer_state_add(&full.resume, out, err);
 	}
 	while (t < end && (!uns_role_is_optimizer(t->role) || t->role == UNS_ROLE_MASTER))
@@ -184,7 +165,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	if (in->catalog->summary.is_one_file)
 		return uns_lightning_add(&whole, out, err);
 	if (in->catalog->summary.is_megatron) {
-		UNS_TRY(model_of_megatron(in, parameter, &full, out, err));
+		UNS_TRY(model_of_megatron(in, &full, out, err));
 		tied = uns_megatron_tied(full.resume.catalog);
 		if (tied) {
 			full.tied = &tied;
@@ -218,11 +199,21 @@ static bool is_loaded_by_hand(const struct uns_catalog *cat)
 	return uns_full_is_for_script(cat) || cat->summary.family == UNS_FAMILY_RANKS;
 }
 
-static const char *usage_fsdp(const struct uns_catalog *cat)
+static bool is_for_trainer(const struct uns_view_input *in)
 {
+	return uns_megatron_trainer_step(in->catalog, in->training) != UNS_UNKNOWN;
+}
+
+static const char by_fsdp[] = "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT";
+
+static const char *usage_fsdp(const struct uns_view_input *in)
+{
+	const struct uns_catalog *cat = in->catalog;
 	const bool by_lightning = cat->summary.resumed_by & UNS_BY_LIGHTNING;
 	const bool by_hand = is_loaded_by_hand(cat) || cat->summary.resumed_by & UNS_BY_ENGINE;
 
+	if (is_for_trainer(in))
+		return by_fsdp;
 	if ((by_hand || by_lightning) && !uns_optimizer_root(cat))
 		return "torch.load(\"%s/pytorch_model_fsdp.bin\", weights_only=True)";
 	if (by_hand)
@@ -234,7 +225,7 @@ static const char *usage_fsdp(const struct uns_catalog *cat)
 		return "torch.load(\"%s/optimizer.bin\", weights_only=True)";
 	return cat->summary.resumed_by & UNS_BY_ACCELERATE
 		       ? "accelerator.load_state(\"%s\")  # with FSDP, FULL_STATE_DICT"
-		       : "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT";
+		       : by_fsdp;
 }
 
 static const char by_trainer[] = "trainer.train(resume_from_checkpoint=\"%s\")";
@@ -249,8 +240,8 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		return parameter == FSDP ? "trainer.fit(model, ckpt_path=\"%s\")  # FSDPStrategy"
 					 : "trainer.fit(model, ckpt_path=\"%s\")";
 	if (parameter == FSDP)
-		return usage_fsdp(cat);
-	if (step_for_trainer(in) != UNS_UNKNOWN)
+		return usage_fsdp(in);
+	if (is_for_trainer(in))
 		return by_trainer;
 	if (cat->summary.resumed_by & UNS_BY_ENGINE)
 		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # load "

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "files/lightning_file.h"
 #include "megatron/model.h"
+#include "megatron/schedule.h"
 #include "files/named_optimizer.h"
 #include "files/resume_files.h"
 #include "names/template.h"
@@ -241,32 +242,34 @@ static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, 
 			      "from the beginning");
 }
 
-static int note_all(const struct uns_config_info *config, const struct uns_catalog *cat,
+static int note_all(const struct uns_config_info *config, const struct uns_resume_input *resume,
 		    const struct uns_adam_params *params, struct uns_vtree *out, struct uns_err *err)
 {
-	UNS_TRY(note_loader(config, cat, params, out, err));
-	return note_scheduler(cat, out, err);
+	UNS_TRY(note_loader(config, resume->catalog, params, out, err));
+	return resume->schedule_made ? 0 : note_scheduler(resume->catalog, out, err);
 }
 
-/* *cat: the catalog whose tensors have the names that a loader looks up. */
-static int model_of(const struct uns_view_input *in, struct uns_vtree *out, const struct uns_catalog **cat,
+/* The catalog whose tensors have the names that a loader looks up, and what is made for a Trainer. */
+static int model_of(const struct uns_view_input *in, struct uns_vtree *out, struct uns_resume_input *resume,
 		    struct uns_err *err)
 {
-	*cat = in->catalog;
+	*resume = uns_view_resume(in);
 	if (!in->catalog->summary.is_megatron)
-		return uns_numbered_name(&in->config_info, in->config, in->catalog, out, cat, err);
-	return uns_megatron_model(&in->config_info, in->config, in->catalog, out, cat, err);
+		return uns_numbered_name(&in->config_info, in->config, in->catalog, out, &resume->catalog, err);
+	UNS_TRY(uns_megatron_model(&in->config_info, in->config, in->catalog, out, &resume->catalog, err));
+	return uns_megatron_schedule_add(resume, out, err);
 }
 
 static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
-	const struct uns_catalog *cat;
+	struct uns_resume_input resume;
 	struct uns_adam_params params;
 
-	UNS_TRY(model_of(in, out, &cat, err));
-	UNS_TRY(uns_adam_params_find(cat, &scratch, &params, err));
-	return note_all(&in->config_info, cat, &params, out, err);
+	UNS_TRY(model_of(in, out, &resume, err));
+	UNS_TRY(uns_adam_params_find(resume.catalog, &scratch, &params, err));
+	UNS_TRY(note_all(&in->config_info, &resume, &params, out, err));
+	return resume.schedule_made ? uns_resume_trainer_state_add(&resume, out, err) : 0;
 }
 
 /* -- tree -- */
@@ -274,7 +277,7 @@ static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
-	struct uns_resume_input resume = uns_view_resume(in);
+	struct uns_resume_input resume;
 	struct uns_adam_params params;
 	struct uns_universal_input files = { .params = &params,
 					     .global_step =
@@ -288,7 +291,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 				"%s: the training step is not known, and DeepSpeed's engine needs it; "
 				"set it with `unshard meta set CHECKPOINT global_step=N`",
 				in->catalog->path);
-	UNS_TRY(model_of(in, out, &files.catalog, err));
+	UNS_TRY(model_of(in, out, &resume, err));
+	files.catalog = resume.catalog;
 	UNS_TRY(uns_adam_params_find(files.catalog, &scratch, &params, err));
 	UNS_TRY_ALLOC(files.dir = tag_of(in, files.global_step, &out->arena), err);
 	UNS_TRY_ALLOC(names = UNS_NEW_N(&out->arena, const char *, params.n), err);
@@ -298,26 +302,30 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	UNS_TRY(uns_universal_add(&files, out, err));
 	UNS_TRY(uns_vtree_add_text(out, run_mark, files.dir, strlen(files.dir),
 				   "synthesised: the name of the directory beside it", err));
-	UNS_TRY(note_all(&in->config_info, files.catalog, &params, out, err));
+	UNS_TRY(note_all(&in->config_info, &resume, &params, out, err));
 	resume.hide_rng = !in->keep_rng;
 	resume.schedule_for = UNS_SCHEDULE_FOR_DEEPSPEED;
 	resume.with_schedule = true;
 	return uns_resume_files_add(&resume, out, err);
 }
 
+static const char by_trainer[] = "trainer.train(resume_from_checkpoint=\"%s\")  # DeepSpeed with "
+				 "\"checkpoint\": {\"load_universal\": true}";
+
 static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
 	const struct uns_catalog *cat = in->catalog;
 
 	(void)parameter, (void)is_file;
+	if (uns_megatron_trainer_step(cat, in->training) != UNS_UNKNOWN)
+		return by_trainer;
 	if (cat->summary.resumed_by & UNS_BY_FABRIC)
 		return UNS_LINE_OF_FABRIC "  # DeepSpeedStrategy with \"checkpoint\": {\"load_universal\": true}";
 	if (cat->summary.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy with "
 		       "\"checkpoint\": {\"load_universal\": true}";
 	if (cat->summary.resumed_by & UNS_BY_TRAINER)
-		return "trainer.train(resume_from_checkpoint=\"%s\")  # DeepSpeed with "
-		       "\"checkpoint\": {\"load_universal\": true}";
+		return by_trainer;
 	return !(cat->summary.resumed_by & UNS_BY_ACCELERATE)
 		       ? "engine.load_checkpoint(\"%s\")  # with \"checkpoint\": "
 			 "{\"load_universal\": true}"

@@ -73,6 +73,9 @@ LAUNCHES = {
     "md2": ("torch_dist.py", 2, ["qwen3_next-dp2", "qwen3_next-tp2-bf16", "qwen3_next-mtp-ep2", "qwen3_next-one-by-one",
                                  "qwen3_5_text-dp2", "qwen3_5_moe_text-tp2-bf16", "qwen3_5-pp2", "qwen3_5_moe-tp2"]),
     "md4": ("torch_dist.py", 4, ["qwen3_next-tp2-pp2"]),
+    "mu2": ("torch_dist.py", 2, ["llama-pp2-loss", "llama-pp2-first", "qwen3-pp2-vpp2-layout", "qwen2-cp2",
+                                 "qwen3_moe-cp2-ep2", "qwen3_moe-etp2", "qwen3_moe-tp2-ep2-etp1",
+                                 "qwen3_moe-etp2-one-by-one"]),
     "mc8": ("torch_dist.py", 8, ["qwen3_moe-tp2-pp2-ep2", "deepseek_v3-tp2-pp2-ep2", "qwen3_vl_moe-tp2-pp2-ep2",
                                  "gpt_oss-tp2-pp2-ep2"]),
     "mv2": ("torch_dist_vision.py", 2, ["qwen2_5_vl-tp2", "qwen2_5_vl-by-layer", "qwen3_vl-tp2", "qwen3_vl-by-layer",
@@ -104,7 +107,7 @@ def cases(*launches):
 
 OPTIMIZERS = cases("o2", "o3")
 MEGATRON = cases("mc2", "mt2")
-MEGATRON_OF_8 = cases("mc8")
+MEGATRON_OF_8, MEGATRON_SPLITS = cases("mc8"), cases("mu2")
 MEGATRON_DELTA, MEGATRON_DELTA_OF_4 = cases("md2"), cases("md4")
 MEGATRON_VISION = cases("mv2")
 MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2", "ms4"), cases("mo2more")

@@ -17,7 +17,7 @@ from transformers.modeling_layers import MtpModel
 
 import trees
 from conftest import ROOT
-from launches import LAUNCHES, MEGATRON, MEGATRON_OF_8, MEGATRON_VISION
+from launches import LAUNCHES, MEGATRON, MEGATRON_OF_8, MEGATRON_SPLITS, MEGATRON_VISION
 from test_names import assert_files_equal
 from test_python import unshard
 
@@ -100,8 +100,8 @@ def loader(case):
 
 
 @pytest.mark.parametrize("launch,case", [
-    *MEGATRON, *MEGATRON_VISION, *(pytest.param(*c, marks=pytest.mark.long) for c in MEGATRON_OF_8)],
-    ids=["-".join(c) for c in MEGATRON + MEGATRON_VISION + MEGATRON_OF_8])
+    *MEGATRON, *MEGATRON_VISION, *(pytest.param(*c, marks=pytest.mark.long) for c in MEGATRON_SPLITS + MEGATRON_OF_8)],
+    ids=["-".join(c) for c in MEGATRON + MEGATRON_VISION + MEGATRON_SPLITS + MEGATRON_OF_8])
 def test_a_config_makes_them_what_save_pretrained_wrote(made, mount, launch, case):
     folder = made(launch, case)
     shown = mount(folder / "run", f"model={folder}/hf") / "weights" / STEP

@@ -1,6 +1,6 @@
 """The optimizer of Megatron-Core's torch_dist directories, and what resumes from it. make/torch_dist_optimizer.py trains
 and saves with megatron-core (make/torch_dist_model_space.py with an older one); what the ranks had in memory is converted
-by mbridge. make/torch_dist_resume.py is DeepSpeed."""
+by mbridge. make/torch_dist_resume.py is DeepSpeed, make/torch_dist_trainer.py a Trainer with FSDP or DeepSpeed."""
 
 import dataclasses
 import io
@@ -234,6 +234,53 @@ def test_a_trainer_resumes_from_full(made, mount, tmp_path, launch, case):
     again, end_again, log_again = trained(folder, mount(tmp_path / "out") / "full/checkpoint-3", tmp_path / "again")
     assert again.step == 3 and log_again[-1] == log[-1]
     trees.assert_same(end_again, end)
+
+
+# A Trainer with FSDP on two ranks, or with DeepSpeed on one: how (make/torch_dist_trainer.py), the launch, the case.
+TRAINERS = {"fsdp": ("fsdp", "mo2", "llama-dp2-bf16"), "z2": ("2", "mo2", "llama-dp2-bf16")}
+MORE_TRAINERS = {"moe-fsdp": ("fsdp", "mo2", "qwen3_moe-ep2-bf16"), "moe-z1": ("1", "mo2", "qwen3_moe-ep2-bf16")}
+
+
+@pytest.fixture(scope="module")
+def trainers(made, request, tmp_path_factory):
+    base, mounts, loads = tmp_path_factory.mktemp("trainers"), [], []
+    chosen = TRAINERS | (MORE_TRAINERS if request.config.getoption("--long") else {})
+    for name, (how, launch, case) in chosen.items():
+        folder = made(launch, case)
+        options = f"model={folder}/hf,fact=logging_steps=1,fact=save_steps=1"
+        mounts.append(conftest.mounted(tmp_path_factory.mktemp(name), folder / "run", options))
+        view = "full-fsdp" if how == "fsdp" else "universal"
+        loads.append(f"{name}:{how}:{folder}:{mounts[-1]}/{view}/{STEP}")
+    for ranks, fsdp in ((2, True), (1, False)):
+        conftest.launch("torch_dist_trainer.py", ranks, base, [one for one in loads if (":fsdp:" in one) == fsdp])
+    yield base
+    for mnt in mounts:
+        conftest.detach(mnt)
+
+
+@pytest.mark.parametrize("name", [*TRAINERS, *(pytest.param(n, marks=pytest.mark.long) for n in MORE_TRAINERS)])
+def test_a_trainer_with_fsdp_or_deepspeed_resumes_at_the_step_and_rate(made, trainers, tmp_path, name):
+    """As a Trainer without either does from what torch saves of the run's memory."""
+    folder = made(*(TRAINERS | MORE_TRAINERS)[name][1:])
+    told = json.loads((trainers / name / "told.json").read_text())
+    want = trained(folder, of_torch(folder, tmp_path / "torch"), tmp_path / "torch-out")
+    saved_rates = saved(tmp_path / "torch/scheduler.pt")["_last_lr"]
+    assert told["step"] == 2 and told["rates"] == saved_rates and saved_rates != [MAX_LR] * 2
+    at_begin = trees.tensors(trainers / name / "held.safetensors")
+    for state, file in (("fp32", "param"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
+        got = {k.removesuffix("|" + state): t for k, t in at_begin.items() if k.endswith("|" + state)}
+        trees.assert_same(got, live(folder, file))
+    log = [e for e in told["log"] if "loss" in e]
+    assert [(e["step"], e["learning_rate"]) for e in log] == [(e["step"], e["learning_rate"]) for e in want[2]]
+    for key in ("loss", "grad_norm"):
+        assert [e[key] for e in log] == pytest.approx([e[key] for e in want[2]], rel=1e-5)
+    end = trees.tensors(trainers / name / "end.safetensors")
+    for key, tensor in want[1].items():
+        state, name_of = key.split("|")
+        if state != "step":
+            got = end[f"{name_of}|{'fp32' if state == 'param' else state}"]
+            torch.testing.assert_close(got, tensor, rtol=1e-4, atol=1e-6, msg=lambda m: f"{key}: {m}")
+            assert not torch.equal(got, at_begin[f"{name_of}|{'fp32' if state == 'param' else state}"]), key
 
 
 def test_what_is_made_for_a_trainer_is_said(made, mount, command, tmp_path):

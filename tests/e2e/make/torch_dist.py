@@ -163,6 +163,17 @@ CASES = {
     "llama-pp2-embedding": ("llama", {"num_hidden_layers": 3, "attention_bias": True, "mlp_bias": True},
                             {"pp": 2, "embedding": True},
                             {"bias": True, "metadata": {"singleton_local_shards": True}}),
+    "llama-pp2-loss": ("llama", {"num_hidden_layers": 3}, {"pp": 2, "loss": True}, {}),
+    "llama-pp2-first": ("llama", {"num_hidden_layers": 3}, {"pp": 2, "first": 1}, {}),
+    "qwen3-pp2-vpp2-layout": ("qwen3", {"num_hidden_layers": 5},
+                              {"pp": 2, "vpp": 2, "layout": [["embedding", "decoder"], ["decoder"] * 2, ["decoder"],
+                                                             ["decoder", "loss"]]}, {"qk_norm": True}),
+    "qwen2-cp2": ("qwen2", {"head_dim": 4}, {"cp": 2}, {"qkv_bias": True}),
+    "qwen3_moe-cp2-ep2": ("qwen3_moe", MOE, {"cp": 2, "ep": 2}, {"moe": True, "qk_norm": True}),
+    "qwen3_moe-etp2": ("qwen3_moe", MOE, {"etp": 2}, {"moe": True, "qk_norm": True}),
+    "qwen3_moe-tp2-ep2-etp1": ("qwen3_moe", MOE, {"tp": 2, "ep": 2, "etp": 1}, {"moe": True, "qk_norm": True}),
+    "qwen3_moe-etp2-one-by-one": ("qwen3_moe", MOE, {"etp": 2},
+                                  {"moe": True, "qk_norm": True, "metadata": {"singleton_local_shards": True}}),
     "glm4_moe-tp2": ("glm4_moe", ROUTED | {"attention_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0},
                      {"tp": 2}, {"moe": [0, 1, 1], "qkv_bias": True, "qk_norm": True, "router_bias": True}),
 }
@@ -263,6 +274,8 @@ def transformer_config(hf, sizes, more, dtype):
         virtual_pipeline_model_parallel_size=sizes.get("vpp"), mtp_num_layers=more.get("mtp"),
         num_layers_in_first_pipeline_stage=sizes.get("first"),
         account_for_embedding_in_pipeline_split=sizes.get("embedding", False),
+        account_for_loss_in_pipeline_split=sizes.get("loss", False), pipeline_model_parallel_layout=sizes.get("layout"),
+        context_parallel_size=sizes.get("cp", 1),
         tensor_model_parallel_size=sizes.get("tp", 1), pipeline_model_parallel_size=sizes.get("pp", 1),
         expert_model_parallel_size=sizes.get("ep", 1), expert_tensor_parallel_size=sizes.get("etp"), params_dtype=dtype, pipeline_dtype=dtype,
         use_cpu_initialization=True, gradient_accumulation_fusion=False, bias_activation_fusion=False,
@@ -321,7 +334,8 @@ def build(hf, sizes, more, dtype, stage):
     multi_latent_attention.HAVE_TE = False  # it says so whether there is one or not
     config = transformer_config(hf, sizes, more, dtype)
     spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm", vp_stage=stage)
-    for layer in spec.layer_specs if more.get("latent") else []:  # what computes it takes Transformer Engine
+    # What computes these takes Transformer Engine.
+    for layer in spec.layer_specs if more.get("latent") or sizes.get("cp") else []:
         layer.submodules.self_attention.submodules.core_attention = Nothing
     if hf.model_type in gated_delta.FAMILIES:
         gated_delta.put_into(spec.layer_specs, config, stage)
@@ -461,7 +475,7 @@ def run(case, out):
     dist.barrier()
     parallel_state.initialize_model_parallel(
         sizes.get("tp", 1), sizes.get("pp", 1), sizes.get("vpp"), expert_model_parallel_size=sizes.get("ep", 1),
-        expert_tensor_parallel_size=sizes.get("etp"))
+        expert_tensor_parallel_size=sizes.get("etp"), context_parallel_size=sizes.get("cp", 1))
     text = published.config.get_text_config()
     text.tie_word_embeddings = published.config.tie_word_embeddings
     weights = text_weights(load_file(f"{out}/hf/model.safetensors"))
