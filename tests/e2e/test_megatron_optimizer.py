@@ -238,7 +238,8 @@ def test_a_trainer_resumes_from_full(made, mount, tmp_path, launch, case):
 
 # A Trainer with FSDP on two ranks, or with DeepSpeed on one: how (make/torch_dist_trainer.py), the launch, the case.
 TRAINERS = {"fsdp": ("fsdp", "mo2", "llama-dp2-bf16"), "z2": ("2", "mo2", "llama-dp2-bf16")}
-MORE_TRAINERS = {"moe-fsdp": ("fsdp", "mo2", "qwen3_moe-ep2-bf16"), "moe-z1": ("1", "mo2", "qwen3_moe-ep2-bf16")}
+MORE_TRAINERS = {"moe-fsdp": ("fsdp", "mo2", "qwen3_moe-ep2-bf16"), "moe-z1": ("1", "mo2", "qwen3_moe-ep2-bf16"),
+                 "dtensor-fsdp": ("fsdp", "mf2", "llama-dp2-fsdp")}
 
 
 @pytest.fixture(scope="module")
