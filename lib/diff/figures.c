@@ -11,12 +11,19 @@
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
 
-enum { CHUNK_ELEMS = 2048, LANES = 8 };
+enum { CHUNK_ELEMS = 2048, LANES = 8, STRIP_ELEMS = 32 };
+
+/* Compilers do not find these vectors themselves where a loop has several sums. */
+typedef double numbers __attribute__((vector_size(32), aligned(8), may_alias));
+enum { ACROSS = sizeof(numbers) / sizeof(double), VECTORS = LANES / ACROSS };
+
+#define INLINE static inline __attribute__((always_inline))
 
 _Static_assert(LDBL_MANT_DIG >= 64, "a long double holds every int64 and uint64");
-_Static_assert(DIFF_BLOCK_ELEMS % CHUNK_ELEMS == 0 && CHUNK_ELEMS % LANES == 0, "blocks are whole chunks");
+_Static_assert(DIFF_BLOCK_ELEMS % CHUNK_ELEMS == 0 && CHUNK_ELEMS % STRIP_ELEMS == 0, "blocks are whole chunks");
 
-/* Elements of both sides, widened, and what differs. Behind the last element: zeros up to a multiple of LANES. */
+/* Elements of both sides, widened, and what differs. Behind the last element: zeros up to a multiple of
+ * STRIP_ELEMS. */
 struct chunk {
 	double a[CHUNK_ELEMS], b[CHUNK_ELEMS]; /* of complex ones the absolute value */
 	double difference[CHUNK_ELEMS]; /* A - B; of complex ones its absolute value */
@@ -40,7 +47,7 @@ struct wide {
 	long double re, im;
 };
 
-static struct wide wide_at(enum uns_dtype dtype, const uint8_t *p)
+static struct wide wide_at(const struct uns_widening *w, const uint8_t *p)
 {
 	struct wide out = { 0 };
 	double d[2] = { 0 };
@@ -48,7 +55,7 @@ static struct wide wide_at(enum uns_dtype dtype, const uint8_t *p)
 	int64_t i;
 	uint64_t u;
 
-	switch (dtype) {
+	switch (w->dtype) {
 	case UNS_I64:
 		memcpy(&i, p, sizeof(i));
 		out.re = (long double)i;
@@ -66,7 +73,7 @@ static struct wide wide_at(enum uns_dtype dtype, const uint8_t *p)
 		memcpy(d, p, sizeof(d));
 		break;
 	default:
-		uns_widen(dtype, p, 1, d);
+		uns_widen(w, p, 1, d);
 	}
 	out.re = (long double)d[0];
 	out.im = (long double)d[1];
@@ -84,16 +91,16 @@ static double modulus(long double re, long double im)
 	return (double)hypotl(re, im);
 }
 
-static void chunk_of_wide(struct chunk *c, enum uns_dtype of_a, const uint8_t *a, enum uns_dtype of_b, const uint8_t *b,
-			  size_t n)
+static void chunk_of_wide(struct chunk *c, const struct uns_widening *of_a, const uint8_t *a,
+			  const struct uns_widening *of_b, const uint8_t *b, size_t n)
 {
-	const bool complex = is_complex(of_a) || is_complex(of_b);
+	const bool complex = is_complex(of_a->dtype) || is_complex(of_b->dtype);
 	struct wide x, y;
 	size_t i;
 
 	for (i = 0; i < n; i++) {
-		x = wide_at(of_a, a + i * uns_dtype_size(of_a));
-		y = wide_at(of_b, b + i * uns_dtype_size(of_b));
+		x = wide_at(of_a, a + i * uns_dtype_size(of_a->dtype));
+		y = wide_at(of_b, b + i * uns_dtype_size(of_b->dtype));
 		c->changed[i] = !is_same(x.re, y.re) || !is_same(x.im, y.im);
 		c->a[i] = complex ? modulus(x.re, x.im) : (double)x.re;
 		c->b[i] = complex ? modulus(y.re, y.im) : (double)y.re;
@@ -102,12 +109,16 @@ static void chunk_of_wide(struct chunk *c, enum uns_dtype of_a, const uint8_t *a
 }
 
 /* Of values that were widened from different dtypes. */
-static void mark_changed_values(struct chunk *c, size_t n)
+INLINE void mark_changed_values(struct chunk *c, size_t n)
 {
+	int64_t x, y;
 	size_t i;
 
-	for (i = 0; i < n; i++)
-		c->changed[i] = !is_same((long double)c->a[i], (long double)c->b[i]);
+	for (i = 0; i < n; i++) {
+		memcpy(&x, &c->a[i], sizeof(x));
+		memcpy(&y, &c->b[i], sizeof(y));
+		c->changed[i] = (x != y) & !((c->a[i] != c->a[i]) & (c->b[i] != c->b[i]));
+	}
 }
 
 #define MARK_EACH(type)                                      \
@@ -120,7 +131,7 @@ static void mark_changed_values(struct chunk *c, size_t n)
 	}                                                    \
 	break
 
-static void mark_changed_bits(struct chunk *c, const uint8_t *a, const uint8_t *b, size_t n, size_t size)
+INLINE void mark_changed_bits(struct chunk *c, const uint8_t *a, const uint8_t *b, size_t n, size_t size)
 {
 	size_t i;
 
@@ -139,24 +150,24 @@ static void mark_changed_bits(struct chunk *c, const uint8_t *a, const uint8_t *
 	}
 }
 
-static void chunk_fill(struct chunk *c, enum uns_dtype of_a, const uint8_t *a, enum uns_dtype of_b, const uint8_t *b,
-		       size_t n)
+INLINE void chunk_fill(struct chunk *c, const struct uns_widening *of_a, const uint8_t *a,
+		       const struct uns_widening *of_b, const uint8_t *b, size_t n)
 {
 	size_t i;
 
-	if (is_wide(of_a) || is_wide(of_b)) {
+	if (is_wide(of_a->dtype) || is_wide(of_b->dtype)) {
 		chunk_of_wide(c, of_a, a, of_b, b, n);
 	} else {
 		uns_widen(of_a, a, n, c->a);
 		uns_widen(of_b, b, n, c->b);
 		for (i = 0; i < n; i++)
 			c->difference[i] = c->a[i] - c->b[i];
-		if (of_a != of_b)
+		if (of_a->dtype != of_b->dtype)
 			mark_changed_values(c, n);
 	}
-	if (of_a == of_b)
-		mark_changed_bits(c, a, b, n, uns_dtype_size(of_a));
-	for (; n % LANES; n++) {
+	if (of_a->dtype == of_b->dtype)
+		mark_changed_bits(c, a, b, n, uns_dtype_size(of_a->dtype));
+	for (; n % STRIP_ELEMS; n++) {
 		c->a[n] = c->b[n] = c->difference[n] = 0;
 		c->changed[n] = 0;
 	}
@@ -169,95 +180,182 @@ static double lanes_sum(const double lane[LANES])
 	return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
+static size_t padded(size_t n)
+{
+	return (n + STRIP_ELEMS - 1) / STRIP_ELEMS * STRIP_ELEMS;
+}
+
 static inline uint64_t is_finite(double x)
 {
 	return fabs(x) <= DBL_MAX;
 }
 
-/* Of elements that are the same on both sides. */
-static void chunk_add_equal(const struct chunk *c, size_t n, struct diff_tally *t)
+static double vectors_sum(const numbers v[VECTORS])
 {
-	double square[LANES] = { 0 }, x;
-	uint64_t n_finite = 0, finite;
-	size_t i, k, padded = (n + LANES - 1) / LANES * LANES;
+	double lane[LANES];
 
-	for (i = 0; i < padded; i += LANES)
-		for (k = 0; k < LANES; k++) {
-			finite = is_finite(c->a[i + k]);
-			x = finite ? c->a[i + k] : 0;
-			square[k] += x * x;
-			n_finite += finite;
-		}
-	n_finite -= padded - n;
-	t->n_finite += n_finite;
-	t->n_not_finite_a += n - n_finite;
-	t->n_not_finite_b += n - n_finite;
-	t->square_a.sum += lanes_sum(square);
-	t->square_b.sum += lanes_sum(square);
+	memcpy(lane, v, sizeof(lane));
+	return lanes_sum(lane);
 }
 
-static void chunk_add(const struct chunk *c, size_t n, const struct diff_tolerance *tolerance, struct diff_tally *t)
+/* n of the next functions: of whole strips. */
+INLINE double squares_sum(const double *x, size_t n)
 {
-	const bool tolerant = tolerance->absolute > 0 || tolerance->relative > 0;
-	double square_a[LANES] = { 0 }, square_b[LANES] = { 0 }, square[LANES] = { 0 }, sum[LANES] = { 0 };
-	double max[LANES] = { 0 }, x, y, d;
-	uint64_t n_a = 0, n_b = 0, n_both = 0, n_changed = 0, n_beyond = 0, n_odd = 0, is_a, is_b, both, changed;
-	size_t i, k, padded = (n + LANES - 1) / LANES * LANES;
+	numbers sum[VECTORS] = { 0 }, y;
+	size_t i, k;
 
-	for (i = 0; i < padded; i += LANES)
-		for (k = 0; k < LANES; k++) {
-			is_a = is_finite(c->a[i + k]);
-			is_b = is_finite(c->b[i + k]);
-			both = is_a & is_b;
-			changed = c->changed[i + k];
-			x = is_a ? c->a[i + k] : 0;
-			y = is_b ? c->b[i + k] : 0;
-			d = both ? fabs(c->difference[i + k]) : 0;
+	for (i = 0; i < n; i += LANES)
+		for (k = 0; k < VECTORS; k++) {
+			y = *(const numbers *)(x + i + k * ACROSS);
+			sum[k] += y * y;
+		}
+	return vectors_sum(sum);
+}
+
+/* Of finite numbers, and of differences that are not negative. */
+INLINE void chunk_sum(const struct chunk *c, size_t n, struct diff_tally *t)
+{
+	numbers sum[VECTORS] = { 0 }, square[VECTORS] = { 0 }, square_a[VECTORS] = { 0 }, square_b[VECTORS] = { 0 };
+	numbers x, y, d;
+	size_t i, k;
+
+	for (i = 0; i < n; i += LANES)
+		for (k = 0; k < VECTORS; k++) {
+			x = *(const numbers *)(c->a + i + k * ACROSS);
+			y = *(const numbers *)(c->b + i + k * ACROSS);
+			d = *(const numbers *)(c->difference + i + k * ACROSS);
 			square_a[k] += x * x;
 			square_b[k] += y * y;
 			square[k] += d * d;
 			sum[k] += d;
-			max[k] = d > max[k] ? d : max[k];
-			n_a += is_a;
-			n_b += is_b;
-			n_both += both;
-			n_changed += changed;
-			n_odd += changed & !both;
-			n_beyond += changed &
-				    (!tolerant | !both | (d > tolerance->absolute + tolerance->relative * fabs(y)));
 		}
-	t->n_not_finite_a += padded - n_a;
-	t->n_not_finite_b += padded - n_b;
-	t->n_finite += n_both - (padded - n);
+	t->square_a.sum += vectors_sum(square_a);
+	t->square_b.sum += vectors_sum(square_b);
+	t->square.sum += vectors_sum(square);
+	t->abs.sum += vectors_sum(sum);
+}
+
+/* None is negative. */
+INLINE double max_of(const double *x, size_t n)
+{
+	double max[STRIP_ELEMS] = { 0 }, most = 0;
+	size_t i, k;
+
+	for (i = 0; i < n; i += STRIP_ELEMS)
+		for (k = 0; k < STRIP_ELEMS; k++)
+			max[k] = x[i + k] > max[k] ? x[i + k] : max[k];
+	for (k = 0; k < STRIP_ELEMS; k++)
+		most = max[k] > most ? max[k] : most;
+	return most;
+}
+
+/* Of elements that are the same on both sides. */
+INLINE void chunk_add_equal(struct chunk *c, size_t n, struct diff_tally *t)
+{
+	uint64_t n_finite = 0, finite;
+	double square;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		finite = is_finite(c->a[i]);
+		c->a[i] = finite ? c->a[i] : 0;
+		n_finite += finite;
+	}
+	square = squares_sum(c->a, padded(n));
+	t->n_finite += n_finite;
+	t->n_not_finite_a += n - n_finite;
+	t->n_not_finite_b += n - n_finite;
+	t->square_a.sum += square;
+	t->square_b.sum += square;
+}
+
+/* Counts, and leaves of all numbers the finite ones, of the differences their absolute values. */
+INLINE void chunk_count(struct chunk *c, size_t n, const struct diff_tolerance *tolerance, struct diff_tally *t)
+{
+	const double absolute = tolerance->absolute, relative = tolerance->relative;
+	const uint64_t intolerant = !(absolute > 0 || relative > 0);
+	uint64_t n_a = 0, n_b = 0, n_both = 0, n_changed = 0, n_beyond = 0, n_odd = 0, is_a, is_b, both, changed;
+	double y, d;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		is_a = is_finite(c->a[i]);
+		is_b = is_finite(c->b[i]);
+		both = is_a & is_b;
+		changed = c->changed[i];
+		y = is_b ? c->b[i] : 0;
+		d = both ? fabs(c->difference[i]) : 0;
+		c->a[i] = is_a ? c->a[i] : 0;
+		c->b[i] = y;
+		c->difference[i] = d;
+		n_a += is_a;
+		n_b += is_b;
+		n_both += both;
+		n_changed += changed;
+		n_odd += changed & !both;
+		n_beyond += changed & (intolerant | !both | (d > absolute + relative * fabs(y)));
+	}
+	t->n_not_finite_a += n - n_a;
+	t->n_not_finite_b += n - n_b;
+	t->n_finite += n_both;
 	t->n_changed += n_changed;
 	t->n_beyond += n_beyond;
 	t->n_not_finite_changed += n_odd;
-	t->square_a.sum += lanes_sum(square_a);
-	t->square_b.sum += lanes_sum(square_b);
-	t->square.sum += lanes_sum(square);
-	t->abs.sum += lanes_sum(sum);
-	for (k = 0; k < LANES; k++)
-		t->max_abs = max[k] > t->max_abs ? max[k] : t->max_abs;
 }
 
-void diff_tally_block(enum uns_dtype of_a, const void *a, enum uns_dtype of_b, const void *b, size_t n,
+INLINE void chunk_add(struct chunk *c, size_t n, const struct diff_tolerance *tolerance, struct diff_tally *t)
+{
+	const size_t whole = padded(n);
+	double max;
+
+	chunk_count(c, n, tolerance, t);
+	chunk_sum(c, whole, t);
+	max = max_of(c->difference, whole);
+	t->max_abs = max > t->max_abs ? max : t->max_abs;
+}
+
+INLINE void block_add(enum uns_dtype of_a, const uint8_t *a, enum uns_dtype of_b, const uint8_t *b, size_t n,
 		      const struct diff_tolerance *tolerance, struct diff_tally *out)
 {
-	const uint8_t *from_a = a, *from_b = b;
 	const size_t size_a = uns_dtype_size(of_a), size_b = uns_dtype_size(of_b);
 	const bool equal = of_a == of_b && memcmp(a, b, n * size_a) == 0;
+	struct uns_widening widening_a, widening_b;
 	struct chunk c;
 	size_t m;
 
-	*out = (struct diff_tally){ .n_elems = n };
-	for (; n; n -= m, from_a += m * size_a, from_b += m * size_b) {
+	uns_widening_init(&widening_a, of_a);
+	uns_widening_init(&widening_b, of_b);
+	for (; n; n -= m, a += m * size_a, b += m * size_b) {
 		m = n < CHUNK_ELEMS ? n : CHUNK_ELEMS;
-		chunk_fill(&c, of_a, from_a, of_b, from_b, m);
+		chunk_fill(&c, &widening_a, a, &widening_b, b, m);
 		if (equal)
 			chunk_add_equal(&c, m, out);
 		else
 			chunk_add(&c, m, tolerance, out);
 	}
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void block_add_by_avx2(enum uns_dtype of_a, const uint8_t *a,
+							      enum uns_dtype of_b, const uint8_t *b, size_t n,
+							      const struct diff_tolerance *tolerance,
+							      struct diff_tally *out)
+{
+	block_add(of_a, a, of_b, b, n, tolerance, out);
+}
+#endif
+
+void diff_tally_block(enum uns_dtype of_a, const void *a, enum uns_dtype of_b, const void *b, size_t n,
+		      const struct diff_tolerance *tolerance, struct diff_tally *out)
+{
+	*out = (struct diff_tally){ .n_elems = n };
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2")) {
+		block_add_by_avx2(of_a, a, of_b, b, n, tolerance, out);
+		return;
+	}
+#endif
+	block_add(of_a, a, of_b, b, n, tolerance, out);
 }
 
 void diff_tally_add(struct diff_tally *to, const struct diff_tally *t)

@@ -10,40 +10,93 @@
 #pragma GCC optimize("O3")
 #endif
 
-#define WIDEN_EACH(type)                                     \
+#define WIDEN_EACH(type, value)                              \
 	for (i = 0; i < n; i++) {                            \
 		type x;                                      \
                                                              \
 		memcpy(&x, p + i * sizeof(type), sizeof(x)); \
-		out[i] = (double)x;                          \
+		out[i] = (double)(value);                    \
 	}                                                    \
 	break
 
-void uns_widen(enum uns_dtype dtype, const uint8_t *p, size_t n, double *out)
+static bool has_codes(enum uns_dtype dtype)
+{
+	return uns_dtype_size(dtype) == 1 && uns_dtype_info(dtype)->is_float;
+}
+
+void uns_widening_init(struct uns_widening *w, enum uns_dtype dtype)
+{
+	uint8_t code[256];
+	unsigned i;
+
+	w->dtype = dtype;
+	if (!has_codes(dtype))
+		return;
+	for (i = 0; i < 256; i++)
+		code[i] = (uint8_t)i;
+	uns_cast(dtype, code, UNS_F64, w->of_code, 256);
+}
+
+static inline float float_of_bf16(uint16_t bits)
+{
+	const uint32_t wide = (uint32_t)bits << 16;
+	float f;
+
+	memcpy(&f, &wide, sizeof(f));
+	return f;
+}
+
+static inline __attribute__((always_inline)) void widen_all(const struct uns_widening *w, const uint8_t *p, size_t n,
+							    double *out)
 {
 	size_t i;
 
-	switch (dtype) {
+	switch (w->dtype) {
 	case UNS_BOOL:
 	case UNS_U8:
-		WIDEN_EACH(uint8_t);
+		WIDEN_EACH(uint8_t, x);
 	case UNS_I8:
-		WIDEN_EACH(int8_t);
+		WIDEN_EACH(int8_t, x);
 	case UNS_I16:
-		WIDEN_EACH(int16_t);
+		WIDEN_EACH(int16_t, x);
 	case UNS_U16:
-		WIDEN_EACH(uint16_t);
+		WIDEN_EACH(uint16_t, x);
 	case UNS_I32:
-		WIDEN_EACH(int32_t);
+		WIDEN_EACH(int32_t, x);
 	case UNS_U32:
-		WIDEN_EACH(uint32_t);
+		WIDEN_EACH(uint32_t, x);
+	case UNS_BF16:
+		WIDEN_EACH(uint16_t, float_of_bf16(x));
 	case UNS_F32:
-		WIDEN_EACH(float);
+		WIDEN_EACH(float, x);
 	case UNS_I64:
-		WIDEN_EACH(int64_t);
+		WIDEN_EACH(int64_t, x);
 	case UNS_U64:
-		WIDEN_EACH(uint64_t);
+		WIDEN_EACH(uint64_t, x);
 	default:
-		uns_cast(dtype, p, UNS_F64, out, n);
+		if (has_codes(w->dtype))
+			for (i = 0; i < n; i++)
+				out[i] = w->of_code[p[i]];
+		else
+			uns_cast(w->dtype, p, UNS_F64, out, n);
 	}
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void widen_by_avx2(const struct uns_widening *w, const uint8_t *p, size_t n,
+							  double *out)
+{
+	widen_all(w, p, n, out);
+}
+#endif
+
+void uns_widen(const struct uns_widening *w, const uint8_t *p, size_t n, double *out)
+{
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2")) {
+		widen_by_avx2(w, p, n, out);
+		return;
+	}
+#endif
+	widen_all(w, p, n, out);
 }

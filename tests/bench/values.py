@@ -1,5 +1,6 @@
-"""`unshard show --values` against a copy of the same file to nowhere, and against torch working out the same figures:
-processor time for each GB, which other work on the machine changes little, and seconds."""
+"""`unshard show --values` against a copy of the same file to nowhere, and against torch working out the same figures;
+`unshard diff` of two such files: processor time for each GB that is read, which other work on the machine changes little,
+and seconds."""
 
 import json
 import os
@@ -27,22 +28,28 @@ with safetensors.safe_open(sys.argv[1], "pt") as f:
 """
 
 
-def run(*command):
+def run(*command, status=0):
     """Seconds of processor time and of a clock."""
     began = time.monotonic()
     process = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, command
+    _, ended, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(ended)
+    assert process.returncode == status, command
     return used.ru_utime + used.ru_stime, time.monotonic() - began
 
 
 def write(folder, size, dtype):
-    folder.mkdir()
+    """And a folder beside it, with other values."""
     rows = size // 8 // ROW // dtype.itemsize
     tensors = {f"model.layers.{i}.weight": (torch.randn(rows, ROW) / 50).to(dtype) for i in range(8)}
-    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    for path, scale in ((folder, 1), (other_of(folder), 1.01)):
+        path.mkdir()
+        safetensors.torch.save_file({name: x * scale for name, x in tensors.items()}, path / "model.safetensors")
     return folder / "model.safetensors"
+
+
+def other_of(folder):
+    return folder.with_name(folder.name + "-other")
 
 
 def measure(programs, work, size, n):
@@ -64,3 +71,7 @@ def measure(programs, work, size, n):
             cpu, clock = ((statistics.median(t[k] for t in took) - (statistics.median(t[k] for t in nothing) if who == "torch" else 0))
                           for k in (0, 1))
             print(f"| {str(dtype)[6:]} | {who} | {cpu / (path.stat().st_size / 1e9):.2f} s | {clock:.2f} s |", flush=True)
+        differing = (programs / "unshard", "diff", path.parent, other_of(path.parent), "-o", "settle=0,store=none")
+        took = [run(*differing, status=1) for _ in range(n)]
+        cpu, clock = (statistics.median(t[k] for t in took) for k in (0, 1))
+        print(f"| {str(dtype)[6:]} | `unshard diff` | {cpu / (2 * path.stat().st_size / 1e9):.2f} s | {clock:.2f} s |", flush=True)
