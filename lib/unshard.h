@@ -160,6 +160,10 @@ struct unshard_options {
 	/* Which adapters `merged` merges, and by what each one's change is multiplied: "a:1+b:0.5"; NULL = the trained
 	 * one. A directory below which PEFT saved an adapter of each of these names is one checkpoint. */
 	const char *adapters;
+	/* The weights of experts in weights, merged, mean-K and ema: "split" (one tensor for each expert and
+	 * projection), "fused" (one for all experts of a layer), or "published", as save_pretrained writes them; NULL =
+	 * that. */
+	const char *experts;
 };
 
 /* Opens SOURCE and the two directories above it, and reads nothing: O(1). If SOURCE is a checkpoint itself, the session

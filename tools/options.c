@@ -110,6 +110,10 @@ static const struct row rows[] = {
 	{ SHOWN, "adapters", VERB_MOUNT | VERB_SHOW | VERB_EXPORT, STRING, "A[:X][+B[:X]]",
 	  "merged has these of several adapters, what each adds times X (1); A/ below a directory may hold one",
 	  IN_LIBRARY(adapters) },
+	{ SHOWN, "experts", VERB_MOUNT | VERB_SHOW | VERB_EXPORT, STRING, "split|fused|published",
+	  "weights of experts: a tensor for each (split), one for all of a layer (fused), or as save_pretrained writes "
+	  "them (published)",
+	  IN_LIBRARY(experts) },
 	{ SHOWN, "crc", VERB_MOUNT | VERB_EXPORT, CHOICE, "free|exact",
 	  "CRCs in torch files: those known without reading (free), or all, computed at open", IN_LIBRARY(crc_exact) },
 	{ MOUNTED, "allow_other", VERB_MOUNT, FLAG, NULL, "other users may read, as far as mode bits let them",

@@ -199,6 +199,19 @@ static int take_mean(struct session_options *out, const struct unshard_options *
 			o->mean);
 }
 
+static int take_experts(struct session_options *out, const struct unshard_options *o, struct uns_err *err)
+{
+	static const char *const forms[] = { "published", "split", "fused" }; /* as enum uns_expert_form has them */
+	unsigned i;
+
+	for (i = 0; o->experts && i < sizeof(forms) / sizeof(forms[0]); i++)
+		if (strcmp(o->experts, forms[i]) == 0) {
+			out->experts = (enum uns_expert_form)i;
+			return 0;
+		}
+	return o->experts ? uns_fail(err, -EINVAL, "experts=%s: expected published, split or fused", o->experts) : 0;
+}
+
 /* "NAME:NUMBER" or "NAME", of `len` bytes. */
 static int take_adapter(const char *text, size_t len, struct uns_arena *arena, const char **name, double *times,
 			struct uns_err *err)
@@ -249,6 +262,7 @@ int session_options_take(struct session_options *out, const struct unshard_optio
 
 	take_numbers(out, o);
 	UNS_TRY(take_mean(out, o, err));
+	UNS_TRY(take_experts(out, o, err));
 	if (o->adapters && take_adapters(&out->adapters, o->adapters, arena, err) < 0)
 		return uns_fail_in(err, "adapters=%s", o->adapters);
 	out->only = o->view ? view_find(o->view, strlen(o->view), &out->only_parameter) : NULL;

@@ -36,6 +36,7 @@ struct session_options {
 	bool hide_rng, keep_rng, keep_names, crc_exact;
 	struct mean_options mean;
 	struct uns_adapter_choice adapters; /* -o adapters= */
+	enum uns_expert_form experts; /* -o experts= */
 };
 
 /* root: SOURCE. Texts live in the arena. -EINVAL names the option. */

@@ -25,6 +25,7 @@
 #include "engine/reordered.h"
 #include "engine/decode.h"
 #include "engine/engine.h"
+#include "engine/joined.h"
 #include "engine/source_read.h"
 #include "engine/sum.h"
 #include "model/cover.h"
@@ -376,6 +377,21 @@ static void visit_terms(const struct uns_gather *g, uint64_t first_elem, uint64_
 	}
 }
 
+/* What elements [first, end) of a joined tensor are made of. A plane that is put in order is read as a whole when it is
+ * first touched, as a block is. */
+static void visit_joined(const struct uns_gather *g, uint64_t first, uint64_t end, uns_extent_visit *visit, void *ctx)
+{
+	const struct uns_joined *j = g->tensor->joined;
+	const uint64_t size = uns_dtype_size(g->tensor->dtype), each = uns_joined_plane(j);
+	const uint64_t plane = j->order.plane_elems * size;
+
+	if (j->in_order)
+		uns_pieces_extents(g->b, &j->source, first * size, end * size, visit, ctx);
+	else
+		uns_pieces_extents(g->b, &j->source, (first + each - 1) / each * plane, (end + each - 1) / each * plane,
+				   visit, ctx);
+}
+
 /* What each piece has of bytes [at, at+len) of the tensor. A block is read as a whole when it is first touched: then
  * its sources' pieces are visited instead of it. */
 static void visit_pieces(const struct uns_gather *g, uint64_t at, size_t len, uns_extent_visit *visit, void *ctx)
@@ -387,6 +403,8 @@ static void visit_pieces(const struct uns_gather *g, uint64_t at, size_t len, un
 
 	if (g->tensor->sum)
 		visit_terms(g, at / size, (at + len + size - 1) / size, visit, ctx);
+	if (g->tensor->joined)
+		visit_joined(g, at / size, (at + len + size - 1) / size, visit, ctx);
 	for (i = next_piece(&want, first, first); i < g->n_pieces; i = next_piece(&want, first, i + 1)) {
 		const struct uns_piece *piece = &g->piece[i];
 		struct uns_stretches stretches = uns_stretches_of_piece(&g->tensor->shape, piece);
@@ -498,6 +516,64 @@ static int sum_read(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_
 	return uns_sum_bytes(g->b->cat, g->tensor, &reader, dst, at, len, err);
 }
 
+/* -- a joined tensor -- */
+
+static int read_of_source(void *ctx, bool may_decode, const struct uns_layout *source, void *buf, size_t len,
+			  uint64_t off, struct uns_err *err)
+{
+	const struct uns_gather *whole = ctx;
+	uint8_t *dst = buf;
+	size_t i, done, n;
+
+	for (i = uns_layout_find(source, off), done = 0; done < len; i++, done += n) {
+		const struct uns_segment *s = &source->segment[i];
+		struct uns_gather g = uns_gather_of_segment(whole->b, source, i);
+		const uint64_t in = off + done - s->at_bytes;
+
+		g.way = whole->way;
+		g.never_decode = whole->never_decode || !may_decode;
+		n = (size_t)uns_u64_min(len - done, s->len_bytes - in);
+		UNS_TRY(uns_gather_bytes(&g, dst + done, s->first_elem * uns_dtype_size(s->out) + in, n, err));
+	}
+	return 0;
+}
+
+struct check {
+	struct uns_backing *b;
+	struct uns_err *err;
+	int code;
+};
+
+static void check_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
+{
+	struct check *c = ctx;
+
+	(void)first;
+	(void)end;
+	if (c->code == 0)
+		c->code = uns_backing_check(c->b, piece->file, c->err);
+}
+
+static int check_source(void *ctx, const struct uns_layout *source, uint64_t from, uint64_t end, struct uns_err *err)
+{
+	const struct uns_gather *g = ctx;
+	struct check c = { g->b, err, 0 };
+
+	uns_pieces_extents(g->b, source, from, end, check_piece, &c);
+	return c.code;
+}
+
+static int joined_read(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len, struct uns_err *err)
+{
+	const struct uns_joined_reader reader = { read_of_source, check_source, (void *)g };
+
+	if (g->tensor->joined->in_order)
+		return read_of_source((void *)g, true, &g->tensor->joined->source, dst, len, at, err);
+	if (g->never_decode) /* a plane is an entry of the cache, and two must not be held at once */
+		return UNS_MUST_DECODE;
+	return uns_joined_bytes(g->b, g->tensor, &reader, dst, at, len, err);
+}
+
 /* Pieces are copied one after the other, until one would have to wait. The last may wait: there is nothing beside it
  * to do. */
 int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len, struct uns_err *err)
@@ -509,6 +585,8 @@ int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size
 
 	if (g->tensor->sum)
 		return sum_read(g, dst, at, len, err);
+	if (g->tensor->joined)
+		return joined_read(g, dst, at, len, err);
 	for (i = next_piece(&want, first, first); i < g->n_pieces; i = next) {
 		next = next_piece(&want, first, i + 1);
 		code = piece_copy(&want, &g->piece[i], next == g->n_pieces, err);

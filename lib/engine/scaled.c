@@ -11,6 +11,7 @@
 #include "engine/elements.h"
 #include "engine/engine.h"
 #include "engine/gather.h"
+#include "model/joined_tensor.h"
 
 /* gcc at -O2 does not vectorise loops of unknown length, nor float arithmetic that might trap. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
@@ -188,8 +189,12 @@ static struct uns_cache_id id_of(const struct work *w, uint64_t row)
 	const struct uns_segment *from = w->s->source.segment;
 	const struct uns_block *block = uns_tensor_is_of_blocks(from->tensor) ? from->tensor->own->block : NULL;
 	const struct uns_tensor *t = block ? block->source[0].tensor : from->tensor;
-	const uint64_t reversed = block ? (uint64_t)block->reversed << 60 : 0;
+	const uint64_t reversed = block ? (uint64_t)block->reversed << 60 : 0, is_joined = UINT64_C(1) << 59;
+	const struct uns_joined *joined = from->tensor->joined;
 
+	if (joined)
+		return (struct uns_cache_id){ { is_scale | is_joined, joined->id[0], row, w->s->rows, w->s->columns,
+						w->s->dtype, joined->id[1] } };
 	return (struct uns_cache_id){ { is_scale | reversed | (uint64_t)(t - w->b->cat->tensors),
 					from->first_elem + (block ? block->source[0].first_elem : 0), row, w->s->rows,
 					w->s->columns, w->s->dtype } };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "model/joined_tensor.h"
 #include "model/scaled_tensor.h"
 #include "model/sum_tensor.h"
 
@@ -98,6 +99,8 @@ static void segments_demand(const struct uns_catalog *cat, const struct uns_layo
 	for (; s < end; s++) {
 		if (s->from == UNS_FROM_PIECES && s->tensor->scaled)
 			segments_demand(cat, &s->tensor->scaled->source, seen, attr);
+		else if (s->from == UNS_FROM_PIECES && s->tensor->joined)
+			segments_demand(cat, &s->tensor->joined->source, seen, attr);
 		else if (s->from == UNS_FROM_PIECES)
 			tensor_demand(cat, s->tensor, seen, attr);
 	}

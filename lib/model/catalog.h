@@ -73,6 +73,7 @@ struct uns_block {
 
 struct uns_sum; /* model/sum_tensor.h */
 struct uns_scaled; /* model/scaled_tensor.h */
+struct uns_joined; /* model/joined_tensor.h */
 
 enum uns_piece_kind { UNS_PIECE_BOX, UNS_PIECE_RANGE };
 
@@ -133,6 +134,8 @@ struct uns_tensor {
 	const struct uns_sum *sum;
 	/* The same, its elements being those of a matrix as 8-bit numbers, or their scales. */
 	const struct uns_scaled *scaled;
+	/* The same, its elements being other tensors' in another arrangement. */
+	const struct uns_joined *joined;
 	/* Of a tensor that was made for a view: the one in the catalog that has all the same elements under another
 	 * name. NULL = none has. */
 	const struct uns_tensor *renamed;

@@ -795,6 +795,10 @@ KIND(CONFIG_UNLIKE_WEIGHTS, config_unlike_weights, DAMAGED,
 KIND(EXPERTS_ORDER_UNKNOWN, experts_order_unknown, UNKNOWN,
      "the base model in {where} has {other_tensor} transposed, and {tensor} has the shape {shape}: transformers loads it as it is, and programs that read the base model's order transpose it",
      .advice = "mount with -o names=memory, which shows the tensors as they were saved", .check = "config")
+KIND(EXPERTS_NOT_CONVERTED, experts_not_converted, UNKNOWN, "{checkpoint}: the experts cannot be shown {what}: {cause}",
+     .advice = "", .help = "mount without -o experts=, which shows the experts as they are published",
+     .cause =
+	     "the model's family is not known, a layer's tensors are not those of all its experts, or they are an adapter's")
 KIND(RESUME_LEAVES_NEW, resume_leaves_new, NOTE,
      "a Trainer that resumes from {checkpoint} itself does not load {n} {n|tensor|tensors} of its weights ({tensor} is one), and only warns: it loads by the names in memory, and the file has those that save_pretrained publishes for model type {found}",
      .advice = "resume from the view full, which has the names in memory", .check = "resume")

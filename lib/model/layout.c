@@ -99,7 +99,7 @@ void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *te
 
 void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor, enum uns_dtype out)
 {
-	if (tensor->of || tensor->sum || tensor->scaled || uns_tensor_is_of_blocks(tensor))
+	if (tensor->of || tensor->sum || tensor->scaled || tensor->joined || uns_tensor_is_of_blocks(tensor))
 		uns_layout_zeros(b, 4);
 	else
 		append(b, (struct uns_segment){

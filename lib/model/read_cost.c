@@ -1,14 +1,31 @@
 /* Adds up what each tensor is made of. */
 #include "model/read_cost.h"
 
+#include "model/joined_tensor.h"
 #include "model/scaled_tensor.h"
 #include "model/sum_tensor.h"
 
-static uint64_t read_for(const struct uns_catalog *cat, const struct uns_tensor *t)
+/* For so many of its elements. */
+static uint64_t read_for(const struct uns_catalog *cat, const struct uns_tensor *t, uint64_t n_elems)
 {
 	const struct uns_scaled *scaled = t->scaled;
+	const uint64_t all = uns_shape_elems(&t->shape);
 
-	return scaled ? scaled->rows * scaled->columns * uns_dtype_size(scaled->dtype) : uns_sum_tensor_reads(cat, t);
+	if (scaled)
+		return scaled->rows * scaled->columns * uns_dtype_size(scaled->dtype);
+	return all == n_elems ? uns_sum_tensor_reads(cat, t)
+			      : (uint64_t)((double)uns_sum_tensor_reads(cat, t) * ((double)n_elems / (double)all));
+}
+
+/* All planes are read as a whole. */
+static uint64_t read_for_joined(const struct uns_catalog *cat, const struct uns_joined *j)
+{
+	const struct uns_segment *s = j->source.segment, *end = s + j->source.n;
+	uint64_t bytes = 0;
+
+	for (; s < end; s++)
+		bytes += read_for(cat, s->tensor, s->len_bytes / uns_dtype_size(s->out));
+	return bytes;
 }
 
 struct uns_read_cost uns_read_cost_of(const struct uns_vtree *tree, const struct uns_catalog *cat)
@@ -17,9 +34,12 @@ struct uns_read_cost uns_read_cost_of(const struct uns_vtree *tree, const struct
 	struct uns_read_cost cost = { 0 };
 
 	for (; t < end; t++) {
-		cost.n_computed += t->tensor->sum || t->tensor->scaled;
-		cost.shown_bytes += uns_shape_elems(uns_named_shape(t)) * uns_dtype_size(t->out);
-		cost.read_bytes += read_for(cat, t->tensor);
+		const struct uns_joined *joined = t->tensor->joined;
+		const uint64_t n_elems = uns_shape_elems(uns_named_shape(t));
+
+		cost.n_computed += t->tensor->sum || t->tensor->scaled || (joined && !joined->in_order);
+		cost.shown_bytes += n_elems * uns_dtype_size(t->out);
+		cost.read_bytes += joined ? read_for_joined(cat, joined) : read_for(cat, t->tensor, n_elems);
 	}
 	return cost;
 }

@@ -5,7 +5,7 @@
 #include "model/tree.h"
 
 struct uns_read_cost {
-	size_t n_computed; /* tensors that are sums, or scaled in blocks */
+	size_t n_computed; /* tensors that are sums, scaled in blocks, or put in another order */
 	uint64_t shown_bytes, read_bytes; /* of all tensors; what is kept, as the factors of a product, counts once */
 };
 

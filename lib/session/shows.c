@@ -353,6 +353,7 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 		.modules = snap->beside.modules,
 		.pipeline = snap->beside.pipeline,
 		.keep_names = u->opt.keep_names,
+		.experts = u->opt.experts,
 	};
 }
 

@@ -46,6 +46,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	size_t i;
 
 	(void)parameter;
+	UNS_TRY(uns_expert_forms_adapter(in->catalog, in->experts, err));
 	UNS_TRY(uns_adapter_files_add(&files, out, err));
 	for (i = 0; i < in->n_borrowed; i++)
 		if (!in->borrowed[i].of_base && !is_of_base(in->borrowed[i].name))

@@ -41,7 +41,9 @@ static int choose_tensors(const struct uns_view_input *in, struct uns_vtree *out
 	for (; t < end; t++)
 		if (is_of_mean(t))
 			(*v)[(*n)++] = (struct uns_named_tensor){ uns_ema_weight(t->name), t, t->dtype, NULL };
-	return in->keep_names ? 0 : uns_published_apply(&in->config_info, in->base, v, n, out, err);
+	if (!in->keep_names)
+		UNS_TRY(uns_published_apply(&in->config_info, in->base, v, n, out, err));
+	return uns_expert_forms_apply(cat, &in->config_info, in->experts, v, n, out, err);
 }
 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)

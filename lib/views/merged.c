@@ -36,6 +36,11 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	return 0;
 }
 
+static const struct uns_config_info *info_of(const struct uns_view_input *in)
+{
+	return uns_span_left(&in->config) ? &in->config_info : &in->base_model->info;
+}
+
 static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns_arena *arena, struct uns_merged *out,
 		 struct uns_err *err)
 {
@@ -47,7 +52,7 @@ static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns
 				      .adapter_configs = in->adapter_configs,
 				      .tied = in->tied,
 				      .n_tied = in->n_tied,
-				      .config = uns_span_left(&in->config) ? &in->config_info : &in->base_model->info,
+				      .config = info_of(in),
 				      .out = (enum uns_dtype)parameter };
 	struct uns_err why = { 0 };
 	int code;
@@ -113,6 +118,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	UNS_TRY(merge(in, parameter, &out->arena, &merged, err));
 	if (in->catalog->summary.adapter == UNS_ADAPTER_AND_BASE)
 		UNS_TRY(uns_published_apply(&in->config_info, in->base, &merged.v, &merged.n, out, err));
+	UNS_TRY(uns_expert_forms_apply(in->catalog, info_of(in), in->experts, &merged.v, &merged.n, out, err));
 	UNS_TRY_ALLOC(origin = origin_of(in, &merged, &out->arena), err);
 	UNS_TRY(uns_part_safetensors_set(in->catalog, merged.v, merged.n, uns_config_stem(&in->config_info),
 					 in->max_shard_size_bytes, origin, out, err));

@@ -11,6 +11,7 @@
 #include "files/adapter_config.h"
 #include "files/adapter_list.h"
 #include "files/base_model.h"
+#include "files/expert_forms.h"
 #include "files/resume_files.h"
 #include "model/training.h"
 #include "model/tree.h"
@@ -60,6 +61,7 @@ struct uns_view_input {
 		*adapter_configs; /* of each of them: its own NAME/adapter_config.json; empty = it has none */
 	const struct uns_base_model *base_model; /* what an adapter alone is put on */
 	bool keep_names; /* -o names=memory: weights have the names that were saved */
+	enum uns_expert_form experts; /* -o experts= */
 };
 
 /* How a checkpoint that is one file (summary.is_one_file) appears: as a directory of its own name, as one

@@ -133,6 +133,17 @@ static bool form_is_damaged(const struct uns_catalog *cat)
 	return i < cat->n_findings;
 }
 
+/* Are experts wanted in another form than the files have? */
+static bool experts_change(const struct uns_view_input *in)
+{
+	const struct uns_tensor *t = in->catalog->tensors, *end = t + in->catalog->n_tensors;
+
+	while (t < end &&
+	       !(uns_role_is_model(t->role) && uns_expert_forms_changes(&in->config_info, in->experts, t->name)))
+		t++;
+	return t < end;
+}
+
 /* 1 = the directory's own files are shown, with the names and types that they have; 0 = files have to be assembled. */
 static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
@@ -146,7 +157,7 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 
 	UNS_TRY_ALLOC(used && v, err);
 	if (cat->n_averaged || cat->summary.adapter == UNS_ADAPTER_AND_BASE || form_is_damaged(cat) ||
-	    !mark_published_files(cat, used))
+	    experts_change(in) || !mark_published_files(cat, used))
 		return 0;
 	for (i = 0; i < cat->n_files; i++) {
 		if (!used[i])
@@ -351,6 +362,18 @@ static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *er
 	return uns_base_shapes_apply(cat, &in->config_info, in->base, a->v, a->n, out, err);
 }
 
+/* Gives the experts the form that is wanted, in a model of transformers. */
+static int experts_shape(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_view_input *in = a->in;
+
+	if (a->adapter == UNS_ADAPTER_ALONE)
+		return uns_expert_forms_adapter(in->catalog, in->experts, err);
+	if ((a->module && *a->module->path) || uns_pipeline_of_model(&in->pipeline, 0))
+		return 0;
+	return uns_expert_forms_apply(in->catalog, &in->config_info, in->experts, &a->v, &a->n, out, err);
+}
+
 /* Fills v: which tensors, under which names. */
 static int name_tensors(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
@@ -363,7 +386,8 @@ static int name_tensors(struct assembly *a, struct uns_vtree *out, struct uns_er
 		UNS_TRY(uns_masters_find(in->catalog, &a->masters, err));
 	UNS_TRY(choose_strip(a, out, err));
 	UNS_TRY(choose_tensors(a, &out->arena, err));
-	return publish(a, out, err);
+	UNS_TRY(publish(a, out, err));
+	return experts_shape(a, out, err);
 }
 
 /* What loaders of the model look for, without ".safetensors". NULL = out of memory. */
@@ -532,6 +556,12 @@ static int quantise(const struct uns_view_input *in, struct uns_err *why)
 		return uns_fail(why, -ENOTSUP, "its weights are not those of one model of transformers");
 	UNS_TRY(uns_fp8_check(in->config, why));
 	UNS_TRY(name_tensors(&a, &own, why));
+	for (i = 0; i < a.n && in->experts == UNS_EXPERTS_FUSED; i++)
+		if (uns_expert_forms_changes(&in->config_info, UNS_EXPERTS_SPLIT, a.v[i].name))
+			return uns_fail(why, -ENOTSUP,
+					"%s has all experts of a layer (-o experts=fused), of which "
+					"the scales have no published form",
+					a.v[i].name);
 	return uns_fp8_apply(cat, in->tied, in->n_tied, &a.v, &a.n, &own.arena, &a.fp8, why);
 }
 

@@ -241,10 +241,11 @@ def options_of(view, model, follow, facts, weights_key, store, settle_seconds, o
     for name, value in {"settle_seconds": settle_seconds, **other}.items():
         if name not in ("settle_seconds", "max_shard_size_bytes", "mem_bytes", "cache_dir", "cache_size_bytes", "strip",
                         "hide_rng", "keep_rng", "crc_exact", "assume_fsdp_units", "trim_memory", "delay_read_us",
-                        "seals", "mean", "adapters"):
+                        "seals", "mean", "adapters", "experts"):
             raise TypeError(f"open() got an unexpected keyword argument '{name}'")
         value = os.path.abspath(value) if name == "seals" and value is not None else value
-        value = native.encoded(value) if name in ("cache_dir", "strip", "seals", "mean", "adapters") and value is not None else value
+        if name in ("cache_dir", "strip", "seals", "mean", "adapters", "experts") and value is not None:
+            value = native.encoded(value)
         setattr(o, name, value)
         if getattr(o, name) != value:  # ctypes keeps the low bits
             raise ValueError(f"{name}={value!r} is out of range")

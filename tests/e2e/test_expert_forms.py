@@ -1,0 +1,335 @@
+"""-o experts=split|fused: the weights of experts in the form that a reader wants. transformers is the oracle: what
+save_pretrained writes, what from_pretrained makes of both forms, and the logits of that. Split forms that transformers
+does not read are compared with what torch cuts out of the model's own tensors."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dist_cp
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+import test_merged as peft_merged
+import trees
+from launches import RENAMED_FAMILIES
+from test_mean import mean
+from test_megatron import STEP
+from test_names import as_loaded, assert_files_equal, build, problems, saved_sharded
+from test_python import unshard
+
+ONE = re.compile(r"\.experts\.\d+\.")
+SPLIT = ["qwen3_moe", "mixtral", "minimax_m2", "phimoe", "qwen2_moe", "qwen3_next", "olmoe", "deepseek_v2", "deepseek_v3",
+         "glm4_moe", "dots1", "jamba", "lfm2_moe", "ernie4_5_moe", "glm4_moe_lite", "glm_moe_dsa", "hunyuan_v1_moe",
+         "flex_olmo", "minimax", "afmoe", "nemotron_h", "longcat_flash", "exaone_moe", "solar_open", "mimo_v2_flash",
+         "qwen3_5_moe", "glm4v_moe"]
+FUSED = ["gpt_oss", "qwen3_vl_moe", "granitemoe", "granitemoeshared", "granitemoehybrid", "llama4"]
+ALWAYS = ("qwen3_moe", "gpt_oss")
+NO_FORWARD = ("longcat_flash", "glm4v_moe")  # as small as they are here
+
+
+def some(families):
+    return [pytest.param(f, marks=() if f in ALWAYS else pytest.mark.long) for f in families]
+
+
+def logits(model):
+    model.set_experts_implementation("eager")  # the others take no model as small as these
+    for router in (m for m in model.modules() if hasattr(m, "top_k")):
+        router.top_k = 2  # by default more than there are experts
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()  # where a tensor begins in memory changes the last bits of products
+    with torch.no_grad():
+        return model.eval()(input_ids=torch.tensor([[5, 7, 9, 11, 3, 8]])).logits
+
+
+def is_loaded_alike(model, shown):
+    """from_pretrained finds each tensor, and none that it does not know; the tensors and the logits are the model's."""
+    loaded, info = type(model).from_pretrained(shown, output_loading_info=True, dtype=model.dtype)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
+    trees.assert_same(loaded.state_dict(), model.state_dict())
+    if model.config.model_type not in NO_FORWARD:
+        assert torch.equal(logits(loaded), logits(model))
+
+
+def one_of(name, fused, interleaved, turned):
+    """-> what the fused tensor of this name has of each expert: {name: tensor}"""
+    out = {}
+    head, _, what = name.rpartition("experts.")
+    bias = what.endswith("_bias")
+    for e, matrix in enumerate(fused):
+        matrix = matrix.T if turned and not bias else matrix
+        if what.startswith("down"):
+            parts = {"down_proj": matrix}
+        elif interleaved:
+            parts = {"gate_proj": matrix[0::2], "up_proj": matrix[1::2]}
+        else:
+            parts = dict(zip(("gate_proj", "up_proj"), matrix.chunk(2)))
+        for part, t in parts.items():
+            out[f"{head}experts.{e}.{part}.{'bias' if bias else 'weight'}"] = t.contiguous()
+    return out
+
+
+def split_by_torch(family, state):
+    """As vLLM and llm-compressor name the experts of families that are published fused."""
+    out = {}
+    for name, t in state.items():
+        if family.startswith("granite"):
+            base = name.rpartition("block_sparse_moe.")[0] + "block_sparse_moe.experts."
+            if name.endswith("block_sparse_moe.input_linear.weight"):
+                for e, (gate, up) in enumerate(m.chunk(2) for m in t):
+                    out |= {f"{base}{e}.w1.weight": gate.contiguous(), f"{base}{e}.w3.weight": up.contiguous()}
+            elif name.endswith("block_sparse_moe.output_linear.weight"):
+                out |= {f"{base}{e}.w2.weight": m.contiguous() for e, m in enumerate(t)}
+            else:
+                out[name] = t
+        elif ".experts." in name:
+            out |= one_of(name, t, family == "gpt_oss", family in ("gpt_oss", "llama4"))
+        else:
+            out[name] = t
+    return out
+
+
+def identity(mount, tmp_path, run, small="3KB"):
+    """split, fused, split again: byte for byte, in one file and in several. -> the mount of the fused form"""
+    for i, options in enumerate(("", f",max_shard_size={small}")):
+        first = tmp_path / f"split{i}"
+        shutil.copytree(mount(run, f"experts=split{options}") / "weights/ckpt", first / "ckpt")
+        shutil.copytree(mount(first, f"experts=fused{options}") / "weights/ckpt", tmp_path / f"fused{i}/ckpt")
+        again = mount(tmp_path / f"fused{i}", f"experts=split{options}") / "weights/ckpt"
+        assert_files_equal(again, first / "ckpt")
+        assert len(list(again.glob("*.safetensors"))) > 1 or not i
+        straight = mount(run, f"experts=fused{options}") / "weights/ckpt"
+        assert_files_equal(straight, tmp_path / f"fused{i}/ckpt")
+
+
+@pytest.mark.parametrize("family", some(SPLIT))
+def test_families_that_are_published_split(mount, tmp_path, family):
+    model = as_loaded(build(family))
+    run = tmp_path / "run"
+    saved_sharded(model, run)
+    model.save_pretrained(tmp_path / "want")
+    split = mount(run, "experts=split")
+    assert_files_equal(split / "weights/ckpt", tmp_path / "want")
+    fused = mount(run, "experts=fused")
+    assert not [n for n in trees.weights(fused / "weights/ckpt") if ONE.search(n)]
+    assert "all experts of a layer are in one tensor" in problems(fused)
+    is_loaded_alike(model, fused / "weights/ckpt")
+    is_loaded_alike(model, split / "weights/ckpt")
+    identity(mount, tmp_path, run)
+
+
+@pytest.mark.parametrize("family", some(FUSED))
+def test_families_that_are_published_fused(mount, tmp_path, family):
+    model = as_loaded(build(family))
+    run = tmp_path / "run"
+    saved_sharded(model, run)
+    model.save_pretrained(tmp_path / "want")
+    fused, split = mount(run, "experts=fused"), mount(run, "experts=split")
+    assert_files_equal(fused / "weights/ckpt", tmp_path / "want")
+    is_loaded_alike(model, fused / "weights/ckpt")
+    trees.assert_same(trees.weights(split / "weights/ckpt"), split_by_torch(family, trees.weights(tmp_path / "want")))
+    assert "each expert's weights are tensors of their own" in problems(split)
+    identity(mount, tmp_path, run)
+
+
+def test_without_the_option_nothing_changes(mount, tmp_path):
+    """The files that save_pretrained wrote are shown themselves; with the form that they have, too."""
+    model = as_loaded(build("mixtral"))
+    model.save_pretrained(tmp_path / "run/ckpt", max_shard_size="3KB")
+    for options in ("rng=keep", "experts=published", "experts=split"):
+        assert_files_equal(mount(tmp_path / "run", options) / "weights/ckpt", tmp_path / "run/ckpt")
+
+
+@pytest.mark.parametrize("launch,case", RENAMED_FAMILIES[:1], ids=["-".join(RENAMED_FAMILIES[0])])
+def test_shards_of_fsdp(made, mount, launch, case):
+    folder = made(launch, case)
+    live = trees.tensors(folder / "live-2.safetensors")
+    shown = trees.weights(mount(folder / "run", "experts=fused") / "weights/checkpoint-2")
+    experts = {n: t for n, t in live.items() if ".experts." in n}
+    assert experts
+    trees.assert_same({n: t for n, t in shown.items() if ".experts." in n}, experts)
+
+
+@pytest.mark.parametrize("case", ["f2", "z3"])
+def test_experts_that_are_transposed_on_the_hub(made, mount, case):
+    """qwen3_vl_moe: the base model has [experts, columns, rows], memory [experts, rows, columns]."""
+    folder = made("w2", case)
+    ckpt = {"f2": "ckpt", "z3": "global_step2"}[case]
+    live = trees.tensors(folder / "live.safetensors")
+    want = split_by_torch("qwen3_vl_moe", live)
+    m = mount(folder / "run", "experts=split", f"model={folder.parent}/base")
+    trees.assert_same(trees.weights(m / f"weights/{ckpt}"), want)
+
+
+@pytest.mark.parametrize("view,dtype", [("weights-bf16", torch.bfloat16), ("weights-fp32", torch.float32)])
+def test_another_dtype(mount, tmp_path, view, dtype):
+    model = as_loaded(build("gpt_oss", torch.bfloat16))
+    saved_sharded(model, tmp_path / "run")
+    m = mount(tmp_path / "run", "experts=split")
+    want = split_by_torch("gpt_oss", model.state_dict())
+    trees.assert_same(trees.weights(m / f"{view}/ckpt"), {n: t.to(dtype) for n, t in want.items()})
+
+
+def test_a_slice_of_a_fused_tensor(mount, tmp_path):
+    """safe_open reads parts of it, through the mount and without."""
+    model = as_loaded(build("qwen3_moe"))
+    saved_sharded(model, tmp_path / "run")
+    name, want = next((n, t) for n, t in model.state_dict().items() if n.endswith("gate_up_proj"))
+    with safe_open(mount(tmp_path / "run", "experts=fused") / "weights/ckpt/model.safetensors", "pt") as f:
+        assert torch.equal(f.get_slice(name)[1:3, 2:7, 1:4], want[1:3, 2:7, 1:4])
+    with unshard.safe_open(tmp_path / "run/ckpt", experts="fused") as f:
+        assert torch.equal(f.get_slice(name)[1:3, 2:7, 1:4], want[1:3, 2:7, 1:4])
+
+
+def test_megatrons_torch_dist(made, mount):
+    folder = made("mc2", "qwen3_moe-dp2")
+    shown = mount(folder / "run", f"model={folder}/hf", "experts=fused") / "weights" / STEP
+    assert not [n for n in trees.weights(shown) if ONE.search(n)]
+    model, info = AutoModelForCausalLM.from_pretrained(shown, output_loading_info=True, experts_implementation="eager")
+    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    trees.assert_same(model.state_dict(), AutoModelForCausalLM.from_pretrained(folder / "hf").state_dict())
+    want = load_file(folder / "logits.safetensors")["logits"]
+    with torch.no_grad():
+        torch.testing.assert_close(model(torch.arange(want.shape[1]).repeat(2, 1) % 17).logits, want, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family,form", [("qwen3_moe", "fused"), ("gpt_oss", "split")])
+def test_merged(mount, tmp_path, family, form):
+    """Equal to the merged weights, as they are published, put together or cut by torch."""
+    model = peft_merged.experts(family, torch.float32)
+    run, *_ = peft_merged.saved(tmp_path, model, torch.float32, dict(
+        r=3, lora_alpha=7, target_modules=["q_proj"], target_parameters=peft_merged.PARAMETERS))
+    base = f"model={tmp_path}/base"
+    published = mount(run.parent, base) / "merged/run/checkpoint-1"
+    shown = mount(run.parent, base, f"experts={form}") / "merged/run/checkpoint-1"
+    if form == "fused":
+        assert not [n for n in trees.weights(shown) if ONE.search(n)]
+        loaded = [AutoModelForCausalLM.from_pretrained(p).state_dict() for p in (shown, published)]
+        trees.assert_same(*loaded)
+        assert not torch.equal(loaded[0]["model.layers.0.mlp.experts.down_proj"],
+                               AutoModelForCausalLM.from_pretrained(tmp_path / "base").model.layers[0].mlp.experts.down_proj)
+    else:
+        trees.assert_same(trees.weights(shown), split_by_torch(family, trees.weights(published)))
+
+
+def test_an_adapter_of_experts_is_refused_by_name(mount, tmp_path):
+    run, *_ = peft_merged.saved(tmp_path, peft_merged.experts("qwen3_moe", torch.float32), torch.float32, dict(
+        r=3, target_modules=["q_proj"], target_parameters=peft_merged.PARAMETERS))
+    m = mount(run.parent, "experts=split")
+    for view in ("adapter", "weights"):
+        said = (m / f"{view}/run/checkpoint-1/UNSHARD_PROBLEM.txt").read_text()
+        assert re.search(r"experts cannot be shown split: .*experts.*lora_[AB].* is of an adapter of experts", " ".join(said.split()))
+    assert (mount(run.parent, "experts=published") / "adapter/run/checkpoint-1/adapter_model.safetensors").exists()
+
+
+def test_an_adapter_of_other_modules_is_shown(mount, tmp_path):
+    run, _, _, _ = peft_merged.saved(tmp_path, peft_merged.experts("qwen3_moe", torch.float32), torch.float32, dict(
+        r=3, target_modules=["q_proj"]))
+    shown = mount(run.parent, "experts=fused") / "adapter/run/checkpoint-1/adapter_model.safetensors"
+    assert shown.read_bytes() == (run / "checkpoint-1/adapter_model.safetensors").read_bytes()
+
+
+def test_mean(mount, tmp_path):
+    """gpt_oss: what is computed is put in another order, too."""
+    states = []
+    for step in (1, 2):
+        model = build("gpt_oss")
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(torch.randn_like(p) * step)
+        dist_cp.save({"model": model.state_dict()}, checkpoint_id=tmp_path / f"runs/run/step-{step}", no_dist=True)
+        states.append({n: t.clone() for n, t in model.state_dict().items()})
+    model.config.save_pretrained(tmp_path / "runs/run")
+    shown = mount(tmp_path / "runs", "experts=split") / "mean-2/run/step-2"
+    trees.assert_same(trees.weights(shown), split_by_torch("gpt_oss", mean(states)))
+
+
+def test_ema(mount, tmp_path):
+    model, kept = as_loaded(build("qwen3_moe")), build("qwen3_moe")
+    with torch.no_grad():
+        for p in kept.parameters():
+            p.mul_(0.5)
+    dist_cp.save({"model": model.state_dict(), "ema": kept.state_dict()}, checkpoint_id=tmp_path / "run/ckpt", no_dist=True)
+    model.config.save_pretrained(tmp_path / "run")
+    is_loaded_alike(kept, mount(tmp_path / "run", "experts=fused") / "ema/ckpt")
+
+
+def test_quantised_experts(mount, tmp_path, command):
+    """weights-fp8 of experts that are split is what it is of a directory that has them so; fused ones are refused."""
+    model = as_loaded(build("gpt_oss", torch.bfloat16))
+    saved_sharded(model, tmp_path / "run")
+    m = mount(tmp_path / "run", "experts=split")
+    shutil.copytree(m / "weights/ckpt", tmp_path / "split/ckpt")
+    want = trees.weights(mount(tmp_path / "split") / "weights-fp8/ckpt")
+    assert want["model.layers.0.mlp.experts.1.up_proj.weight"].dtype == torch.float8_e4m3fn
+    trees.assert_same(trees.weights(m / "weights-fp8/ckpt"), want)
+    said = command("show", tmp_path / "run/ckpt", "--json", "-o", "experts=fused,view=weights-fp8,settle=0").stdout
+    view = json.loads(said)["info"]["views"]["weights-fp8"]
+    assert view["state"] == "none" and "has all experts of a layer" in view["why"]
+
+
+def refusal(mount, folder, form):
+    return " ".join((mount(folder, f"experts={form}") / "weights/ckpt/UNSHARD_PROBLEM.txt").read_text().split())
+
+
+def test_what_cannot_be_converted_is_refused_by_name(mount, tmp_path):
+    """A part that is absent, one of another shape, another dtype, names of an unknown family or a quantised form."""
+    model = as_loaded(build("qwen3_moe"))
+    model.save_pretrained(tmp_path / "whole/ckpt")
+    whole = trees.weights(tmp_path / "whole/ckpt")
+    one = "model.layers.1.mlp.experts.1.up_proj.weight"
+
+    def changed(name, change, config=None):
+        shutil.copytree(tmp_path / "whole/ckpt", tmp_path / name / "ckpt")
+        tensors = dict(whole)
+        change(tensors)
+        save_file(tensors, tmp_path / name / "ckpt/model.safetensors", metadata={"format": "pt"})
+        path = tmp_path / name / "ckpt/config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | (config or {})))
+        return refusal(mount, tmp_path / name, "fused")
+
+    stack = "model.layers.1.mlp.experts.gate_up_proj"
+    assert f"of {stack} the second part (up) of expert 1 is not there" in changed("absent", lambda t: t.pop(one))
+    assert f"they are not parts of one {stack}" in changed("shape", lambda t: t.update({one: whole[one][:-1].contiguous()}))
+    assert "has dtype float32" in changed("dtype", lambda t: t.update({one: whole[one].bfloat16()}))
+    assert "knows for models of type qwen3_next_of_tomorrow" in changed(
+        "family", lambda t: None, {"model_type": "qwen3_next_of_tomorrow"})
+    assert f"{one}_scale_inv is of experts" in changed(
+        "scales", lambda t: t.update({f"{one}_scale_inv": torch.ones(1, 1)}))
+
+
+def test_a_form_that_does_not_exist_is_refused(command, tmp_path):
+    (tmp_path / "run").mkdir()
+    said = command("show", tmp_path / "run", "-o", "experts=stacked", check=False)
+    assert said.returncode and "experts=stacked: expected published, split or fused" in said.stderr
+
+
+def test_python(tmp_path):
+    model = as_loaded(build("qwen3_moe"))
+    saved_sharded(model, tmp_path / "run")
+    got = unshard.load_file(tmp_path / "run/ckpt", experts="fused")
+    trees.assert_same({n: t for n, t in got.items() if ".experts." in n},
+                      {n: t for n, t in model.state_dict().items() if ".experts." in n})
+    with pytest.raises(unshard.Error, match="experts=stacked"):
+        unshard.load_file(tmp_path / "run/ckpt", experts="stacked")
+
+
+@pytest.mark.parametrize("family,form", [("gpt_oss", "split"), ("qwen3_moe", "fused")])
+def test_show_has_the_bytes_that_are_read(command, tmp_path, family, form):
+    """Of gate and up of one expert, each is read with the other: of gpt_oss' split form alone."""
+    model = as_loaded(build(family))
+    saved_sharded(model, tmp_path / "run")
+    said = " ".join(command("show", tmp_path / "run/ckpt", "-o", f"experts={form},view=weights,settle=0").stdout.split())
+    if (family, form) != ("gpt_oss", "split"):
+        assert "bytes are read for each byte shown" not in said
+        return
+    state = model.state_dict()
+    turned = {n: t for n, t in state.items() if ".experts." in n}
+    shown = sum(t.nbytes for t in state.values())
+    read = shown + sum(t.nbytes for n, t in turned.items() if "gate_up_proj" in n)
+    computed = sum(len(t) * (2 if "gate_up" in n else 1) for n, t in turned.items() if not n.endswith("down_proj_bias"))
+    assert (f"{computed} tensors are computed when they are read: in all, {read / shown:.2f} bytes are read "
+            "for each byte shown") in said
