@@ -93,6 +93,19 @@ int64_t uns_beside_named_step(const struct uns_root *root, const char *path, con
 	return uns_str_number(uns_root_name(root, path), prefix, "", &n) && n <= INT64_MAX ? (int64_t)n : UNS_UNKNOWN;
 }
 
+int64_t uns_beside_iteration(const struct uns_root *root, const char *path)
+{
+	static const char prefix[] = "iter_";
+	const char *name = uns_root_name(root, path);
+	unsigned long long n;
+
+	if (!uns_str_starts(name, prefix))
+		return UNS_UNKNOWN;
+	name += strlen(prefix);
+	name += strspn(name, "0");
+	return uns_str_number(*name ? name : "0", "", "", &n) && n <= INT64_MAX ? (int64_t)n : UNS_UNKNOWN;
+}
+
 int uns_beside_step(const struct uns_root *root, const char *path, const struct uns_listing *list, int64_t *step,
 		    struct uns_err *err)
 {

@@ -27,6 +27,9 @@ int64_t uns_beside_distcp_ranks(const struct uns_listing *list);
 /* N, if the directory is called PREFIX<N>; else UNS_UNKNOWN. */
 int64_t uns_beside_named_step(const struct uns_root *root, const char *path, const char *prefix);
 
+/* N of "iter_0000010", Megatron's name (seven digits at least); else UNS_UNKNOWN. */
+int64_t uns_beside_iteration(const struct uns_root *root, const char *path);
+
 /* The step of a Trainer's directory: N of "checkpoint-N", else global_step of its trainer_state.json. *step keeps its
  * value if neither has one. */
 int uns_beside_step(const struct uns_root *root, const char *path, const struct uns_listing *list, int64_t *step,

@@ -40,20 +40,12 @@ static int probe(const struct uns_directory *dir)
 static int64_t step_of_name(const struct uns_directory *dir)
 {
 	static const char *const prefix[] = { "step-", "step_", "step=", "checkpoint-", "global_step_", "global_step" };
-	const char *name = uns_root_name(dir->root, dir->path);
 	int64_t step = UNS_UNKNOWN;
-	unsigned long long n;
 	size_t i;
 
 	for (i = 0; i < sizeof(prefix) / sizeof(*prefix) && step == UNS_UNKNOWN; i++)
 		step = uns_beside_named_step(dir->root, dir->path, prefix[i]);
-	if (step == UNS_UNKNOWN && uns_str_starts(name, "iter_")) {
-		name += strlen("iter_");
-		name += strspn(name, "0");
-		if (uns_str_number(*name ? name : "0", "", "", &n) && n <= INT64_MAX)
-			step = (int64_t)n;
-	}
-	return step;
+	return step != UNS_UNKNOWN ? step : uns_beside_iteration(dir->root, dir->path);
 }
 
 static int restore_torch_dist(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_catalog *cat,

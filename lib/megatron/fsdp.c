@@ -1,4 +1,4 @@
-/* Renames entries. Owns the spellings of experts' names. */
+/* Renames entries. */
 #include "megatron/fsdp.h"
 
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "dcp/item.h"
 #include "megatron/args.h"
 #include "megatron/common_file.h"
+#include "megatron/expert_names.h"
 
 static const char MODULE[] = "module.";
 
@@ -53,43 +54,6 @@ static bool is_fsdp(const struct uns_dcp_metadata *meta)
 }
 
 /* -- names -- */
-
-/* "linear_fc1.weight12_w" -> "experts.12.linear_fc1.weight_w"; NULL = it has another form, or memory is out. */
-static const char *grouped_expert(struct uns_arena *arena, size_t before, const char *name, const char *rest)
-{
-	static const char *const parts[] = { "linear_fc1.weight", "linear_fc1.bias", "linear_fc2.weight",
-					     "linear_fc2.bias" };
-	const char *number;
-	size_t i, digits;
-
-	for (i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-		number = rest + strlen(parts[i]);
-		if (!uns_str_starts(rest, parts[i]))
-			continue;
-		digits = strspn(number, "0123456789");
-		if (digits)
-			return uns_arena_printf(arena, "%.*sexperts.%.*s.%s%s", (int)before, name, (int)digits, number,
-						parts[i], number + digits);
-	}
-	return NULL;
-}
-
-/* torch_dist's name of a parameter, or of half of one. Borrows from `name`, or is put into the arena. */
-static const char *torch_dist_name(struct uns_arena *arena, const char *name)
-{
-	static const char experts[] = ".mlp.experts.", local[] = "local_experts.";
-	const char *at = strstr(name, experts), *rest, *grouped;
-	size_t before;
-
-	if (!at)
-		return name;
-	rest = at + strlen(experts);
-	before = (size_t)(rest - name);
-	if (uns_str_starts(rest, local))
-		return uns_arena_printf(arena, "%.*s%s", (int)before, name, rest + strlen("local_"));
-	grouped = grouped_expert(arena, before, name, rest);
-	return grouped ? grouped : name;
-}
 
 /* Gives the entry a path of its own with another name in it. */
 static int entry_name(struct uns_dcp_entry *e, const char *name, struct uns_arena *arena, struct uns_err *err)
@@ -150,7 +114,8 @@ int uns_megatron_fsdp_restore(struct uns_dcp_metadata *meta, struct uns_arena *a
 	for (; e < end; e++) {
 		at = name_at(e);
 		if (at)
-			UNS_TRY(entry_name(e, torch_dist_name(arena, past_wrappers(e->path[at].key)), arena, err));
+			UNS_TRY(entry_name(e, uns_megatron_expert_name(arena, past_wrappers(e->path[at].key), 0), arena,
+					   err));
 	}
 	return share_group_values(meta, arena, err);
 }

@@ -191,6 +191,7 @@ enum uns_family {
 	UNS_FAMILY_ZERO, /* shards of DeepSpeed's ranks */
 	UNS_FAMILY_UNIVERSAL, /* DeepSpeed's universal checkpoint */
 	UNS_FAMILY_RANKS, /* a state dict of each FSDP rank */
+	UNS_FAMILY_MEGATRON, /* a state dict of each model-parallel rank of Megatron-LM */
 	UNS_N_FAMILIES
 };
 

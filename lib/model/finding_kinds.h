@@ -130,6 +130,9 @@ KIND(MEGATRON_NO_FORMAT, megatron_no_format, INCOMPLETE,
 KIND(MEGATRON_OPTIMIZER, megatron_optimizer, UNKNOWN,
      "common.pt does not have the param groups of Megatron-Core's optimizer: only the view dcp shows the optimizer, unchanged",
      .help = OTHER_VIEW)
+KIND(MEGATRON_RANKS_OPTIMIZER, megatron_ranks_optimizer, UNKNOWN,
+     "unshard does not read the optimizer of Megatron-LM's files of model-parallel ranks (--ckpt-format torch): only views of weights are shown",
+     .advice = "to resume elsewhere, let Megatron-LM load the checkpoint and save it with --ckpt-format torch_dist")
 KIND(MEGATRON_NOT_CONVERTED, megatron_not_converted, UNKNOWN,
      "Megatron-Core's tensors cannot be converted for a training that resumes from them: {cause}", .help = OTHER_VIEW)
 KIND(MEGATRON_BUCKETS, megatron_buckets, UNKNOWN,

@@ -78,6 +78,9 @@ LAUNCHES = {
                                  "qwen3_moe-etp2-one-by-one"]),
     "mc8": ("torch_dist.py", 8, ["qwen3_moe-tp2-pp2-ep2", "deepseek_v3-tp2-pp2-ep2", "qwen3_vl_moe-tp2-pp2-ep2",
                                  "gpt_oss-tp2-pp2-ep2"]),
+    "mr2": ("megatron_ranks.py", 2, ["llama-tp2", "qwen2-pp2-bf16", "qwen3-tp1", "gemma3-tp2", "qwen3_moe-ep2",
+                                     "qwen3_moe-tp2", "llama-pp2-vpp2", "glm4_moe-mtp-tp2", "gpt_oss-ep2"]),
+    "mr8": ("megatron_ranks.py", 8, ["qwen3_moe-tp2-pp2-ep2"]),
     "mv2": ("torch_dist_vision.py", 2, ["qwen2_5_vl-tp2", "qwen2_5_vl-by-layer", "qwen3_vl-tp2", "qwen3_vl-by-layer",
                                         "qwen3_vl_moe-ep2-bf16"]),
     "mo2": ("torch_dist_optimizer.py", 2, ["llama-tp2", "llama-dp2-bf16", "qwen2-tp2-bf16", "qwen3_moe-ep2-bf16",
@@ -110,6 +113,7 @@ MEGATRON = cases("mc2", "mt2")
 MEGATRON_OF_8, MEGATRON_SPLITS = cases("mc8"), cases("mu2")
 MEGATRON_DELTA, MEGATRON_DELTA_OF_4 = cases("md2"), cases("md4")
 MEGATRON_VISION = cases("mv2")
+MEGATRON_RANKS, MEGATRON_RANKS_OF_8 = cases("mr2"), cases("mr8")
 MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2", "ms4"), cases("mo2more")
 MEGATRON_FSDP, MEGATRON_FSDP_OF_4 = cases("mf2"), cases("mf4")
 TRAINER = cases("t2", "t3", "t4")

@@ -89,6 +89,8 @@ WRITERS = [
      "logits": ["test_megatron.py::test_logits_are_those_of_megatrons_own_model"],
      "resumed": ["test_megatron_optimizer.py::test_torchs_optimizer_goes_on",
                  "test_megatron_optimizer.py::test_a_trainer_resumes"]},
+    {"does": "Megatron-LM's files of model-parallel ranks (`--ckpt-format torch`): weights", "packages": ["megatron-core"],
+     "bytes": ["test_megatron_ranks.py::test_weights_are_what_save_pretrained_wrote"]},
     {"does": "Megatron-FSDP `fsdp_dtensor`, tensor and expert parallelism too", "packages": ["megatron-core"],
      "bytes": ["test_megatron_fsdp.py::test_weights_are_what_save_pretrained_writes"],
      "resumed": ["test_megatron_optimizer.py::test_torchs_optimizer_goes_on*mf?-",

@@ -28,7 +28,8 @@ BELOW.update({folder: NOUNS | {"names", "files"} for folder in FAMILIES})
 BELOW["megatron"] = BELOW["dcp"] | {"dcp"}  # its shards are a DCP directory's
 FAMILIES.add("megatron")
 BELOW["parallel"] = NOUNS  # how a model was cut before a family cut it again
-BELOW["zero"] = BELOW["zero"] | {"parallel"}
+for folder in ("zero", "megatron"):
+    BELOW[folder] = BELOW[folder] | {"parallel"}
 BELOW.update({folder: NOUNS | {"names", "files"} | FAMILIES for folder in ("formats", "views")})
 BELOW["facts"] = NOUNS | {"engine", "store", "names", "files", "megatron"}
 BELOW["examine"] = NOUNS | {"store", "facts", "formats"}

@@ -13,7 +13,7 @@
 #include "said.h"
 #include "shell.h"
 
-extern const struct uns_format uns_format_dcp, uns_format_hf_fsdp;
+extern const struct uns_format uns_format_dcp, uns_format_hf_fsdp, uns_format_megatron;
 
 struct temp {
 	char dir[32];
@@ -62,6 +62,40 @@ static const struct {
 	{ "a plain checkpoint", "touch model.safetensors optimizer.pt trainer_state.json", 0, 0 },
 	{ "another name", "mkdir pytorch_model_fsdp_x optimizer_00", 0, 0 },
 };
+
+static const struct {
+	const char *make; /* in the directory */
+	int sure;
+	bool begun;
+} rank_cases[] = {
+	{ "true", 0, false },
+	{ "mkdir mp_rank_00; touch mp_rank_00/model_optim_rng.pt", 90, false },
+	{ "mkdir mp_rank_01_002_003; touch mp_rank_01_002_003/model_optim_rng.pt", 90, false },
+	{ "mkdir mp_rank_00", 0, true },
+	{ "mkdir mp_rank_0 mp_rank_00_000_000_000 mp_rank_00_x mp_rank_; touch mp_rank_00_x/model_optim_rng.pt", 0,
+	  false },
+	{ "touch mp_rank_00_model_states.pt mp_rank_01", 0, false },
+};
+
+static void probes_files_of_megatrons_ranks(void **state)
+{
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(rank_cases) / sizeof(*rank_cases); i++) {
+		struct temp t = { 0 };
+		struct uns_listing list;
+		struct uns_directory dir;
+
+		temp_init(&t);
+		shell(t.dir, rank_cases[i].make);
+		dir = directory_of(&t, "", &list);
+		if (uns_format_megatron.probe(&dir) != rank_cases[i].sure ||
+		    uns_format_megatron.begun(&dir) != rank_cases[i].begun)
+			fail_msg("%s", rank_cases[i].make);
+		temp_fini(&t);
+	}
+}
 
 static void probes(void **state)
 {
@@ -315,6 +349,7 @@ int main(void)
 		cmocka_unit_test(accelerate_ends_with_random_states),
 		cmocka_unit_test(lists_companions),
 		cmocka_unit_test(a_second_optimizer_has_its_own_root),
+		cmocka_unit_test(probes_files_of_megatrons_ranks),
 		cmocka_unit_test(opens_plain_dcp),
 	};
 

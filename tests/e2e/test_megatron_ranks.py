@@ -1,0 +1,96 @@
+"""What Megatron-LM saves with --ckpt-format torch (make/megatron_ranks.py): a file of each model-parallel rank, shown as the
+model of Hugging Face that they were made of."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+import trees
+from launches import MEGATRON_RANKS, MEGATRON_RANKS_OF_8
+
+STEP = "iter_0000002"
+
+
+@pytest.mark.parametrize("launch,case", [*MEGATRON_RANKS,
+                                         *(pytest.param(*c, marks=pytest.mark.long) for c in MEGATRON_RANKS_OF_8)])
+def test_weights_are_what_save_pretrained_wrote(made, mount, launch, case):
+    folder = made(launch, case)
+    shown = mount(folder / "run", f"model={folder}/hf") / "weights" / STEP
+    assert (shown / "model.safetensors").read_bytes() == (folder / "hf/model.safetensors").read_bytes()
+    assert (shown / "config.json").read_bytes() == (folder / "hf/config.json").read_bytes()
+
+
+def test_it_is_known_and_only_the_optimizer_is_not_read(made, mount, command):
+    folder = made("mr2", "llama-tp2")
+    mounted = mount(folder / "run", f"model={folder}/hf")
+    info = json.loads((mounted / "weights" / STEP / ".unshard/info.json").read_text())
+    assert info["framework"] == "Megatron-LM, one file per model-parallel rank"
+    assert info["step"] == 2 and info["world_size"] == 2 and info["finished"]
+    for view in ("full", "full-fsdp", "universal"):
+        assert not (mounted / view / STEP / "config.json").exists()
+    assert "does not read the optimizer of Megatron-LM's files" in command("show", folder / "run" / STEP).stdout
+    assert " ok" in command("ls", folder / "run").stdout
+
+
+def changed(made, where, case, change, rank="mp_rank_00"):
+    """A copy of the run; `change` gets the content of the rank's file, and may change it."""
+    run = shutil.copytree(made("mr2", case) / "run", where)
+    file = run / STEP / rank / "model_optim_rng.pt"
+    state = torch.load(file, weights_only=False)
+    change(state)
+    torch.save(state, file)
+    return run
+
+
+def told(made, mount, run, case):
+    shown = mount(run, f"model={made('mr2', case)}/hf") / "weights" / STEP
+    assert trees.listing(shown) == ["UNSHARD_PROBLEM.txt"]
+    return (shown / "UNSHARD_PROBLEM.txt").read_text()
+
+
+def set_arg(name, value):
+    return lambda state: setattr(state["args"], name, value)
+
+
+def put(name, tensor):
+    return lambda state: state["model"].update({name: tensor})
+
+
+@pytest.mark.parametrize("case,change,said", [
+    ("llama-tp2", lambda state: state.pop("args"), "has no args"),
+    ("llama-tp2", lambda state: state.update(checkpoint_version=2.0), "checkpoint_version of at least 3"),
+    ("llama-tp2", set_arg("num_layers", 4), "another number of ranks, layers or experts"),
+    ("qwen3-tp1", set_arg("tensor_model_parallel_size", 2), "mp_rank_01/model_optim_rng.pt is missing"),
+    ("llama-tp2", set_arg("num_query_groups", 1), "share 1 query groups"),
+    ("qwen3_moe-tp2", set_arg("expert_tensor_parallel_size", 1), "expert_tensor_parallel_size in its args is 1"),
+    ("llama-tp2", put("decoder.layers.0.mixer.weight", torch.zeros(4)), "decoder.layers.0.mixer.weight"),
+    ("llama-tp2", put("decoder.layers.0.mlp.linear_fc1.weight", torch.zeros(9, 16)), "of shape [24, 16] here"),
+    ("qwen3-tp1", put("decoder.layers.0.mixer.weight", torch.zeros(4)), "decoder.layers.0.mixer.weight is a tensor that"),
+    ("qwen3-tp1", lambda state: state["model"].pop("decoder.final_layernorm.weight"), "decoder.final_layernorm.weight"),
+])
+def test_what_fits_no_rule_is_refused(made, mount, tmp_path, case, change, said):
+    assert said in told(made, mount, changed(made, tmp_path / "run", case, change), case)
+
+
+def test_gate_and_up_are_known_by_the_other_projection(made, mount, tmp_path):
+    """Both ranks' rows would fit if they were one projection of another width."""
+    run = changed(made, tmp_path / "run", "llama-tp2", put("decoder.layers.0.mlp.linear_fc1.weight", torch.zeros(36, 16)))
+    file = run / STEP / "mp_rank_01/model_optim_rng.pt"
+    state = torch.load(file, weights_only=False)
+    state["model"]["decoder.layers.0.mlp.linear_fc1.weight"] = torch.zeros(36, 16)
+    torch.save(state, file)
+    assert "whether it is gate and up is not known" in told(made, mount, run, "llama-tp2")
+
+
+def test_a_directory_of_another_save_is_refused(made, mount, tmp_path):
+    run = shutil.copytree(made("mr2", "llama-tp2") / "run", tmp_path / "run")
+    shutil.copytree(run / STEP / "mp_rank_00", run / STEP / "mp_rank_00_001")
+    assert "there are 3 directories" in told(made, mount, run, "llama-tp2")
+
+
+def test_a_lost_file_is_named(made, mount, tmp_path):
+    run = shutil.copytree(made("mr2", "qwen3_moe-ep2") / "run", tmp_path / "run")
+    (run / STEP / "mp_rank_00_001/model_optim_rng.pt").unlink()
+    assert "mp_rank_00_001/model_optim_rng.pt is missing" in told(made, mount, run, "qwen3_moe-ep2")
