@@ -1,9 +1,5 @@
-/* A torch distributed checkpoint of tensors that are in other files: all items in one file, each a torch.save file of
- * its own, and `.metadata`, which lists their places. Loaders reshard by themselves.
- *
- *   DIR/.metadata   DIR/__0_0.distcp
- *
- * Source: torch 2.1 to 2.13, torch/distributed/checkpoint/{metadata,filesystem}.py. */
+/* A torch distributed checkpoint of tensors that are in other files, under the keys of FSDP's state dicts
+ * (dcp/items.h). */
 #ifndef UNS_DCP_MADE_H
 #define UNS_DCP_MADE_H
 

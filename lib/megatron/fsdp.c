@@ -8,10 +8,10 @@
 #include "base/path.h"
 #include "dcp/item.h"
 #include "megatron/args.h"
-#include "megatron/common_file.h"
+#include "megatron/common_pickle.h"
 #include "megatron/expert_names.h"
 
-static const char MODULE[] = "module.";
+static const char MODULE[] = "module.", SCHEDULE[] = "opt_param_scheduler";
 
 static const char *past_wrappers(const char *name)
 {
@@ -122,41 +122,67 @@ int uns_megatron_fsdp_restore(struct uns_dcp_metadata *meta, struct uns_arena *a
 
 /* -- objects -- */
 
-static int object_read(struct uns_catalog *cat, const struct uns_named_value *item, struct uns_arena *scratch,
-		       const struct uns_value **out, struct uns_err *err)
+/* The item's bytes, in the arena. */
+static int object_bytes(struct uns_catalog *cat, const struct uns_named_value *item, struct uns_arena *scratch,
+			struct uns_span *out, struct uns_err *err)
 {
 	const struct uns_dcp_item_location at = { item->file, item->offset_bytes, item->length_bytes, item->codec };
 	UNS_CLEANUP(uns_dcp_reader_fini) struct uns_dcp_reader reader;
-	struct uns_span bytes;
 
 	uns_dcp_reader_init(&reader, cat);
-	UNS_TRY(uns_dcp_item_bytes(&reader, &at, scratch, &bytes, err));
-	return uns_dcp_item_value(bytes, scratch, out, err);
+	return uns_dcp_item_bytes(&reader, &at, scratch, out, err);
 }
 
-static int object_add(struct uns_catalog *cat, const struct uns_named_value *item, struct uns_err *err)
+static int object_add(struct uns_catalog *cat, const struct uns_named_value *item, struct uns_span bytes,
+		      struct uns_arena *scratch, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	const bool is_iteration = strcmp(item->name, UNS_MEGATRON_ITERATION) == 0;
 	const struct uns_value *v;
 
-	UNS_TRY(object_read(cat, item, &scratch, &v, err));
-	return strcmp(item->name, UNS_MEGATRON_ITERATION) == 0 ? uns_megatron_iteration_add(cat, item->file, v, err)
-							       : uns_megatron_args_add(cat, item->file, v, err);
+	if (*item->root || (!is_iteration && strcmp(item->name, "args") != 0))
+		return 0;
+	UNS_TRY(uns_dcp_item_value(bytes, scratch, &v, err));
+	return is_iteration ? uns_megatron_iteration_add(cat, item->file, v, err)
+			    : uns_megatron_args_add(cat, item->file, v, err);
+}
+
+/* Is it of the training's state that common.pt has elsewhere: one object, or one of the schedule's dict? Random states
+ * are of the ranks that saved them. */
+static bool is_common(const struct uns_named_value *item)
+{
+	return !item->value && item->length_bytes && (!*item->root || strcmp(item->root, SCHEDULE) == 0);
+}
+
+static int object_keep(struct uns_catalog *cat, const struct uns_named_value *item, struct uns_megatron_kept *kept,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	struct uns_span bytes;
+	int code;
+
+	UNS_TRY(object_bytes(cat, item, &scratch, &bytes, err));
+	UNS_TRY(object_add(cat, item, bytes, &scratch, err));
+	code = uns_megatron_kept_add(kept, item->root, item->name, bytes, err);
+	return code < 0 ? code : 0;
 }
 
 int uns_megatron_fsdp_common_read(struct uns_catalog *cat, struct uns_err *err)
 {
-	static const char *const names[] = { "args", UNS_MEGATRON_ITERATION, NULL };
+	UNS_CLEANUP(uns_megatron_kept_fini) struct uns_megatron_kept kept = { 0 };
 	struct uns_err why = { .keep = &cat->arena };
 	struct uns_named_value item;
 	size_t i, n = cat->n_values;
+	uint32_t file = UNS_NONE;
 
 	for (i = 0; i < n; i++) {
 		item = cat->values[i]; /* the array may move */
-		if (*item.root || item.value || !uns_str_in(item.name, names) || object_add(cat, &item, &why) >= 0)
+		if (!is_common(&item))
+			continue;
+		file = item.file;
+		if (object_keep(cat, &item, &kept, &why) >= 0)
 			continue;
 		uns_fail_in_file(&why, cat->files[item.file].path);
 		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err);
 	}
-	return 0;
+	return file == UNS_NONE ? 0 : uns_megatron_kept_finish(&kept, cat, file, err);
 }

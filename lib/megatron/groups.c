@@ -7,6 +7,7 @@
 #include "base/path.h"
 #include "dcp/item.h"
 #include "megatron/args.h"
+#include "megatron/common_pickle.h"
 #include "wire/torchfile.h"
 #include "wire/value_new.h"
 
@@ -103,6 +104,7 @@ static int common_read(struct common *c, const struct uns_root *root, const char
 	/* How far the training was (megatron/training/checkpointing.py, generate_state_dict). */
 	UNS_TRY(uns_megatron_iteration_add(c->cat, file, uns_value_get(c->torch.root, UNS_MEGATRON_ITERATION), err));
 	UNS_TRY(uns_megatron_args_add(c->cat, file, uns_value_get(c->torch.root, "args"), err));
+	UNS_TRY(uns_megatron_common_keep(c->cat, file, &c->torch, err));
 	saved = uns_value_get(c->torch.root, "optimizer");
 	if (!saved || !c->wants_groups)
 		return 0;

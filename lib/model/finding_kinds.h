@@ -135,6 +135,10 @@ KIND(MEGATRON_RANKS_OPTIMIZER, megatron_ranks_optimizer, UNKNOWN,
      .advice = "to resume elsewhere, let Megatron-LM load the checkpoint and save it with --ckpt-format torch_dist")
 KIND(MEGATRON_NOT_CONVERTED, megatron_not_converted, UNKNOWN,
      "Megatron-Core's tensors cannot be converted for a training that resumes from them: {cause}", .help = OTHER_VIEW)
+KIND(MEGATRON_NOT_RESHARDED, megatron_not_resharded, UNKNOWN,
+     "it cannot be shown as a directory that Megatron-Core loads at another parallelism: {cause}", .help = OTHER_VIEW)
+KIND(NOT_MEGATRON, not_megatron, UNKNOWN, "{checkpoint} is no checkpoint of Megatron-Core", .advice = "",
+     .help = OTHER_VIEW)
 KIND(MEGATRON_BUCKETS, megatron_buckets, UNKNOWN,
      "Megatron-Core saved its optimizer in buckets (dp_reshardable), which do not record the names of the parameters, and they cannot be derived: {cause}. Only the view dcp shows the optimizer, unchanged",
      .advice =

@@ -129,9 +129,9 @@ int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat
 	return 0;
 }
 
-/* One tensor of bytes whose only piece is the whole file. */
-static struct uns_tensor *file_tensor(struct uns_arena *arena, const struct uns_file *file,
-				      const struct uns_piece *piece)
+/* One tensor of bytes with one piece. */
+static struct uns_tensor *bytes_tensor(struct uns_arena *arena, const struct uns_file *file,
+				       const struct uns_piece *piece)
 {
 	struct uns_tensor *t = UNS_NEW(arena, struct uns_tensor);
 
@@ -142,7 +142,7 @@ static struct uns_tensor *file_tensor(struct uns_arena *arena, const struct uns_
 				  .root = "",
 				  .role = UNS_ROLE_OTHER,
 				  .dtype = UNS_U8,
-				  .shape = { .n = 1, .dim = { file->stat.id.size } },
+				  .shape = { .n = 1, .dim = { piece->length_bytes } },
 				  .group = -1,
 				  .position = -1,
 				  .first_piece = UNS_NONE,
@@ -152,26 +152,36 @@ static struct uns_tensor *file_tensor(struct uns_arena *arena, const struct uns_
 	return t;
 }
 
+void uns_layout_file_part(struct uns_layout_builder *b, const struct uns_catalog *cat, uint32_t file,
+			  uint64_t offset_bytes, uint64_t len_bytes)
+{
+	struct uns_piece *piece = UNS_NEW(b->arena, struct uns_piece);
+	const struct uns_tensor *tensor;
+
+	if (!piece)
+		return; /* the arena remembers it */
+	*piece = (struct uns_piece){ .kind = UNS_PIECE_RANGE,
+				     .range = { 0, len_bytes },
+				     .offset_bytes = offset_bytes,
+				     .file = file,
+				     .rank = -1,
+				     .container = UNS_RAW,
+				     .length_bytes = len_bytes };
+	tensor = bytes_tensor(b->arena, &cat->files[file], piece);
+	if (tensor)
+		append(b, (struct uns_segment){
+				  .from = UNS_FROM_PIECES, .tensor = tensor, .out = UNS_U8, .len_bytes = len_bytes });
+}
+
 int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file, struct uns_layout *out,
 		       struct uns_err *err)
 {
 	const struct uns_file *f = &cat->files[file];
-	uint64_t size = f->stat.id.size;
 	struct uns_layout_builder b = { .arena = arena };
-	struct uns_tensor *tensor;
-	struct uns_piece *piece;
 
 	if (f->missing)
 		return uns_fail(err, -ENODATA, "%s/%s is missing", uns_root_path(f->root), f->path);
-	piece = UNS_NEW(arena, struct uns_piece);
-	UNS_TRY_ALLOC(tensor = piece ? file_tensor(arena, f, piece) : NULL, err);
-	*piece = (struct uns_piece){ .kind = UNS_PIECE_RANGE,
-				     .range = { 0, size },
-				     .file = file,
-				     .rank = -1,
-				     .container = UNS_RAW,
-				     .length_bytes = size };
-	append(&b, (struct uns_segment){ .from = UNS_FROM_PIECES, .tensor = tensor, .out = UNS_U8, .len_bytes = size });
+	uns_layout_file_part(&b, cat, file, 0, f->stat.id.size);
 	return uns_layout_build(&b, cat, out, err);
 }
 

@@ -50,10 +50,13 @@ void uns_layout_slice(struct uns_layout_builder *b, const struct uns_tensor *of,
 		      uint64_t first_elem, uint64_t n_elems, enum uns_dtype out);
 /* The 4 bytes of the CRC-32 of all of `tensor` served as `out`, as zip records hold it; 0 for a slice of another. */
 void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor, enum uns_dtype out);
+/* Bytes of a source file. The pseudo tensor (U8, one raw piece) lives in the builder's arena. */
+void uns_layout_file_part(struct uns_layout_builder *b, const struct uns_catalog *cat, uint32_t file,
+			  uint64_t offset_bytes, uint64_t len_bytes);
 int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat, struct uns_layout *out,
 		     struct uns_err *err);
 
-/* A source file as it is. The pseudo tensor (U8, one raw piece) lives in the arena. */
+/* A source file as it is, in the same way. */
 int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file, struct uns_layout *out,
 		       struct uns_err *err);
 
