@@ -146,7 +146,7 @@ static void print_hint(const char *path)
 bool show_answers(const cJSON *views, const struct shown_at *at)
 {
 	/* The trainer's own form first: it restores the most. */
-	static const char *const resume[] = { "world-", "dcp", "full", "full-fsdp", "universal", NULL };
+	static const char *const resume[] = { "torch_dist", "world-", "dcp", "full", "full-fsdp", "universal", NULL };
 	static const char *const load[] = { "weights", "adapter", "weights-", NULL };
 	const struct place p = place_of(at);
 	bool any = answer(&p, "to resume the training", first_ok(views, resume));
@@ -162,7 +162,7 @@ bool show_answers(const cJSON *views, const struct shown_at *at)
 /* What another kind of checkpoint has. */
 static bool never_applies(const cJSON *view)
 {
-	static const char *const id[] = { "no_adapter", "not_zero" };
+	static const char *const id[] = { "no_adapter", "not_megatron", "not_zero" };
 	size_t i;
 
 	for (i = 0; i < sizeof(id) / sizeof(*id); i++)

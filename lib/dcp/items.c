@@ -127,8 +127,7 @@ static void list_item(struct uns_dcp_items *m, const char *key, const struct uns
 
 	uns_value_put_str(a, index, "fqn", uns_value_new_str(a, key));
 	uns_value_put_str(a, index, "offset", box ? uns_value_new_size(a, box->lo, box->n) : uns_value_new_none(a));
-	uns_value_put_str(a, index, "index",
-			  box ? uns_value_new_int(a, (int64_t)number) : uns_value_new_none(a));
+	uns_value_put_str(a, index, "index", box ? uns_value_new_int(a, (int64_t)number) : uns_value_new_none(a));
 	uns_value_put_str(a, storage, "relative_path", uns_value_new_str(a, DATA_NAME));
 	uns_value_put_str(a, storage, "offset", uns_value_new_int(a, (int64_t)at));
 	uns_value_put_str(a, storage, "length", uns_value_new_int(a, (int64_t)(m->data.at_bytes - at)));
@@ -136,8 +135,8 @@ static void list_item(struct uns_dcp_items *m, const char *key, const struct uns
 		      object_of(a, "torch.distributed.checkpoint.filesystem._StorageInfo", storage));
 }
 
-static int list_entry(struct uns_dcp_items *m, const char *key, const struct uns_value *path, const struct uns_value *entry,
-		      struct uns_err *err)
+static int list_entry(struct uns_dcp_items *m, const char *key, const struct uns_value *path,
+		      const struct uns_value *entry, struct uns_err *err)
 {
 	uns_value_put_str(m->scratch, m->entries, key, entry);
 	if (m->paths)

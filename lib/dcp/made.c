@@ -1,5 +1,5 @@
-/* The writer of view dcp: the keys of FSDP's state dicts, and what is saved under each. It does not know which framework
- * will load them. */
+/* The writer of view dcp: the keys of FSDP's state dicts, and what is saved under each. It does not know which
+ * framework will load them. */
 #include "dcp/made.h"
 
 #include <string.h>

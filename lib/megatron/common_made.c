@@ -17,8 +17,8 @@
 
 enum { ROOT_KEYS = 2, OPTIMIZERS = 2, MORE_CONTENT = 3 };
 
-/* By these Megatron-Core tells param groups apart (param_group_identifier_keys), beside OF_EXPERTS. NeMo puts "pre_" in
- * front of the first two. */
+/* Param groups with the same of these are one to Megatron-Core (param_group_identifier_keys), beside OF_EXPERTS. NeMo
+ * puts "pre_" in front of the first two. */
 static const char *const identity[] = { "wd_mult", "lr_mult", "is_decoupled_lr", "pre_wd_mult", "pre_lr_mult" };
 
 static int refuse(const struct uns_catalog *cat, const char *cause, struct uns_err *err)

@@ -18,7 +18,7 @@ enum uns_megatron_experts { UNS_MG_EXPERTS_TOGETHER, UNS_MG_EXPERTS_APART };
 int uns_megatron_common_check(const struct uns_catalog *cat, enum uns_megatron_experts experts, struct uns_err *why);
 
 /* Adds it. by_layer: names of tensors have the numbers of layers and experts (content_metadata's
- * singleton_local_shards), which the saved content_metadata does not say. */
+ * singleton_local_shards), which the saved content_metadata does not have. */
 int uns_megatron_common_add(const struct uns_catalog *cat, enum uns_megatron_experts experts, bool by_layer,
 			    struct uns_vtree *out, struct uns_err *err);
 

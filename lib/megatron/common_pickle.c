@@ -17,10 +17,9 @@ static const char PROTO_2[] = "\x80\x02";
 
 static int text_add(struct uns_catalog *cat, uint32_t file, const char *why, struct uns_err *err)
 {
-	const struct uns_named_value named = { .name = "",
-					       .root = UNS_MEGATRON_PICKLE,
-					       .file = file,
-					       .value = uns_value_new_str(&cat->arena, why) };
+	const struct uns_named_value named = {
+		.name = "", .root = UNS_MEGATRON_PICKLE, .file = file, .value = uns_value_new_str(&cat->arena, why)
+	};
 
 	return named.value ? uns_catalog_add_value(cat, &named, err) : uns_oom(err);
 }
@@ -86,8 +85,8 @@ static int storages_keep(struct uns_catalog *cat, uint32_t file, const struct un
 			return 0;
 		}
 		UNS_TRY(uns_zip_read(torch->r, r, MAX_STORAGES_BYTES, &scratch, &bytes, err));
-		UNS_TRY(bytes_add(cat, file, UNS_MEGATRON_STORAGE,
-				  uns_arena_str(&cat->arena, name + strlen("data/")), bytes.p, uns_span_left(&bytes), err));
+		UNS_TRY(bytes_add(cat, file, UNS_MEGATRON_STORAGE, uns_arena_str(&cat->arena, name + strlen("data/")),
+				  bytes.p, uns_span_left(&bytes), err));
 	}
 	return 0;
 }
@@ -195,7 +194,8 @@ int uns_megatron_kept_add(struct uns_megatron_kept *kept, const char *dict, cons
 	return kept->pickle.failed ? uns_oom(err) : 1;
 }
 
-int uns_megatron_kept_finish(struct uns_megatron_kept *kept, struct uns_catalog *cat, uint32_t file, struct uns_err *err)
+int uns_megatron_kept_finish(struct uns_megatron_kept *kept, struct uns_catalog *cat, uint32_t file,
+			     struct uns_err *err)
 {
 	dict_begin(kept, "");
 	dict_end(kept);

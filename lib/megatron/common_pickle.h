@@ -1,6 +1,6 @@
 /* What the catalog keeps of Megatron-Core's common state, so that a view can write a common.pt that begins as the saved
- * one (uns_torch_input's `front`): all that only Python can make again, such as the training's arguments, stays byte for
- * byte what was saved.
+ * one (uns_torch_input's `front`): all that only Python can make again, such as the training's arguments, stays byte
+ * for byte what was saved.
  *
  *   values   root UNS_MEGATRON_PICKLE, name "": BYTES, a pickled dict without its last opcode (STOP);
  *                                               or STR, why it is not kept
@@ -40,7 +40,8 @@ int uns_megatron_kept_add(struct uns_megatron_kept *kept, const char *dict, cons
 			  struct uns_err *err);
 
 /* Ends it, and keeps it as that of `file`. */
-int uns_megatron_kept_finish(struct uns_megatron_kept *kept, struct uns_catalog *cat, uint32_t file, struct uns_err *err);
+int uns_megatron_kept_finish(struct uns_megatron_kept *kept, struct uns_catalog *cat, uint32_t file,
+			     struct uns_err *err);
 
 void uns_megatron_kept_fini(struct uns_megatron_kept *kept);
 

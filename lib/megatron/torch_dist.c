@@ -50,8 +50,8 @@ static const struct {
 } norms[] = { { ".input_layernorm.", ".self_attention.linear_qkv.layer_norm_" },
 	      { ".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_" } };
 
-/* Which modules the model is made of. A layer of Megatron-Core's own modules has its first norm beside the projection of
- * queries, keys and values; of Transformer Engine's, inside of it. */
+/* Which modules the model is made of. A layer of Megatron-Core's own modules has its first norm beside the projection
+ * of queries, keys and values; of Transformer Engine's, inside of it. */
 enum modules { MODULES_UNKNOWN, MODULES_OWN, MODULES_TE };
 
 static enum modules modules_find(const struct uns_catalog *cat)
@@ -211,10 +211,11 @@ int uns_megatron_torch_dist_check(const struct uns_catalog *cat, enum uns_megatr
 		if (t->role == UNS_ROLE_OTHER)
 			UNS_TRY(uns_cover_check(cat, t, why));
 	if (is_fsdp(cat) && modules_find(cat) == MODULES_UNKNOWN)
-		return refuse(cat,
-			      "which modules it is made of does not follow from its names, and the names of norms depend "
-			      "on them",
-			      why);
+		return refuse(
+			cat,
+			"which modules it is made of does not follow from its names, and the names of norms depend "
+			"on them",
+			why);
 	UNS_TRY(states_check(cat, why));
 	UNS_TRY(objects_check(cat, why));
 	return uns_megatron_common_check(cat, experts, why);
@@ -339,8 +340,9 @@ int uns_megatron_torch_dist_notes(const struct uns_catalog *cat, struct uns_vtre
 			"than 1: then load the view torch_dist-ep, otherwise the view torch_dist"));
 	if (!is_fsdp(cat))
 		return 0;
-	return uns_vtree_note_missed(out, err,
-				     "Megatron-FSDP saves no _extra_state of modules, and its random states for other "
-				     "ranks: megatron-core loads the view with --dist-ckpt-strictness log_unexpected and "
-				     "--no-load-rng");
+	return uns_vtree_note_missed(
+		out, err,
+		"Megatron-FSDP saves no _extra_state of modules, and its random states for other "
+		"ranks: megatron-core loads the view with --dist-ckpt-strictness log_unexpected and "
+		"--no-load-rng");
 }

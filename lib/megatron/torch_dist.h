@@ -21,7 +21,8 @@
 bool uns_megatron_has_experts(const struct uns_catalog *cat);
 
 /* Returns 0 if all tensors are there, and every one has a name. Otherwise fails with the reason. */
-int uns_megatron_torch_dist_check(const struct uns_catalog *cat, enum uns_megatron_experts experts, struct uns_err *why);
+int uns_megatron_torch_dist_check(const struct uns_catalog *cat, enum uns_megatron_experts experts,
+				  struct uns_err *why);
 
 /* Adds the four files, and notes about what is not restored. */
 int uns_megatron_torch_dist_add(const struct uns_catalog *cat, enum uns_megatron_experts experts, struct uns_vtree *out,

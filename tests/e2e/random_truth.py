@@ -231,6 +231,7 @@ def of_weights(t, exact=None, rounded=False):
                  "merged": Refused("cannot be merged")}
     if t.is_adapter and not any(n in t.model for n in t.frozen):
         file, weights = "adapter_model.safetensors", of_adapter(t)
+    views["torch_dist"] = Refused("is no checkpoint of Megatron-Core")
     exact = weights if exact is None else own_names(t, exact) if file[0] == "m" else of_adapter(t, exact)
     views["weights"] = Shown(in_file(file), weights, rounded)
     for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):

@@ -186,8 +186,8 @@ def test_a_view_that_does_not_apply_is_no_problem(mount, tmp_path):
     ("model=nope={run}", "found no directory nope below"),
     ("cache_dir=/nope", "cache_dir=/nope: No such file or directory"),
     ("cache_dir={run}/config.json", "Not a directory"),
-    ("view=weigths", "the views are adapter, dcp, ema, full, full-fsdp, mean-K, merged, universal, weights, weights-bf16, "
-                     "weights-fp16, weights-fp32, weights-fp8, world-N"),
+    ("view=weigths", "the views are adapter, dcp, ema, full, full-fsdp, mean-K, merged, torch_dist, torch_dist-ep, "
+                     "universal, weights, weights-bf16, weights-fp16, weights-fp32, weights-fp8, world-N"),
 ])
 def test_options_that_cannot_work_are_refused(command, run, mnt, option, said):
     done = command("mount", run, mnt, "-o", option.format(run=run), check=False)

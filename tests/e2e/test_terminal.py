@@ -103,7 +103,7 @@ def test_show_answers_first_with_the_path_of_the_mount(command, run, mount):
 
 def test_show_hides_what_never_applies_and_names_warnings_once(command, run):
     shown = command("show", run / "checkpoint-2").stdout
-    assert "adapter" not in shown and "world-N" not in shown and "(3 views of other kinds of checkpoints: --all)" in shown
+    assert "adapter" not in shown and "world-N" not in shown and "(4 views of other kinds of checkpoints: --all)" in shown
     assert shown.count("all sub-groups of parameters one `step`") == 1
     views = shown.split("\nviews\n")[1]
     assert views.index("  universal ") < views.index("all sub-groups of parameters") < views.index("  weights ")
