@@ -14,6 +14,7 @@
 #include "facts/named_model.h"
 #include "facts/pipelines.h"
 #include "facts/siblings.h"
+#include "megatron/rank_files.h"
 #include "names/base_names.h"
 #include "names/prefixes.h"
 #include "wire/json.h"
@@ -41,7 +42,8 @@ struct search {
 	bool has_tokenizer, has_processor;
 };
 
-#define CONFIG "config.json", "generation_config.json"
+#define CONFIG     "config.json", "generation_config.json"
+#define MCA_CONFIG UNS_MEGATRON_MCA_CONFIG
 #define TOKENIZER                                                                                              \
 	"tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", \
 		"*.tiktoken", "chat_template.*", "tokenization_*.py"
@@ -65,7 +67,7 @@ static const char *const all_globs[] = { "*", NULL };
 static const char *const module_globs[] = { MODULE, NULL };
 static const char *const saved_module_globs[] = { MODULE, "model*.safetensors*", "pytorch_model*.bin*", NULL };
 /* All names that are looked for in a directory's listing: others may come and go. */
-static const char *const looked_for[] = { CONFIG, TOKENIZER, PROCESSOR, ADAPTER, SENTENCE, PIPELINE, NULL };
+static const char *const looked_for[] = { CONFIG, MCA_CONFIG, TOKENIZER, PROCESSOR, ADAPTER, SENTENCE, PIPELINE, NULL };
 
 static bool matches(const char *const *globs, const char *name)
 {
@@ -198,6 +200,14 @@ static int add_run(struct search *s, struct uns_err *err)
 	return s->cat->summary.is_megatron ? add_beside_megatron(s, run, err) : 0;
 }
 
+/* The file of a directory that has the model's config.json, or is it; NULL = there is none. */
+static const char *config_file(const struct search *s, const struct candidate *c)
+{
+	if (uns_listing_find(&c->list, "config.json"))
+		return "config.json";
+	return s->cat->summary.is_megatron && uns_listing_find(&c->list, MCA_CONFIG) ? MCA_CONFIG : NULL;
+}
+
 /* The model that the training's own files name, if no config.json is nearer. */
 static int add_named_model(struct search *s, struct uns_err *err)
 {
@@ -207,7 +217,7 @@ static int add_named_model(struct search *s, struct uns_err *err)
 	int code;
 
 	for (i = 0; i < s->n; i++)
-		if (uns_listing_find(&s->candidate[i].list, "config.json"))
+		if (config_file(s, &s->candidate[i]))
 			return 0;
 	code = named_model_find(s->cat, places, s->run ? 2 : 1, &s->out->arena, &found, err);
 	s->out->named = found.model.root;
@@ -362,9 +372,25 @@ static int reject_config(struct search *s, const struct candidate *c, enum uns_f
 {
 	return note(s,
 		    UNS_FINDING(.id = id, .checkpoint = s->cat->path,
-				.file = uns_path_join(&s->out->arena, c->path, "config.json"),
+				.file = uns_path_join(&s->out->arena, c->path, config_file(s, c)),
 				.arg = { { "where", uns_str(c->what) }, { "cause", uns_str(why->text) } }),
 		    err);
+}
+
+/* *json: the bytes of mcore_adapter's file; becomes the text in it. */
+static int config_take_out(struct search *s, struct uns_span *json, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *outer = NULL;
+	const cJSON *text;
+	const char *kept;
+
+	UNS_TRY(uns_json_parse(*json, &outer, err));
+	text = cJSON_GetObjectItemCaseSensitive(outer, "hf_config_json");
+	if (!cJSON_IsString(text))
+		return uns_fail(err, -ENOTSUP, "it has no text hf_config_json");
+	UNS_TRY_ALLOC(kept = uns_arena_str(&s->out->arena, text->valuestring), err);
+	*json = uns_span_of(kept, strlen(kept));
+	return 0;
 }
 
 /* Reads a directory's config.json and checks it against the weights. Returns 1 if it is the one to use. */
@@ -373,11 +399,13 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 	struct companions *out = s->out;
 	struct uns_err why = { 0 };
 	struct uns_span json;
-	const char *path = uns_path_join(&out->arena, c->path, "config.json");
+	const char *file = config_file(s, c), *path = uns_path_join(&out->arena, c->path, file);
 	int code;
 
 	UNS_TRY_ALLOC(path, err);
 	code = uns_read_seen(c->root, s->cat->capture, path, CONFIG_LIMIT_BYTES, &out->arena, &json, &why);
+	if (code == 0 && strcmp(file, MCA_CONFIG) == 0)
+		code = config_take_out(s, &json, &why);
 	if (code == 0)
 		code = uns_config_parse(json, &out->arena, &out->config_info, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
@@ -389,6 +417,20 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 	return 1;
 }
 
+/* The view has the text as a file of its own. */
+static int borrow_inner_config(struct search *s, const struct candidate *c, struct uns_err *err)
+{
+	struct companions *out = s->out;
+	const size_t before = out->n;
+
+	UNS_TRY(borrow(s, c, MCA_CONFIG, err));
+	if (out->n > before) {
+		out->v[before].name = "config.json";
+		out->v[before].text = out->config;
+	}
+	return 0;
+}
+
 static int borrow_config(struct search *s, const struct candidate *c, const struct uns_config_info *info,
 			 struct uns_err *err)
 {
@@ -396,7 +438,10 @@ static int borrow_config(struct search *s, const struct candidate *c, const stru
 	size_t i;
 	int there;
 
-	UNS_TRY(borrow(s, c, "config.json", err));
+	if (uns_listing_find(&c->list, "config.json"))
+		UNS_TRY(borrow(s, c, "config.json", err));
+	else
+		UNS_TRY(borrow_inner_config(s, c, err));
 	if (uns_listing_find(&c->list, "generation_config.json"))
 		UNS_TRY(borrow(s, c, "generation_config.json", err));
 	for (i = 0; i < info->n_auto_map_files; i++) {
@@ -625,7 +670,7 @@ static int choose_config(struct search *s, struct uns_err *err)
 	int found;
 
 	for (i = 0; i < s->n; i++) {
-		if (!uns_listing_find(&s->candidate[i].list, "config.json"))
+		if (!config_file(s, &s->candidate[i]))
 			continue;
 		found = try_config(s, &s->candidate[i], err);
 		if (found < 0)
@@ -633,7 +678,9 @@ static int choose_config(struct search *s, struct uns_err *err)
 		if (found) {
 			UNS_TRY(compare_names(s, err));
 			UNS_TRY(borrow_config(s, &s->candidate[i], &s->out->config_info, err));
-			return s->candidate[i].own ? 0 : note_borrowed(s, &s->candidate[i], "config.json", err);
+			return s->candidate[i].own
+				       ? 0
+				       : note_borrowed(s, &s->candidate[i], config_file(s, &s->candidate[i]), err);
 		}
 	}
 	memset(&s->out->config_info, 0, sizeof(s->out->config_info));

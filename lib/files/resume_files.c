@@ -213,6 +213,6 @@ int uns_resume_files_add(const struct uns_resume_input *in, struct uns_vtree *ou
 		UNS_TRY(companion_add(in, &cat->companions[i], out, err));
 	for (i = 0; i < in->n_borrowed; i++)
 		if (!in->borrowed[i].of_model && !uns_catalog_companion(cat, in->borrowed[i].name))
-			UNS_TRY(uns_vtree_add_file(out, cat, in->borrowed[i].name, in->borrowed[i].file, err));
+			UNS_TRY(uns_vtree_add_companion(out, cat, &in->borrowed[i], err));
 	return uns_resume_trainer_state_add(in, out, err);
 }

@@ -28,7 +28,7 @@ int uns_view_dtype_add_config(const struct uns_catalog *cat, const struct uns_co
 	struct uns_span text;
 
 	if (dtype == UNS_DTYPE_NONE || !uns_span_left(&config))
-		return uns_vtree_add_file(out, cat, file->name, file->file, err);
+		return uns_vtree_add_companion(out, cat, file, err);
 	UNS_TRY(uns_config_with_dtype(config, torch, &out->arena, &text, err));
 	return uns_vtree_add_text(
 		out, file->name, (const char *)text.p, uns_span_left(&text),

@@ -2,6 +2,7 @@
  *
  *   RUN/iter_0000010/mp_rank_00/model_optim_rng.pt, mp_rank_01/...      RUN/release/ with no number of steps
  *   RUN/latest_checkpointed_iteration.txt                              comes last
+ *   RUN/mca_config.json                                                mcore_adapter's (LLaMA-Factory)
  *
  * Owns the directories' names and the facts; the files are megatron/rank_files.h's. */
 #include "formats/format.h"
@@ -51,40 +52,79 @@ static bool begun(const struct uns_directory *dir)
 	return has_ranks(dir, &whole) && !whole;
 }
 
-/* Has the tracker come to this step? */
-static int find_finished(const struct uns_directory *dir, struct uns_catalog *cat, struct uns_err *err)
+/* What is in the directory above. */
+struct above {
+	struct uns_arena arena;
+	const struct uns_root *root;
+	const char *path; /* NULL = it may not be looked into */
+	struct uns_megatron_config_place config;
+};
+
+static void above_fini(struct above *a)
 {
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
-	const struct uns_root *root = dir->root;
-	const char *path = dir->path;
+	uns_arena_fini(&a->arena);
+}
+
+static int above_find(const struct uns_directory *dir, struct above *a, struct uns_err *err)
+{
+	const char *config;
+	int there;
+
+	UNS_TRY(uns_root_up(dir->root, dir->path, &a->arena, &a->root, &a->path, err));
+	if (!a->path)
+		return 0;
+	UNS_TRY_ALLOC(config = uns_path_join(&a->arena, a->path, UNS_MEGATRON_MCA_CONFIG), err);
+	UNS_TRY(there = uns_is_there(a->root, dir->capture, config, err));
+	if (there)
+		a->config = (struct uns_megatron_config_place){ a->root, config };
+	return 0;
+}
+
+/* *step: the tracker's; UNS_UNKNOWN = there is none. */
+static int tracker_read(struct above *a, int64_t *step, struct uns_err *err)
+{
+	const char *path = a->path ? uns_path_join(&a->arena, a->path, TRACKER) : NULL;
 	struct uns_err why = { 0 };
 	struct uns_span text;
-	int64_t saved;
 	int code;
 
-	UNS_TRY(uns_root_up(root, path, &scratch, &root, &path, err));
+	*step = UNS_UNKNOWN;
 	if (!path)
-		return 0;
-	UNS_TRY_ALLOC(path = uns_path_join(&scratch, path, TRACKER), err);
-	code = uns_root_read_file(root, path, UNS_TRACKER_MAX_BYTES, &scratch, &text, NULL, &why);
+		return a->path ? uns_oom(err) : 0;
+	code = uns_root_read_file(a->root, path, UNS_TRACKER_MAX_BYTES, &a->arena, &text, NULL, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
-	if (code == 0 && uns_rank_tracker_parse(TRACKER, text, &saved, NULL) == 0)
-		cat->summary.finished = cat->summary.step != UNS_UNKNOWN && saved >= cat->summary.step;
+	if (code < 0 || uns_rank_tracker_parse(TRACKER, text, step, NULL) < 0)
+		*step = UNS_UNKNOWN;
+	return 0;
+}
+
+/* mcore_adapter's directory is always iter_0000001, and the one above has the step. */
+static int find_summary(const struct uns_directory *dir, struct above *a, struct uns_summary *s, struct uns_err *err)
+{
+	const int64_t iteration = uns_beside_iteration(dir->root, dir->path);
+	int64_t saved;
+
+	UNS_TRY(above_find(dir, a, err));
+	UNS_TRY(tracker_read(a, &saved, err));
+	s->format = "megatron";
+	s->family = UNS_FAMILY_MEGATRON;
+	s->framework = a->config.path ? "mcore_adapter (LLaMA-Factory), one file per model-parallel rank"
+				      : "Megatron-LM, one file per model-parallel rank";
+	s->is_megatron = true;
+	s->step = a->config.path ? uns_beside_named_step(a->root, a->path, "checkpoint-") : iteration;
+	s->world_size = UNS_UNKNOWN;
+	s->finished = iteration != UNS_UNKNOWN && saved >= iteration;
 	return 0;
 }
 
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options, struct uns_catalog *cat,
 		    struct uns_err *err)
 {
+	UNS_CLEANUP(above_fini) struct above above = { .path = NULL };
+
 	(void)options;
-	cat->summary.format = "megatron";
-	cat->summary.family = UNS_FAMILY_MEGATRON;
-	cat->summary.framework = "Megatron-LM, one file per model-parallel rank";
-	cat->summary.is_megatron = true;
-	cat->summary.step = uns_beside_iteration(dir->root, dir->path);
-	cat->summary.world_size = UNS_UNKNOWN;
-	UNS_TRY(find_finished(dir, cat, err));
-	UNS_TRY(uns_megatron_rank_files_add(cat, dir, err));
+	UNS_TRY(find_summary(dir, &above, &cat->summary, err));
+	UNS_TRY(uns_megatron_rank_files_add(cat, dir, &above.config, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_adapter_find(cat, err));

@@ -16,14 +16,15 @@
 #include "megatron/expert_names.h"
 #include "megatron/rank_cuts.h"
 #include "parallel/slice_pieces.h"
+#include "wire/json.h"
 #include "wire/torchfile.h"
 
-enum { MAX_RANKS = 65536, MAX_CHUNKS = 64 };
+enum { MAX_RANKS = 65536, MAX_CHUNKS = 64, MAX_CONFIG_BYTES = 16 << 20 };
 
 static const char DIRECTORY[] = "mp_rank_", STATES[] = "distrib_optim.pt", LAYERS[] = "decoder.layers.";
 static const char HEAD[] = "output_layer.weight", EMBEDDING[] = "embedding.word_embeddings.weight";
 
-/* How many ranks share the model, and what else the args record. */
+/* How many ranks share the model, and what else is recorded. */
 struct split {
 	uint64_t tensor, pipeline, expert;
 	uint64_t n_layers, n_experts;
@@ -45,6 +46,7 @@ struct rank_files {
 	struct uns_catalog *cat;
 	const struct uns_directory *dir;
 	struct uns_arena scratch;
+	cJSON *config; /* mcore_adapter's; NULL = Megatron-LM saved the files */
 	struct split split;
 	uint64_t n_chunks; /* virtual stages of a rank */
 	uint64_t *n_layers; /* of each stage, in the order of the layers */
@@ -57,6 +59,7 @@ struct rank_files {
 static void rank_files_fini(struct rank_files *r)
 {
 	uns_map_fini(&r->by_name);
+	uns_json_free_p(&r->config);
 	free(r->part);
 	uns_arena_fini(&r->scratch);
 }
@@ -80,78 +83,106 @@ bool uns_megatron_is_rank_dir(const char *name)
 	}
 }
 
-/* -- args -- */
+/* -- how ranks share the model -- */
 
-/* A number of the args; `absent` where they have none, or None. */
-static int arg_number(const struct uns_value *args, const char *name, uint64_t absent, uint64_t *out,
-		      struct uns_err *err)
+/* The training's args in the file, or mcore_adapter's configuration. */
+struct setting {
+	const struct uns_value *args; /* NULL = the configuration has it */
+	const cJSON *config;
+};
+
+/* *out = its number; `absent` where there is none. */
+static int setting_number(const struct setting *s, const char *name, uint64_t absent, uint64_t *out,
+			  struct uns_err *err)
 {
-	const struct uns_value *v = uns_value_field(args, name);
+	const struct uns_value *v = uns_value_field(s->args, name);
+	const cJSON *json = cJSON_GetObjectItemCaseSensitive(s->config, name);
+	int64_t number = 0;
 
 	*out = absent;
-	if (!v || v->kind == UNS_VALUE_NONE)
+	if ((!v || v->kind == UNS_VALUE_NONE) && (!json || cJSON_IsNull(json)))
 		return 0;
-	if (!uns_value_u64(v, out) || !*out || *out > MAX_RANKS)
-		return uns_fail(err, -EBADMSG, "%s in the training's args is no number from 1 to %d", name, MAX_RANKS);
+	if (!(v ? uns_value_int(v, &number) : uns_json_int(s->config, name, &number)) || number < 1 ||
+	    number > MAX_RANKS)
+		return uns_fail(err, -EBADMSG, "%s, by which ranks share the model, is no number from 1 to %d", name,
+				MAX_RANKS);
+	*out = (uint64_t)number;
 	return 0;
 }
 
-static int arg_flag(const struct uns_value *args, const char *name, bool *out)
+static bool setting_flag(const struct setting *s, const char *name, bool *out)
 {
-	const struct uns_value *v = uns_value_field(args, name);
+	const struct uns_value *v = uns_value_field(s->args, name);
 
+	if (!s->args)
+		return uns_json_bool(s->config, name, out);
 	*out = v && v->kind == UNS_VALUE_BOOL && v->b;
 	return v && v->kind == UNS_VALUE_BOOL;
 }
 
-static int split_check_groups(const struct uns_value *args, const struct split *s, struct uns_err *err)
+static int groups_check(const struct setting *from, const struct split *s, struct uns_err *err)
 {
 	uint64_t groups;
-	bool grouped;
+	bool grouped = true;
 
-	UNS_TRY(arg_number(args, "num_query_groups", s->tensor, &groups, err));
-	arg_flag(args, "group_query_attention", &grouped);
+	UNS_TRY(setting_number(from, "num_query_groups", s->tensor, &groups, err));
+	if (from->args)
+		setting_flag(from, "group_query_attention", &grouped);
 	if (grouped && groups % s->tensor)
 		return uns_fail(err, -ENOTSUP,
-				"%llu tensor-parallel ranks share %llu query groups (num_query_groups in its args): "
-				"unshard knows no rule for that",
+				"%llu tensor-parallel ranks share %llu query groups (num_query_groups): unshard knows "
+				"no rule for that",
 				(unsigned long long)s->tensor, (unsigned long long)groups);
 	return 0;
 }
 
-static int split_read(const struct uns_value *root, struct split *s, struct uns_err *err)
+static int split_check(const struct setting *from, const struct split *s, struct uns_err *err)
 {
-	const struct uns_value *args = uns_value_get(root, "args");
 	uint64_t of_experts;
-	double version;
-	bool untied;
 
-	if (!args)
+	UNS_TRY(setting_number(from, "expert_tensor_parallel_size", s->tensor, &of_experts, err));
+	if (s->n_experts && of_experts != s->tensor)
+		return uns_fail(
+			err, -ENOTSUP,
+			"expert_tensor_parallel_size is %llu, and tensor_model_parallel_size %llu: which rank's "
+			"file has which part of an expert is not recorded then",
+			(unsigned long long)of_experts, (unsigned long long)s->tensor);
+	if (s->n_experts % s->expert)
+		return uns_fail(err, -EBADMSG, "%llu ranks cannot share %llu experts", (unsigned long long)s->expert,
+				(unsigned long long)s->n_experts);
+	if (s->tensor * s->pipeline * s->expert > MAX_RANKS)
+		return uns_fail(err, -ENOTSUP, "more than %d ranks share the model", MAX_RANKS);
+	return groups_check(from, s, err);
+}
+
+static int split_take(const struct setting *from, struct split *s, struct uns_err *err)
+{
+	const char *flag = from->args ? "untie_embeddings_and_output_weights" : "tie_embeddings_and_output_weights";
+	bool value;
+
+	UNS_TRY(setting_number(from, "tensor_model_parallel_size", 1, &s->tensor, err));
+	UNS_TRY(setting_number(from, "pipeline_model_parallel_size", 1, &s->pipeline, err));
+	UNS_TRY(setting_number(from, "expert_model_parallel_size", 1, &s->expert, err));
+	UNS_TRY(setting_number(from, "num_layers", 0, &s->n_layers, err));
+	UNS_TRY(setting_number(from, from->args ? "num_experts" : "num_moe_experts", 0, &s->n_experts, err));
+	if (!s->n_layers || !setting_flag(from, flag, &value))
+		return uns_fail(err, -ENOTSUP, "num_layers or %s is not recorded", flag);
+	s->tied = from->args ? !value : value;
+	return split_check(from, s, err);
+}
+
+static int split_read(const struct rank_files *r, const struct uns_value *root, struct split *s, struct uns_err *err)
+{
+	const struct setting from = { uns_value_get(root, "args"), r->config };
+	double version;
+
+	if (!from.args && !from.config)
 		return uns_fail(err, -ENOTSUP, "it has no args, which alone record how ranks share the model");
-	if (!uns_value_float(uns_value_get(root, "checkpoint_version"), &version) || version < 3)
+	if (from.args && (!uns_value_float(uns_value_get(root, "checkpoint_version"), &version) || version < 3))
 		return uns_fail(err, -ENOTSUP,
 				"it has no checkpoint_version of at least 3: before that, queries, keys and values had "
 				"another order");
-	UNS_TRY(arg_number(args, "tensor_model_parallel_size", 1, &s->tensor, err));
-	UNS_TRY(arg_number(args, "pipeline_model_parallel_size", 1, &s->pipeline, err));
-	UNS_TRY(arg_number(args, "expert_model_parallel_size", 1, &s->expert, err));
-	UNS_TRY(arg_number(args, "num_layers", 0, &s->n_layers, err));
-	UNS_TRY(arg_number(args, "num_experts", 0, &s->n_experts, err));
-	UNS_TRY(arg_number(args, "expert_tensor_parallel_size", s->tensor, &of_experts, err));
-	if (!s->n_layers || !arg_flag(args, "untie_embeddings_and_output_weights", &untied))
-		return uns_fail(err, -ENOTSUP, "its args have no num_layers and untie_embeddings_and_output_weights");
-	s->tied = !untied;
-	if (s->n_experts && of_experts != s->tensor)
-		return uns_fail(err, -ENOTSUP,
-				"expert_tensor_parallel_size in its args is %llu, and tensor_model_parallel_size %llu: "
-				"which rank's file has which part of an expert is not recorded then",
-				(unsigned long long)of_experts, (unsigned long long)s->tensor);
-	if (s->n_experts % s->expert)
-		return uns_fail(err, -EBADMSG, "by its args %llu ranks share %llu experts",
-				(unsigned long long)s->expert, (unsigned long long)s->n_experts);
-	if (s->tensor * s->pipeline * s->expert > MAX_RANKS)
-		return uns_fail(err, -ENOTSUP, "by its args more than %d ranks share the model", MAX_RANKS);
-	return split_check_groups(args, s, err);
+	return split_take(&from, s, err);
 }
 
 static bool split_equal(const struct split *a, const struct split *b)
@@ -326,7 +357,7 @@ static int one_read(struct rank_files *r, uint64_t tensor, uint64_t stage, uint6
 
 	UNS_TRY_ALLOC(dir, err);
 	UNS_TRY(one_open(r, dir, &arena, &o, err));
-	if (split_read(o.torch.root, &same, err) < 0)
+	if (split_read(r, o.torch.root, &same, err) < 0)
 		return uns_fail_in_file(err, o.open.name);
 	if (!split_equal(&same, &r->split) || count_chunks(o.torch.root) != r->n_chunks)
 		return uns_fail(err, -EBADMSG,
@@ -352,7 +383,7 @@ static int first_read(struct rank_files *r, const char *dir, struct uns_err *err
 	int64_t ranks;
 
 	UNS_TRY(one_open(r, dir, &arena, &o, err));
-	if (split_read(o.torch.root, &r->split, err) < 0)
+	if (split_read(r, o.torch.root, &r->split, err) < 0)
 		return uns_fail_in_file(err, o.open.name);
 	r->n_chunks = count_chunks(o.torch.root);
 	if (!r->n_chunks)
@@ -385,7 +416,7 @@ static int files_read(struct rank_files *r, struct uns_err *err)
 				UNS_TRY(one_read(r, tensor, stage, expert, err));
 	if (n != r->split.tensor * r->split.pipeline * r->split.expert)
 		return uns_fail(err, -EBADMSG,
-				"by the args %llu model-parallel ranks saved, but there are %llu directories "
+				"%llu model-parallel ranks share the model, but there are %llu directories "
 				"mp_rank_*: some are of another save",
 				(unsigned long long)(r->split.tensor * r->split.pipeline * r->split.expert),
 				(unsigned long long)n);
@@ -401,8 +432,7 @@ static int layers_check(const struct rank_files *r, struct uns_err *err)
 	for (i = 0; i < r->split.pipeline * r->n_chunks; i++)
 		all += r->n_layers[i];
 	if (all != r->split.n_layers)
-		return uns_fail(err, -EBADMSG,
-				"the ranks' files have %llu layers in all, and num_layers in the args is %llu",
+		return uns_fail(err, -EBADMSG, "the ranks' files have %llu layers in all, and num_layers is %llu",
 				(unsigned long long)all, (unsigned long long)r->split.n_layers);
 	return 0;
 }
@@ -563,10 +593,21 @@ static int whole_add(struct rank_files *r, const struct part *first, struct uns_
 	return 0;
 }
 
-static int weights_add(struct rank_files *r, struct uns_err *err)
+static int config_read(struct rank_files *r, const struct uns_megatron_config_place *place, struct uns_err *err)
+{
+	struct uns_span text;
+
+	if (!place->path)
+		return 0;
+	UNS_TRY(uns_read_seen(place->root, r->dir->capture, place->path, MAX_CONFIG_BYTES, &r->scratch, &text, err));
+	return uns_json_parse(text, &r->config, err) < 0 ? uns_fail_in_file(err, place->path) : 0;
+}
+
+static int weights_add(struct rank_files *r, const struct uns_megatron_config_place *place, struct uns_err *err)
 {
 	size_t i;
 
+	UNS_TRY(config_read(r, place, err));
 	UNS_TRY(files_read(r, err));
 	UNS_TRY(layers_check(r, err));
 	UNS_TRY(parts_join(r, err));
@@ -596,12 +637,13 @@ static int states_add(struct rank_files *r, struct uns_err *err)
 	return 0;
 }
 
-int uns_megatron_rank_files_add(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
+int uns_megatron_rank_files_add(struct uns_catalog *cat, const struct uns_directory *dir,
+				const struct uns_megatron_config_place *config, struct uns_err *err)
 {
 	UNS_CLEANUP(rank_files_fini) struct rank_files r = { .cat = cat, .dir = dir };
 	struct uns_err why = { .keep = &cat->arena };
 
-	if (weights_add(&r, &why) < 0)
+	if (weights_add(&r, config, &why) < 0)
 		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_WEIGHTS, &why, err));
 	UNS_TRY(states_add(&r, err));
 	return r.has_optimizer ? UNS_ADD_FINDING(cat, err, MEGATRON_RANKS_OPTIMIZER, .scope = UNS_SCOPE_OPTIMIZER) : 0;

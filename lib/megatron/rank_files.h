@@ -21,8 +21,18 @@
 /* Is this the name of a rank's directory? */
 bool uns_megatron_is_rank_dir(const char *name);
 
+/* mcore_adapter (LLaMA-Factory, ROLL) saves the same files with "model" alone. What the args would record is in its
+ * configuration above them: tensor_model_parallel_size, ..; num_moe_experts, tie_embeddings_and_output_weights; and the
+ * model's config.json as a text. Source: alibaba/ROLL, mcore_adapter/checkpointing.py, models/model_config.py. */
+#define UNS_MEGATRON_MCA_CONFIG "mca_config.json"
+struct uns_megatron_config_place {
+	const struct uns_root *root;
+	const char *path; /* NULL = there is none */
+};
+
 /* Adds weights under torch_dist's names, arguments and iteration; as companions the files. What is wrong with the files
  * becomes a finding, and then there are no weights. The optimizer is not read: a finding reports that. */
-int uns_megatron_rank_files_add(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err);
+int uns_megatron_rank_files_add(struct uns_catalog *cat, const struct uns_directory *dir,
+				const struct uns_megatron_config_place *config, struct uns_err *err);
 
 #endif

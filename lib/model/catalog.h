@@ -180,6 +180,7 @@ struct uns_companion {
 		     * assemble */
 	bool of_model; /* of a model that is in a directory of its own: a script saved it, or a pipeline has it */
 	bool of_base; /* of the model that adapter_config.json names: for views that have that model's weights */
+	struct uns_span text; /* shown in place of the file, which has it as a part; empty = the file itself is shown */
 };
 
 enum { UNS_UNKNOWN = -1 };

@@ -63,6 +63,9 @@ int uns_vtree_add_text(struct uns_vtree *tree, const char *path, const char *tex
 		       struct uns_err *err); /* text is copied */
 int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, const char *path, uint32_t file,
 		       struct uns_err *err);
+/* Under its own name: the file, or the part of it that is shown in its place. */
+int uns_vtree_add_companion(struct uns_vtree *tree, const struct uns_catalog *cat,
+			    const struct uns_companion *companion, struct uns_err *err);
 __attribute__((format(printf, 3, 4))) int uns_vtree_note(struct uns_vtree *tree, struct uns_err *err, const char *fmt,
 							 ...);
 /* The same for something that the loader of the view does not restore. */

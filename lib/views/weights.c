@@ -455,7 +455,7 @@ static int add_borrowed(const struct assembly *a, struct uns_vtree *out, struct 
 			UNS_TRY(uns_view_dtype_add_config(in->catalog, c, in->config, (enum uns_dtype)a->parameter, out,
 							  err));
 		else
-			UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
+			UNS_TRY(uns_vtree_add_companion(out, in->catalog, c, err));
 	}
 	return 0;
 }
