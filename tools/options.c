@@ -110,9 +110,9 @@ static const struct row rows[] = {
 	{ SHOWN, "adapters", VERB_MOUNT | VERB_SHOW | VERB_EXPORT, STRING, "A[:X][+B[:X]]",
 	  "merged has these of several adapters, what each adds times X (1); A/ below a directory may hold one",
 	  IN_LIBRARY(adapters) },
-	{ SHOWN, "experts", VERB_MOUNT | VERB_SHOW | VERB_EXPORT, STRING, "split|fused|published",
-	  "weights of experts: a tensor for each (split), one for all of a layer (fused), or as save_pretrained writes "
-	  "them (published)",
+	{ SHOWN, "experts", VERB_MOUNT | VERB_SHOW | VERB_EXPORT, STRING, "split|fused",
+	  "weights of experts: a tensor for each (split), one for all of a layer (fused); published: as save_pretrained "
+	  "writes them",
 	  IN_LIBRARY(experts) },
 	{ SHOWN, "crc", VERB_MOUNT | VERB_EXPORT, CHOICE, "free|exact",
 	  "CRCs in torch files: those known without reading (free), or all, computed at open", IN_LIBRARY(crc_exact) },

@@ -134,7 +134,7 @@ static int piece_open(const struct uns_gather *g, const struct uns_piece *piece,
 
 	*out = (struct opened){ .b = g->b, .file = piece->file, .how = { g->way, may_wait } };
 	if (piece->container == UNS_BLOCK)
-		return block_open(g, piece, &out->cached, err);
+		return g->never_decode ? UNS_MUST_DECODE : block_open(g, piece, &out->cached, err);
 	if (piece->codec == UNS_CODEC_NONE)
 		UNS_TRY(uns_locate(g->b, g->tensor, piece, &g->reading, &where, err));
 	if (!uns_reads_in_place(piece, &where))

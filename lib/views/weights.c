@@ -359,6 +359,8 @@ static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *er
 			UNS_TRY(uns_autoep_apply(&in->config_info, &a->v, &a->n, out, err));
 		UNS_TRY(uns_published_apply(&in->config_info, in->base, &a->v, &a->n, out, err));
 	}
+	if (in->experts != UNS_EXPERTS_PUBLISHED) /* then the form that is asked for decides, not the base model */
+		return 0;
 	return uns_base_shapes_apply(cat, &in->config_info, in->base, a->v, a->n, out, err);
 }
 
