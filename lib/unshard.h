@@ -164,6 +164,9 @@ struct unshard_options {
 	 * projection), "fused" (one for all experts of a layer), or "published", as save_pretrained writes them; NULL =
 	 * that. */
 	const char *experts;
+	/* Directories with memos (unshard_memos_write), which are looked for before a checkpoint's own metadata is read:
+	 * absolute paths, separated by ':'. Nothing is written there. NULL = none. */
+	const char *memos;
 };
 
 /* Opens SOURCE and the two directories above it, and reads nothing: O(1). If SOURCE is a checkpoint itself, the session
@@ -202,6 +205,7 @@ struct unshard_group_diff;
 struct unshard_value_diff;
 struct unshard_seal;
 struct unshard_measure;
+struct unshard_memo;
 
 enum unshard_phase {
 	UNSHARD_SCANNING, /* directories and checkpoints count */
@@ -241,6 +245,7 @@ struct unshard_calls {
 	int (*value_diff)(void *ctx, const struct unshard_value_diff *diff);
 	int (*sealed)(void *ctx, const struct unshard_seal *seal); /* as `checkpoint` */
 	int (*measure)(void *ctx, const struct unshard_measure *measure); /* as `checkpoint` */
+	int (*memo)(void *ctx, const struct unshard_memo *memo); /* as `checkpoint` */
 };
 
 /* -- the tree -- */
@@ -441,6 +446,40 @@ UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint, const struc
  * calls->progress (UNSHARD_READING) ends the call, the CRCs found so far are kept. -ENOENT if there is no store. */
 UNSHARD_API int unshard_warm(unshard *u, const char *checkpoint, const struct unshard_calls *calls,
 			     struct unshard_error *err);
+
+/* -- memos: checkpoints described once, for all machines -- */
+
+enum unshard_memo_state {
+	UNSHARD_MEMO_WRITTEN,
+	UNSHARD_MEMO_SAVING, /* it changed a moment ago, or its save may still be going on: there is no memo of it yet */
+	UNSHARD_MEMO_REFUSED, /* it is damaged, depends on what only this machine has, or could not be read */
+};
+
+struct unshard_memo {
+	size_t size;
+	const char *path; /* the checkpoint's, below SOURCE */
+	enum unshard_memo_state state;
+	const char *text; /* why, in one sentence; NULL for WRITTEN */
+	const char *file; /* the memo's */
+	uint64_t size_bytes; /* of the memo */
+};
+
+#define UNSHARD_MEMO_COUNTS_INIT .size = sizeof(struct unshard_memo_counts)
+
+struct unshard_memo_counts {
+	size_t size; /* UNSHARD_MEMO_COUNTS_INIT */
+	size_t checkpoints, written, saving, refused;
+	uint64_t size_bytes; /* of the memos written */
+};
+
+/* Write a memo of the checkpoint at `path` below SOURCE, or of every checkpoint below it, into `dir`, which is made if
+ * it is not there: an absolute path, outside of `path`. A session with options.memos that has `dir` opens such a checkpoint
+ * without reading its metadata or the headers of its items, on any machine that sees files of the same names, sizes and
+ * mtimes (docs/shared-metadata.md says what is trusted). Reads the metadata and each item's header, and no tensor. Each file is
+ * written under another name and renamed. calls->memo receives each checkpoint; calls->writes is called;
+ * calls->progress: UNSHARD_SCANNING, and UNSHARD_READING, whose done_bytes counts memos. counts may be NULL. */
+UNSHARD_API int unshard_memos_write(unshard *u, const char *path, const char *dir, const struct unshard_calls *calls,
+				    struct unshard_memo_counts *counts, struct unshard_error *err);
 
 /* -- tensors -- */
 

@@ -18,6 +18,7 @@ enum kind {
 	STRINGS, /* a list: may be repeated */
 	PATH,
 	PATHS,
+	PATH_LIST, /* several in one value, with colons between them */
 	MODELS, /* DIR or RUN=DIR */
 	STORE,  /* a path, or "none" */
 	SIZE,
@@ -94,6 +95,9 @@ static const struct row rows[] = {
 	{ SAVES, "seals", ALL, PATH, "DIR|FILE",
 	  "seals are files: DIR/CHECKPOINT.sha256, or FILE.sha256 for one checkpoint (in the metadata store)",
 	  IN_LIBRARY(seals) },
+	{ SAVES, "memos", (ALL & ~(VERB_SEAL | VERB_WARM)), PATH_LIST, "DIR[:DIR]",
+	  "look here for what `unshard warm --write DIR` found out about checkpoints, before reading their metadata",
+	  IN_LIBRARY(memos) },
 	{ SAVES, "seal", VERB_MOUNT, WORD, "auto", "seal each checkpoint in the background, once it has settled",
 	  HERE(seal) },
 	{ SAVES, "seal_rate", VERB_MOUNT, SIZE, "SIZE", "with seal=auto: read at most this much a second (200MB)",
@@ -407,6 +411,25 @@ static int set_model(struct options *o, const struct row *row, const char *value
 	return append(member(o, row->to), absolute_model(o, value), err);
 }
 
+static int set_path_list(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
+{
+	char *rest = own(o, strdup(value)), *path, *whole = NULL, *longer;
+
+	if (!rest)
+		return out_of_memory(err);
+	while ((path = strsep(&rest, ":"))) {
+		if (!*path)
+			return refuse(err, -EINVAL, "%s=%.200s: a path is empty", row->name, value);
+		path = absolute(o, path);
+		if (!path || asprintf(&longer, "%s%s%s", whole ? whole : "", whole ? ":" : "", path) < 0)
+			return out_of_memory(err);
+		whole = own(o, longer);
+		if (!whole)
+			return out_of_memory(err);
+	}
+	return set_string(o, row, whole, err);
+}
+
 static int option_set(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
 {
 	if (row->kind == FLAG ? value != NULL : !value || !*value)
@@ -431,6 +454,8 @@ static int option_set(struct options *o, const struct row *row, const char *valu
 		return options_store(o, value, err);
 	case STRINGS:
 		return append(member(o, row->to), own(o, strdup(value)), err);
+	case PATH_LIST:
+		return set_path_list(o, row, value, err);
 	case PATHS:
 		return append(member(o, row->to), absolute(o, value), err);
 	case MODELS:
@@ -572,6 +597,7 @@ static enum names names_of(const struct row *row)
 	case STORE:
 		return NAMES_FILE;
 	case PATHS:
+	case PATH_LIST:
 		return NAMES_DIRECTORY;
 	case MODELS:
 		return NAMES_MODEL;

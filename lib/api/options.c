@@ -180,6 +180,27 @@ static int take_seals(struct session_options *out, const struct unshard_options 
 	return out->seals_directory ? 0 : uns_oom(err);
 }
 
+/* "/a:/b" */
+static int take_memos(struct memo_dirs *out, const char *text, struct uns_arena *arena, struct uns_err *err)
+{
+	const char **v;
+	size_t len;
+
+	if (!text)
+		return 0;
+	UNS_TRY_ALLOC(v = UNS_NEW_N(arena, const char *, strlen(text) + 1), err); /* more than there are */
+	for (;; text += len + 1) {
+		len = strcspn(text, ":");
+		if (*text != '/')
+			return uns_fail(err, -EINVAL, "memos=%s: expected an absolute path", text);
+		UNS_TRY_ALLOC(v[out->n++] = uns_arena_strn(arena, text, len), err);
+		if (!text[len])
+			break;
+	}
+	out->v = v;
+	return 0;
+}
+
 static int take_mean(struct session_options *out, const struct unshard_options *o, struct uns_err *err)
 {
 	static const char ema[] = "ema:";
@@ -284,6 +305,7 @@ int session_options_take(struct session_options *out, const struct unshard_optio
 	UNS_TRY(copy_strings(arena, o->weight_root, o->n_weight_root, &out->format.weight_roots, err));
 	UNS_TRY(copy_string(arena, o->strip, &out->strip, err));
 	UNS_TRY(take_seals(out, o, arena, err));
+	UNS_TRY(take_memos(&out->memos, o->memos, arena, err));
 	return copy_string(arena, o->cache_dir, &out->cache_dir, err);
 }
 

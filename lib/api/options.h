@@ -30,6 +30,10 @@ struct session_options {
 	const char *hidden;     /* the mountpoint below SOURCE; NULL = elsewhere */
 	const char *strip, *cache_dir;
 	const char *seals; /* -o seals=; NULL = in the store */
+	struct memo_dirs {
+		const char *const *v; /* absolute */
+		size_t n;
+	} memos; /* -o memos= */
 	const char *seals_directory; /* that, or the directory of that file */
 	uint64_t max_shard_size_bytes, mem_bytes, cache_size_bytes;
 	int64_t settle_ns, recheck_ns;

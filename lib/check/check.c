@@ -362,6 +362,8 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 		code = check_whole(c, record, snap, err);
 	if (code == 0 && c->deep)
 		code = check_seal_deep(c, snap->cat, err);
+	if (code == 0 && c->deep)
+		code = check_memo(c, record, err);
 	if (code == 0)
 		code = check_base(c, snap, err);
 	return code == 0 && c->deep ? check_deep(c, snap, &reasons, err) : code;

@@ -55,6 +55,11 @@ int check_seal_unopened(struct checking *c, struct uns_err *err);
 /* Compares all bytes with the seal, if there is one. cat: of the snapshot; NULL = it cannot be opened. */
 int check_seal_deep(struct checking *c, const struct uns_catalog *cat, struct uns_err *err);
 
+/* -- check_memo.c -- */
+
+/* Reports a memo of -o memos= that is not what reading the checkpoint afresh gives. Reads all of its metadata. */
+int check_memo(struct checking *c, const struct dir_record *record, struct uns_err *err);
+
 /* -- check_base.c -- */
 
 /* Reports what the weights lack that the base model has, and what else is unlike it. */

@@ -29,8 +29,10 @@ static void examined_add(struct examined *f, const char *name, const struct uns_
 		h = uns_hash_u64(h, (uint64_t)id->ctime_ns);
 		h = id->mount ? uns_hash_u64(h, id->mount) : h;
 	}
+	f->content = uns_hash_u64(uns_hash_str(f->content, name), st->kind);
 	if (st->kind == UNS_KIND_FILE) {
 		h = uns_hash_u64(h, id->size);
+		f->content = uns_hash_u64(uns_hash_u64(f->content, id->size), (uint64_t)id->mtime_ns);
 		f->source_bytes += id->size;
 		if (id->mtime_ns > f->newest_file_ns)
 			f->newest_file_ns = id->mtime_ns;
@@ -57,6 +59,7 @@ static int add_directory(struct uns_capture *capture, struct uns_arena *arena, c
 	if (f->dirs && own_dirs_add(f->dirs, depth ? path + skip : "", &st) < 0)
 		return uns_oom(err);
 	f->own_generation = uns_hash_u64(f->own_generation, list->n);
+	f->content = uns_hash_u64(f->content, list->n);
 	for (i = 0; i < list->n; i++) {
 		UNS_TRY_ALLOC(child = uns_path_join(arena, path, list->v[i].name), err);
 		if (uns_capture_stat(capture, child, &st, NULL) < 0)
@@ -337,7 +340,7 @@ int examine(const struct examiner *x, struct examined *f, struct uns_capture **c
 {
 	int code;
 
-	*f = (struct examined){ .own_generation = UNS_HASH_INIT, .at_ns = uns_wall_ns() };
+	*f = (struct examined){ .own_generation = UNS_HASH_INIT, .content = UNS_HASH_INIT, .at_ns = uns_wall_ns() };
 	*capture = NULL;
 	UNS_TRY(uns_capture_new_of(x->root, x->path, x->hidden, examine_may_be_file(x->path), x->lists, capture, err));
 	code = look(x, *capture, f, err);

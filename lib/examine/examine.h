@@ -11,7 +11,8 @@ struct examined {
 	const struct uns_format *format; /* NULL = a plain directory, or a file that is no checkpoint */
 	bool begun; /* a plain one that looks like a checkpoint whose save or copy has begun */
 	uint64_t own_generation; /* of a checkpoint: all files in its own directory */
-	uint64_t generation;     /* of these, of `inputs`, and of the store's facts */
+	uint64_t content;        /* the same on every machine, and in copies that keep times: names, sizes and mtimes */
+	uint64_t generation;     /* of own_generation, of `inputs`, and of the store's facts */
 	uint64_t source_bytes;   /* the sizes of its own files added up */
 	struct uns_stat stat;    /* of the directory, or of the file */
 	int64_t newest_ns;       /* last change of any file or directory of it, wall clock */

@@ -307,6 +307,35 @@ int uns_seen_again(struct uns_capture *c, const struct uns_inputs *list, struct 
 	return 1;
 }
 
+/* Without inode numbers and change times, which are one machine's, or one copy's. */
+static uint64_t hash_anywhere(int code, const struct uns_stat *st)
+{
+	uint64_t h = uns_hash_u64(UNS_HASH_INIT, code < 0 ? 1 : 0);
+
+	if (code < 0)
+		return h;
+	h = uns_hash_u64(h, st->kind);
+	return st->kind == UNS_KIND_FILE ? uns_hash_u64(uns_hash_u64(h, st->id.size), (uint64_t)st->id.mtime_ns) : h;
+}
+
+int uns_seen_anywhere(struct uns_capture *c, const struct uns_input *in, uint64_t *answer, struct uns_err *err)
+{
+	const struct uns_listing *list = NULL;
+	struct uns_err why = { 0 };
+	struct uns_input now = *in;
+	struct uns_stat st = { 0 };
+	int code;
+
+	if (in->kind == UNS_INPUT_PLACE || in->globs)
+		return -ENOTSUP;
+	code = in->kind == UNS_INPUT_NAMES ? ask_names(c, &now, NULL, &list, &why) : ask_file(c, &now, &st, &why);
+	if (code != -EACCES)
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
+	UNS_TRY(input_add(c, &now, code, err));
+	*answer = in->kind == UNS_INPUT_FILE ? hash_anywhere(code, &st) : now.seen;
+	return 0;
+}
+
 int uns_seen_unpacked(struct uns_capture *c, const struct uns_input *v, size_t n, struct uns_err *err)
 {
 	struct uns_err why = { 0 };

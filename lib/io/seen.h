@@ -41,6 +41,9 @@ int uns_place_seen(struct uns_capture *capture, const char *path, struct uns_err
 int uns_seen_elsewhere(struct uns_capture *capture, struct uns_err *err);
 /* Looks at all of `list` once more, into the capture's memory. Returns 1 if all is as it was seen then, else 0. */
 int uns_seen_again(struct uns_capture *capture, const struct uns_inputs *list, struct uns_err *err);
+/* Looks at one of them once more, adds it to the capture's list, and gives what of the answer is the same on every
+ * machine and in every copy that keeps times: of a file its kind, size and mtime. -ENOTSUP: nothing is. */
+int uns_seen_anywhere(struct uns_capture *capture, const struct uns_input *in, uint64_t *answer, struct uns_err *err);
 /* The same of what uns_inputs_unpack gave, which is added to the capture's list. */
 int uns_seen_unpacked(struct uns_capture *capture, const struct uns_input *v, size_t n, struct uns_err *err);
 

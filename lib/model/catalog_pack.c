@@ -10,7 +10,10 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/path.h"
+#include "io/relative.h"
 
 static const char magic[4] = { 'U', 'N', 'S', 'C' };
 
@@ -25,6 +28,7 @@ enum { TEXT_NULL, TEXT_NEW, TEXT_FIRST };
 struct pack {
 	struct uns_catalog *cat; /* being filled; or written, and not changed */
 	const struct uns_root *root;
+	bool anywhere; /* not of this machine and this SOURCE */
 	uintptr_t n_texts;
 
 	/* writing */
@@ -320,6 +324,54 @@ static int root_value(struct pack *p, const struct uns_value **v, struct uns_err
 	return 0;
 }
 
+/* -- paths -- */
+
+/* Of `root`. For anywhere: as the checkpoint's directory sees it. */
+static const char *path_below(struct pack *p, const struct uns_root *root, const char *path)
+{
+	struct uns_relative at = { 0 };
+	int code = 0;
+
+	if (!p->anywhere)
+		return text(p, path);
+	if (p->out && *path == '/') /* of what lies elsewhere */
+		p->bad = true;
+	else if (p->out)
+		code = uns_relative_of(p->root, p->cat->path, root, path, &at);
+	at.up = (uint32_t)below(p, at.up, UINT32_MAX);
+	at.below = text(p, at.below ? at.below : "");
+	if (!p->out && !p->bad)
+		code = uns_relative_find(p->root, p->cat->path, &at, &p->cat->arena, &root, &path);
+	p->bad |= code < 0 || root != p->root;
+	p->no_memory |= code == -ENOMEM;
+	return p->bad ? "" : path;
+}
+
+static const char *path_or_null(struct pack *p, const char *path)
+{
+	return yes(p, path) ? path_below(p, p->root, path ? path : "") : NULL;
+}
+
+static bool names_place(const struct pack *p, const char *s)
+{
+	const char *path = p->cat->path, *at = *path ? s : NULL;
+	const size_t len = strlen(path);
+
+	while (at && (at = strstr(at, path))) {
+		at += len;
+		if (!*at || *at == '/')
+			return true;
+	}
+	return strstr(s, uns_root_path(p->root)) != NULL;
+}
+
+/* A sentence's own words; a path in them would be that of one place. */
+static const char *words(struct pack *p, const char *s)
+{
+	p->bad |= p->out && p->anywhere && s && names_place(p, s);
+	return text(p, s);
+}
+
 /* -- the parts of a catalog: number i of its kind, which is added where it is read -- */
 
 static int file(struct pack *p, size_t i, struct uns_err *err)
@@ -330,14 +382,15 @@ static int file(struct pack *p, size_t i, struct uns_err *err)
 
 	if (p->out && f.root != p->root)
 		return uns_fail(err, -ENOTSUP, "%s lies elsewhere", f.path);
-	f.path = text(p, f.path);
+	f.path = path_below(p, p->root, f.path);
 	f.missing = yes(p, f.missing);
 	f.stat.kind = (enum uns_kind)below(p, f.stat.kind, UNS_KIND_OTHER + 1);
-	f.stat.id.dev = u64(p, f.stat.id.dev);
-	f.stat.id.ino = u64(p, f.stat.id.ino);
 	f.stat.id.size = u64(p, f.stat.id.size);
 	f.stat.id.mtime_ns = i64(p, f.stat.id.mtime_ns);
-	f.stat.id.ctime_ns = i64(p, f.stat.id.ctime_ns);
+	if (!p->anywhere) {
+		f.stat.id.ino = u64(p, f.stat.id.ino);
+		f.stat.id.ctime_ns = i64(p, f.stat.id.ctime_ns);
+	}
 	if (p->out)
 		return 0;
 	UNS_TRY(result(p, err));
@@ -345,6 +398,10 @@ static int file(struct pack *p, size_t i, struct uns_err *err)
 	is = &p->cat->files[id];
 	f.stat.id.dev = is->stat.id.dev; /* a number of one mount */
 	f.stat.id.mount = is->stat.id.mount; /* in the memo's key */
+	if (p->anywhere) {
+		f.stat.id.ino = is->stat.id.ino;
+		f.stat.id.ctime_ns = is->stat.id.ctime_ns;
+	}
 	if (id != p->cat->n_files - 1)
 		return uns_fail(err, -EBADMSG, "%s is listed twice", f.path);
 	if (is->missing != f.missing || is->stat.kind != f.stat.kind || !uns_identity_equal(&is->stat.id, &f.stat.id))
@@ -517,7 +574,7 @@ static void datum(struct pack *p, struct uns_datum *d)
 {
 	d->kind = (__typeof__(d->kind))below(p, d->kind, UNS_DATUM_NUMBER + 1);
 	if (d->kind == UNS_DATUM_TEXT)
-		d->text = text(p, d->text);
+		d->text = words(p, d->text);
 	else if (d->kind == UNS_DATUM_NUMBER)
 		d->number = i64(p, d->number);
 }
@@ -530,8 +587,8 @@ static int finding(struct pack *p, size_t i, struct uns_err *err)
 	f.id = (enum uns_finding_id)below(p, f.id, UNS_N_FINDINGS);
 	f.scope = (enum uns_scope)below(p, f.scope, UNS_SCOPE_SHARDED + 1);
 	f.code = i32(p, f.code);
-	f.checkpoint = text_or_null(p, f.checkpoint);
-	f.file = text_or_null(p, f.file);
+	f.checkpoint = path_or_null(p, f.checkpoint);
+	f.file = path_or_null(p, f.file);
 	f.tensor = text_or_null(p, f.tensor);
 	datum(p, &f.rank);
 	datum(p, &f.expected);
@@ -558,7 +615,7 @@ static int facts_of(struct pack *p, struct uns_err *err)
 			       &f.overwritten,      &f.weights_overwritten, &f.named_by_rule };
 	size_t i;
 
-	if (strcmp(text(p, p->cat->path), p->cat->path) != 0)
+	if (strcmp(path_below(p, p->root, p->cat->path), p->cat->path) != 0)
 		p->bad = true;
 	f.format = text(p, f.format);
 	f.framework = text(p, f.framework);
@@ -606,11 +663,11 @@ static int catalog(struct pack *p, struct uns_err *err)
 
 /* -- both ways -- */
 
-int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root, struct uns_text *out,
+static int write_all(const struct uns_catalog *cat, const struct uns_root *root, bool anywhere, struct uns_text *out,
 		     struct uns_err *err)
 {
 	struct uns_catalog same = *cat; /* not changed: nothing is added while writing */
-	struct pack p = { .cat = &same, .root = root, .out = out };
+	struct pack p = { .cat = &same, .root = root, .anywhere = anywhere, .out = out };
 	int code;
 
 	uns_text_add(out, magic, sizeof(magic));
@@ -618,6 +675,34 @@ int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root,
 	code = catalog(&p, err);
 	uns_map_fini(&p.texts);
 	return code;
+}
+
+int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root, struct uns_text *out,
+		     struct uns_err *err)
+{
+	return write_all(cat, root, false, out, err);
+}
+
+static bool pieces_are_there(const struct uns_catalog *cat)
+{
+	const struct uns_piece *piece = cat->pieces, *end = piece + cat->n_pieces;
+	const struct uns_file *f;
+
+	for (; piece < end; piece++) {
+		f = &cat->files[piece->file];
+		if (f->missing || f->stat.kind != UNS_KIND_FILE ||
+		    !uns_inside(piece->offset_bytes, piece->length_bytes, f->stat.id.size))
+			return false;
+	}
+	return true;
+}
+
+int uns_catalog_pack_anywhere(const struct uns_catalog *cat, const struct uns_root *root, struct uns_text *out,
+			      struct uns_err *err)
+{
+	if (!pieces_are_there(cat))
+		return uns_fail(err, -ENOTSUP, "it is damaged: files do not have all of their pieces");
+	return write_all(cat, root, true, out, err);
 }
 
 static bool places_are_real(const struct uns_catalog *cat)
@@ -631,9 +716,10 @@ static bool places_are_real(const struct uns_catalog *cat)
 	return true;
 }
 
-int uns_catalog_unpack(struct uns_span in, const struct uns_root *root, struct uns_catalog *cat, struct uns_err *err)
+static int read_all(struct uns_span in, const struct uns_root *root, bool anywhere, struct uns_catalog *cat,
+		    struct uns_err *err)
 {
-	struct pack p = { .cat = cat, .root = root, .in = in };
+	struct pack p = { .cat = cat, .root = root, .anywhere = anywhere, .in = in };
 	const uint8_t *head;
 	int code;
 
@@ -643,7 +729,18 @@ int uns_catalog_unpack(struct uns_span in, const struct uns_root *root, struct u
 	code = catalog(&p, err);
 	free(p.text);
 	UNS_TRY(code);
-	if (!places_are_real(cat))
+	if (!places_are_real(cat) || (anywhere && !pieces_are_there(cat)))
 		return uns_fail(err, -EBADMSG, "these bytes are not a packed catalog");
 	return uns_catalog_seal(cat, err);
+}
+
+int uns_catalog_unpack(struct uns_span in, const struct uns_root *root, struct uns_catalog *cat, struct uns_err *err)
+{
+	return read_all(in, root, false, cat, err);
+}
+
+int uns_catalog_unpack_anywhere(struct uns_span in, const struct uns_root *root, struct uns_catalog *cat,
+				struct uns_err *err)
+{
+	return read_all(in, root, true, cat, err);
 }

@@ -8,7 +8,7 @@
 #include "model/catalog.h"
 
 /* To be changed with every change of what is written. */
-enum { UNS_CATALOG_PACK_VERSION = 19 };
+enum { UNS_CATALOG_PACK_VERSION = 20 };
 
 /* Append the catalog, all of whose files lie below `root`. -ENOTSUP when it holds what cannot be
  * packed (a value that is too large or holds itself, files of another root). */
@@ -18,5 +18,13 @@ int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root,
 /* Fill and seal a new catalog. Every file is stat'ed, none is read. -EBADMSG not such bytes, -ESTALE a
  * file is not what it was; `cat` is then of no use but to be freed. */
 int uns_catalog_unpack(struct uns_span in, const struct uns_root *root, struct uns_catalog *cat, struct uns_err *err);
+
+/* The same for every machine and every place of the checkpoint: paths are as its own directory sees them, and of files
+ * size and mtime count alone. -ENOTSUP too when a text of it names the place. */
+int uns_catalog_pack_anywhere(const struct uns_catalog *cat, const struct uns_root *root, struct uns_text *out,
+			      struct uns_err *err);
+/* -EBADMSG too when a piece would end behind its file, or has none. */
+int uns_catalog_unpack_anywhere(struct uns_span in, const struct uns_root *root, struct uns_catalog *cat,
+				struct uns_err *err);
 
 #endif

@@ -1026,3 +1026,9 @@ KIND(FILES_AFTER_SEAL, files_after_seal, NOTE,
 KIND(SEAL_UNUSABLE, seal_unusable, DAMAGED, "the seal cannot be used, and nothing is compared with it: {cause}",
      .advice = "; if the checkpoint is known to be sound, seal it again: unshard seal --again", .check = "seal",
      .cause = "the seal was cut, edited or mixed up, or is of a newer version")
+
+SECTION("what a shared memo says (unshard warm --write)")
+KIND(MEMO_DIFFERS, memo_differs, DAMAGED,
+     "{memo} is wrong about {checkpoint}: in {what} it differs from what the checkpoint's files say now",
+     .advice = "delete it, and write it again: unshard warm --write", .check = "memo",
+     .cause = "a file was rewritten with its old size and time after the memo was written, or the memo was made by somebody else")

@@ -47,6 +47,8 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	       __atomic_load_n(&u->memo.n_opened, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_remembered", "checkpoints whose metadata came from the store",
 	       __atomic_load_n(&u->memo.n_remembered, __ATOMIC_RELAXED), true);
+	FIGURE("catalogs_from_memos", "checkpoints whose metadata came from a shared memo",
+	       __atomic_load_n(&u->memos.n_used, __ATOMIC_RELAXED), true);
 	FIGURE("source_looks", "names opened, listed or stat'ed in SOURCE", uns_root_looks(u->root), true);
 	FIGURE("source_reads", "reads of source files", s.source_reads, true);
 	FIGURE("source_read_bytes", "bytes read from source files", s.source_read_bytes, true);

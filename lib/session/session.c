@@ -7,6 +7,7 @@
 
 #include "api/caller.h"
 #include "io/mounts.h"
+#include "store/shared_memo.h"
 
 /* From "global_step_7/actor" to the run. */
 enum { RUN_ABOVE = 2 };
@@ -45,6 +46,7 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 					   o->assume_fsdp_units, u->opt.adapters.name, u->opt.adapters.n };
 
 	memo_init(&u->memo, &u->store, u->root, u->real_root, &memo);
+	u->memos = (struct shared_memos){ u->opt.memos.v, u->opt.memos.n, &u->log, shared_memo_salt(&memo), 0 };
 	u->records = (struct record_table){
 		.root = u->root,
 		.hidden = u->opt.hidden,
@@ -71,6 +73,7 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 		.seals = { &u->store, u->opt.seals },
 		.hidden = u->opt.hidden,
 		.memo = &u->memo,
+		.memos = &u->memos,
 		.records = &u->records,
 		.budget_bytes = u->opt.mem_bytes / 2,
 		.contents = { .lock = &u->lock, .most_bytes = u->opt.mem_bytes / 4 },

@@ -35,6 +35,7 @@ struct unshard {
 	struct session_options opt;
 	struct store_link store;
 	struct memo memo;
+	struct shared_memos memos;
 	struct uns_engine *engine;
 	struct uns_ring errors;
 	uint64_t n_opens, n_reads, n_read_bytes, n_errors; /* atomics */

@@ -9,10 +9,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "facts/siblings.h"
+#include "engine/places.h"
 #include "facts/stored_units.h"
 #include "session/last_look.h"
 #include "session/means.h"
 #include "session/sealed.h"
+#include "session/shared_memos.h"
 
 void shown_free(struct shown *shown)
 {
@@ -268,14 +270,22 @@ static int options_for(const struct snapshot_cache *c, const struct dir_record *
 	return 0;
 }
 
-/* From the store, else from the checkpoint's own metadata. */
+/* From a memo that all machines share, from this one's store, else from the checkpoint's own metadata. *places is of
+ * such a memo, in `kept`, or empty. */
 static int find_catalog(const struct snapshot_cache *c, const struct dir_record *record, const struct memo_subject *of,
-			struct uns_capture *capture, struct snapshot *snap, struct uns_err *err)
+			struct uns_capture *capture, struct uns_arena *kept, struct snapshot *snap,
+			struct uns_span *places, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_format_options options;
+	int found;
 
 	snap->lasting = memo_lasts(__atomic_load_n(&record->newest_ns, __ATOMIC_RELAXED));
+	UNS_TRY(found = shared_memos_load(c, record, capture, kept, &snap->cat, places, err));
+	if (found) {
+		__atomic_add_fetch(&c->memos->n_used, 1, __ATOMIC_RELAXED);
+		return 0;
+	}
 	if (memo_load_catalog(c->memo, of, capture, &snap->cat) == 0)
 		return 0;
 	UNS_TRY(uns_catalog_new(record->path, &snap->cat, err));
@@ -341,11 +351,13 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 		c->strip, c->keep_names, c->adapters
 	};
 	const struct means_input mean = { c->root, c->format, c->mean };
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena kept = UNS_ARENA_INIT;
+	struct uns_span places = uns_span_of(NULL, 0);
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
 	const struct memo_subject of = { record->path, record->is.format->name, record->is.own_generation,
 					 record->is.format->wants_units ? record->is.facts_digest : 0 };
 
-	UNS_TRY(find_catalog(c, record, &of, capture, snap, err));
+	UNS_TRY(find_catalog(c, record, &of, capture, &kept, snap, &places, err));
 	snap->crc_key = memo_crc_key(c->memo, &of, snap->cat); /* of the checkpoint's files, without borrowed ones */
 	UNS_TRY(companions_choose(&beside, snap->cat, &snap->beside, err));
 	if (snap->cat->summary.resumed_by & UNS_BY_TRAINER)
@@ -357,6 +369,7 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 	}
 	snap->cat->capture = NULL;
 	UNS_TRY(uns_backing_new(c->engine, snap->cat, &snap->backing, err));
+	uns_places_import(snap->backing, places);
 	if (!record->n_averaged)
 		load_crcs(c, snap);
 	return 0;

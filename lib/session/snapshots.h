@@ -9,6 +9,15 @@
 #include "session/snapshot.h"
 #include "store/catalog_memo.h"
 
+/* -o memos= */
+struct shared_memos {
+	const char *const *dir; /* absolute */
+	size_t n;
+	const struct uns_log *log;
+	uint64_t salt; /* of the options (store/shared_memo.h) */
+	uint64_t n_used; /* atomic: catalogs that came from them */
+};
+
 /* Memory is given back when catalogs of so many bytes were made. */
 enum { SNAPSHOTS_TRIM_BYTES = 1 << 20 };
 
@@ -25,6 +34,7 @@ struct snapshot_cache {
 	struct uns_seal_place seals;
 	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */
 	struct memo *memo;
+	struct shared_memos *memos;
 	struct record_table *records;
 	size_t budget_bytes; /* of snapshots and contents */
 	bool trim; /* unshard_options.trim_memory */

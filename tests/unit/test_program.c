@@ -106,11 +106,11 @@ static void a_short_struct_counts(void **state)
 _Static_assert(offsetof(struct unshard_options, reserved) + sizeof(((struct unshard_options *)0)->reserved) ==
 		       offsetof(struct unshard_options, seals),
 	       "options");
-_Static_assert(offsetof(struct unshard_options, experts) + sizeof(void *) == sizeof(struct unshard_options), "options");
+_Static_assert(offsetof(struct unshard_options, memos) + sizeof(void *) == sizeof(struct unshard_options), "options");
 _Static_assert(offsetof(struct unshard_stat, reserved) + sizeof(((struct unshard_stat *)0)->reserved) ==
 		       sizeof(struct unshard_stat),
 	       "stat");
-_Static_assert(offsetof(struct unshard_calls, measure) + sizeof(void *) == sizeof(struct unshard_calls), "calls");
+_Static_assert(offsetof(struct unshard_calls, memo) + sizeof(void *) == sizeof(struct unshard_calls), "calls");
 _Static_assert(offsetof(struct unshard_diff_options, reserved) + sizeof(unsigned) ==
 		       sizeof(struct unshard_diff_options),
 	       "diff_options");
@@ -122,6 +122,9 @@ _Static_assert(offsetof(struct unshard_check_counts, saving) + sizeof(size_t) ==
 _Static_assert(offsetof(struct unshard_seal_counts, read_bytes) + sizeof(uint64_t) ==
 		       sizeof(struct unshard_seal_counts),
 	       "seal counts");
+_Static_assert(offsetof(struct unshard_memo_counts, size_bytes) + sizeof(uint64_t) ==
+		       sizeof(struct unshard_memo_counts),
+	       "memo counts");
 
 /* -- stat, counts: what the library fills -- */
 
