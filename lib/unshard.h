@@ -164,8 +164,8 @@ struct unshard_options {
 	 * projection), "fused" (one for all experts of a layer), or "published", as save_pretrained writes them; NULL =
 	 * that. */
 	const char *experts;
-	/* Directories with memos (unshard_memos_write), which are looked for before a checkpoint's own metadata is read:
-	 * absolute paths, separated by ':'. Nothing is written there. NULL = none. */
+	/* Directories with memos (unshard_memos_write), which are looked for before a checkpoint's own metadata is
+	 * read: absolute paths, separated by ':'. Nothing is written there. NULL = none. */
 	const char *memos;
 };
 
@@ -451,7 +451,8 @@ UNSHARD_API int unshard_warm(unshard *u, const char *checkpoint, const struct un
 
 enum unshard_memo_state {
 	UNSHARD_MEMO_WRITTEN,
-	UNSHARD_MEMO_SAVING, /* it changed a moment ago, or its save may still be going on: there is no memo of it yet */
+	UNSHARD_MEMO_SAVING, /* it changed a moment ago, or its save may still be going on: there is no memo of it yet
+			      */
 	UNSHARD_MEMO_REFUSED, /* it is damaged, depends on what only this machine has, or could not be read */
 };
 
@@ -473,11 +474,12 @@ struct unshard_memo_counts {
 };
 
 /* Write a memo of the checkpoint at `path` below SOURCE, or of every checkpoint below it, into `dir`, which is made if
- * it is not there: an absolute path, outside of `path`. A session with options.memos that has `dir` opens such a checkpoint
- * without reading its metadata or the headers of its items, on any machine that sees files of the same names, sizes and
- * mtimes (docs/shared-metadata.md says what is trusted). Reads the metadata and each item's header, and no tensor. Each file is
- * written under another name and renamed. calls->memo receives each checkpoint; calls->writes is called;
- * calls->progress: UNSHARD_SCANNING, and UNSHARD_READING, whose done_bytes counts memos. counts may be NULL. */
+ * it is not there: an absolute path, outside of `path`. A session with options.memos that has `dir` opens such a
+ * checkpoint without reading its metadata or the headers of its items, on any machine that sees files of the same
+ * names, sizes and mtimes (docs/shared-metadata.md has what is trusted). Reads the metadata and each item's header,
+ * and no tensor. Each file is written under another name and renamed. calls->memo receives each checkpoint;
+ * calls->writes is called; calls->progress: UNSHARD_SCANNING, and UNSHARD_READING, whose done_bytes counts memos.
+ * counts may be NULL. */
 UNSHARD_API int unshard_memos_write(unshard *u, const char *path, const char *dir, const struct unshard_calls *calls,
 				    struct unshard_memo_counts *counts, struct unshard_error *err);
 

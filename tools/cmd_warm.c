@@ -107,9 +107,8 @@ static int write_memos(struct arguments *a, char *path, const char *dir)
 {
 	struct unshard_memo_counts n = { UNSHARD_MEMO_COUNTS_INIT };
 	struct writing w = { .a = a, .dir = dir };
-	const struct unshard_calls calls = {
-		UNSHARD_CALLS_INIT, .ctx = &w, .progress = stop, .writes = confine, .memo = tell
-	};
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &w, .progress = stop, .writes = confine,
+					     .memo = tell };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	const char *inside;
@@ -225,8 +224,10 @@ const struct command cmd_warm = {
 	.example = "unshard warm runs/llama/checkpoint-8\nunshard warm runs/llama --write /shared/memos",
 	.flags =
 		(const struct flag[]){
-			{ 'w', "write", false, "DIR", "write memos of checkpoints to DIR, which is outside of them; "
-			  "no CRC is computed", NAMES_DIRECTORY },
+			{ 'w', "write", false, "DIR",
+			  "write memos of checkpoints to DIR, which is outside of them; "
+			  "no CRC is computed",
+			  NAMES_DIRECTORY },
 			FLAG_O,
 			FLAG_STORE,
 			FLAG_HELP,

@@ -21,12 +21,12 @@ int check_memo(struct checking *c, const struct dir_record *record, struct uns_e
 
 	if (!c->u->memos.n)
 		return 0;
-	code = shared_memo_make(&c->u->snapshots, record, &stop, &now, &why);
+	code = shared_memo_make(&c->u->memos, record, &stop, &now, &why);
 	if (code == -ENOMEM || code == -EINTR)
 		return uns_fail_copy(err, &why);
 	if (code < 0) /* there can be no memo of it; what is wrong with the checkpoint itself was found without one */
 		return 0;
-	found = shared_memos_differ(&c->u->snapshots, &now, &arena, &file, &what, err);
+	found = shared_memos_differ(&c->u->memos, &now, &arena, &file, &what, err);
 	shared_memo_fini(&now);
 	if (found <= 0)
 		return found;

@@ -1,5 +1,5 @@
-/* Where the elements of a catalog's items lie, as bytes: what each item's header says, so that no reader of a memo needs
- * to read one.
+/* Where the elements of a catalog's items lie, as bytes: what each item's header records, so that no reader of a memo
+ * needs to read one.
  *
  *   u64 n           how many items there are (pieces that are torch.save items and not compressed)
  *   u64[n]          0 = not known; else 1 + the distance from the item's first byte to the piece's first element
@@ -17,7 +17,8 @@
 int uns_places_export(struct uns_backing *backing, const struct uns_stop *stop, struct uns_text *out,
 		      struct uns_err *err);
 
-/* -EBADMSG: these bytes do not fit the catalog: another number of items, or elements that would end behind their item. */
+/* -EBADMSG: these bytes do not fit the catalog: another number of items, or elements that would end behind their item.
+ */
 int uns_places_check(const struct uns_catalog *cat, struct uns_span in, struct uns_err *err);
 /* Bytes that uns_places_check has accepted for the backing's catalog; before anything is read. */
 void uns_places_import(struct uns_backing *backing, struct uns_span in);

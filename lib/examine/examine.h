@@ -11,15 +11,15 @@ struct examined {
 	const struct uns_format *format; /* NULL = a plain directory, or a file that is no checkpoint */
 	bool begun; /* a plain one that looks like a checkpoint whose save or copy has begun */
 	uint64_t own_generation; /* of a checkpoint: all files in its own directory */
-	uint64_t content;        /* the same on every machine, and in copies that keep times: names, sizes and mtimes */
-	uint64_t generation;     /* of own_generation, of `inputs`, and of the store's facts */
-	uint64_t source_bytes;   /* the sizes of its own files added up */
-	struct uns_stat stat;    /* of the directory, or of the file */
-	int64_t newest_ns;       /* last change of any file or directory of it, wall clock */
-	int64_t at_ns;           /* when it was examined, wall clock */
-	int64_t newest_file_ns;  /* last change of what any of its files holds */
-	bool same;               /* all is as it was when it was examined before */
-	uint64_t facts_digest;   /* of the store's facts about it, or about its run; 0 = there are none */
+	uint64_t content; /* the same on every machine, and in copies that keep times: names, sizes and mtimes */
+	uint64_t generation; /* of own_generation, of `inputs`, and of the store's facts */
+	uint64_t source_bytes; /* the sizes of its own files added up */
+	struct uns_stat stat; /* of the directory, or of the file */
+	int64_t newest_ns; /* last change of any file or directory of it, wall clock */
+	int64_t at_ns; /* when it was examined, wall clock */
+	int64_t newest_file_ns; /* last change of what any of its files holds */
+	bool same; /* all is as it was when it was examined before */
+	uint64_t facts_digest; /* of the store's facts about it, or about its run; 0 = there are none */
 	struct facts_seen facts; /* for the next examination */
 	/* What else was looked at to find out what it is: with the format's own questions alone until it is opened. */
 	struct uns_inputs *inputs;

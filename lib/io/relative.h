@@ -14,8 +14,8 @@ struct uns_relative {
  * the end of `path`. -ENOTSUP: `other` is another root. */
 int uns_relative_of(const struct uns_root *root, const char *dir, const struct uns_root *other, const char *path,
 		    struct uns_relative *out);
-/* The other way: a root, and a path below it in the arena. -ENOENT: that directory is above all roots. -EBADMSG: no such
- * path can have been given. */
+/* The other way: a root, and a path below it in the arena. -ENOENT: that directory is above all roots. -EBADMSG: no
+ * such path can have been given. */
 int uns_relative_find(const struct uns_root *root, const char *dir, const struct uns_relative *at,
 		      struct uns_arena *arena, const struct uns_root **out_root, const char **path);
 

@@ -1,5 +1,6 @@
 /* unshard_meta_*: facts about trainings as the user sets, lists, imports and exports them. What a fact may
  * be is facts/fact_keys.h's, where it is kept is the store's. */
+#include "session/open_catalog.h"
 #include "session/session.h"
 
 #include <stdio.h>
@@ -154,6 +155,7 @@ int unshard_meta_unset(unshard *u, const char *path, const char *key, struct uns
 static int try_layout(struct unshard *u, struct dir_record *record, const char *layout, struct uns_err *err)
 {
 	struct uns_format_options options = u->opt.format;
+	const struct opening opening = { u->root, u->opt.adapters.name, record->path, &record->is, &options };
 	struct uns_capture *capture = NULL;
 	struct uns_catalog *cat = NULL;
 	size_t i;
@@ -163,7 +165,7 @@ static int try_layout(struct unshard *u, struct dir_record *record, const char *
 	UNS_TRY(uns_catalog_new(record->path, &cat, err));
 	code = records_capture(&u->records, record, &capture, err);
 	if (code == 0)
-		code = snapshots_open_catalog(&u->snapshots, record, capture, &options, cat, err);
+		code = open_catalog(&opening, capture, cat, err);
 	for (i = 0; code == 0 && i < cat->n_findings; i++)
 		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER)
 			code = uns_fail_with(err, &cat->findings[i]);

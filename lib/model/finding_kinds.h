@@ -1031,4 +1031,5 @@ SECTION("what a shared memo says (unshard warm --write)")
 KIND(MEMO_DIFFERS, memo_differs, DAMAGED,
      "{memo} is wrong about {checkpoint}: in {what} it differs from what the checkpoint's files say now",
      .advice = "delete it, and write it again: unshard warm --write", .check = "memo",
-     .cause = "a file was rewritten with its old size and time after the memo was written, or the memo was made by somebody else")
+     .cause =
+	     "a file was rewritten with its old size and time after the memo was written, or another program made the memo")

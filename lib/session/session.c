@@ -7,7 +7,6 @@
 
 #include "api/caller.h"
 #include "io/mounts.h"
-#include "store/shared_memo.h"
 
 /* From "global_step_7/actor" to the run. */
 enum { RUN_ABOVE = 2 };
@@ -46,7 +45,18 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 					   o->assume_fsdp_units, u->opt.adapters.name, u->opt.adapters.n };
 
 	memo_init(&u->memo, &u->store, u->root, u->real_root, &memo);
-	u->memos = (struct shared_memos){ u->opt.memos.v, u->opt.memos.n, &u->log, shared_memo_salt(&memo), 0 };
+	u->memos = (struct shared_memos){
+		.dir = u->opt.memos.v,
+		.n = u->opt.memos.n,
+		.salt = shared_memo_salt(&memo),
+		.log = &u->log,
+		.root = u->root,
+		.hidden = u->opt.hidden,
+		.store = &u->store,
+		.engine = u->engine,
+		.format = &u->opt.format,
+		.adapters = u->opt.adapters.name,
+	};
 	u->records = (struct record_table){
 		.root = u->root,
 		.hidden = u->opt.hidden,

@@ -18,6 +18,7 @@
 #include "api/errors.h"
 #include "api/options.h"
 #include "session/dir_records.h"
+#include "session/shared_memos.h"
 #include "session/snapshots.h"
 #include "session/usage.h"
 #include "unshard.h"

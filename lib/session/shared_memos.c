@@ -5,11 +5,11 @@
 #include "base/cleanup.h"
 #include "engine/places.h"
 #include "model/catalog_pack.h"
+#include "session/open_catalog.h"
 
-static struct shared_memo_subject subject_of(const struct snapshot_cache *c, const char *path,
-					     const struct examined *is)
+static struct shared_memo_subject subject_of(struct shared_memos *m, const char *path, const struct examined *is)
 {
-	return (struct shared_memo_subject){ c->root, path, is->format->name, is->format->marks_up, is->content };
+	return (struct shared_memo_subject){ m->root, path, is->format->name, is->format->marks_up, is->content };
 }
 
 /* Of its own files alone: without names from the store of this machine. */
@@ -52,34 +52,34 @@ static int use_file(const char *file, uint64_t key, const struct shared_memo_sub
 	return 0;
 }
 
-int shared_memos_load(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
+int shared_memos_load(struct shared_memos *m, const struct dir_record *record, struct uns_capture *capture,
 		      struct uns_arena *arena, struct uns_catalog **cat, struct uns_span *places, struct uns_err *err)
 {
-	const struct shared_memo_subject of = subject_of(c, record->path, &record->is);
+	const struct shared_memo_subject of = subject_of(m, record->path, &record->is);
 	struct uns_err why;
 	const char *file;
 	uint64_t key;
 	size_t i;
 	int code;
 
-	if (!c->memos->n || !is_of_files(&record->is))
+	if (!m->n || !is_of_files(&record->is))
 		return 0;
-	UNS_TRY(shared_memo_key(c->memos->salt, &of, &key, err));
-	for (i = 0; i < c->memos->n; i++) {
-		UNS_TRY_ALLOC(file = memo_file_name(c->memos->dir[i], key, arena), err);
+	UNS_TRY(shared_memo_key(m->salt, &of, &key, err));
+	for (i = 0; i < m->n; i++) {
+		UNS_TRY_ALLOC(file = memo_file_name(m->dir[i], key, arena), err);
 		why = (struct uns_err){ 0 };
 		code = use_file(file, key, &of, capture, arena, cat, places, &why);
-		if (code == 0)
-			uns_log(c->memos->log, UNS_LOG_DEBUG, "%s: described by %s", record->path, file);
-		if (code == 0)
+		if (code == 0) {
+			__atomic_add_fetch(&m->n_used, 1, __ATOMIC_RELAXED);
+			uns_log(m->log, UNS_LOG_DEBUG, "%s: described by %s", record->path, file);
 			return 1;
+		}
 		if (code == -ENOMEM)
 			return uns_oom(err);
 		if (code != -ENOENT)
-			uns_log(c->memos->log, UNS_LOG_WARN, "%s is not used for %s: %s", file, record->path, why.text);
+			uns_log(m->log, UNS_LOG_WARN, "%s is not used for %s: %s", file, record->path, why.text);
 	}
-	uns_log(c->memos->log, UNS_LOG_INFO, "%s: no memo describes it as it is now; its own metadata is read",
-		record->path);
+	uns_log(m->log, UNS_LOG_INFO, "%s: no memo describes it as it is now; its own metadata is read", record->path);
 	return 0;
 }
 
@@ -92,22 +92,23 @@ static int pack(const struct shared_memo_subject *of, struct uns_catalog *cat, s
 	return uns_catalog_pack_anywhere(cat, of->root, &out->catalog, err);
 }
 
-static int find_places(const struct snapshot_cache *c, struct uns_catalog *cat, const struct uns_stop *stop,
+static int find_places(struct shared_memos *m, struct uns_catalog *cat, const struct uns_stop *stop,
 		       struct shared_memo *out, struct uns_err *err)
 {
 	struct uns_backing *backing;
 	int code;
 
-	UNS_TRY(uns_backing_new(c->engine, cat, &backing, err));
+	UNS_TRY(uns_backing_new(m->engine, cat, &backing, err));
 	code = uns_places_export(backing, stop, &out->places, err);
 	uns_backing_free(backing);
 	return code;
 }
 
-static int make(const struct snapshot_cache *c, const struct dir_record *record, const struct examined *is,
+static int make(struct shared_memos *m, const struct dir_record *record, const struct examined *is,
 		struct uns_capture *capture, const struct uns_stop *stop, struct shared_memo *out, struct uns_err *err)
 {
-	const struct shared_memo_subject of = subject_of(c, record->path, is);
+	const struct shared_memo_subject of = subject_of(m, record->path, is);
+	const struct opening opening = { m->root, m->adapters, record->path, is, m->format };
 	struct uns_catalog *cat;
 	int code;
 
@@ -115,28 +116,26 @@ static int make(const struct snapshot_cache *c, const struct dir_record *record,
 		return uns_fail(err, -ENOTSUP, "names of its parameters are in this machine's metadata store");
 	if (!memo_lasts(is->newest_ns))
 		return uns_fail(err, -EAGAIN, "it changed a moment ago");
-	UNS_TRY(shared_memo_key(c->memos->salt, &of, &out->key, err));
+	UNS_TRY(shared_memo_key(m->salt, &of, &out->key, err));
 	UNS_TRY(uns_catalog_new(record->path, &cat, err));
-	code = snapshots_open_catalog(c, record, capture, c->format, cat, err);
+	code = open_catalog(&opening, capture, cat, err);
 	if (code == 0)
 		code = pack(&of, cat, out, err);
 	cat->capture = NULL;
 	if (code == 0)
-		code = find_places(c, cat, stop, out, err);
+		code = find_places(m, cat, stop, out, err);
 	out->n_pieces = cat->n_pieces;
 	uns_catalog_free(cat);
 	return code;
 }
 
-int shared_memo_make(const struct snapshot_cache *c, const struct dir_record *record, const struct uns_stop *stop,
+int shared_memo_make(struct shared_memos *m, const struct dir_record *record, const struct uns_stop *stop,
 		     struct shared_memo *out, struct uns_err *err)
 {
 	/* Not as the record has it: that has more inputs, of what is beside the checkpoint. */
-	const struct examiner x = { .root = c->root,
-				    .hidden = c->hidden,
-				    .store = c->store,
-				    .adapters = c->adapters->name,
-				    .path = record->path };
+	const struct examiner x = {
+		.root = m->root, .hidden = m->hidden, .store = m->store, .adapters = m->adapters, .path = record->path
+	};
 	struct uns_capture *capture;
 	struct examined is;
 	int code;
@@ -146,7 +145,7 @@ int shared_memo_make(const struct snapshot_cache *c, const struct dir_record *re
 	if (is.format != record->is.format || is.own_generation != record->is.own_generation)
 		code = uns_fail(err, -EAGAIN, "it has changed");
 	else
-		code = make(c, record, &is, capture, stop, out, err);
+		code = make(m, record, &is, capture, stop, out, err);
 	uns_capture_free(capture);
 	examined_fini(&is);
 	if (code < 0)
@@ -168,15 +167,15 @@ static bool is_equal(const struct uns_text *a, struct uns_span b)
 	return a->len == uns_span_left(&b) && (!a->len || memcmp(a->p, b.p, a->len) == 0);
 }
 
-int shared_memos_differ(const struct snapshot_cache *c, const struct shared_memo *now, struct uns_arena *arena,
+int shared_memos_differ(struct shared_memos *m, const struct shared_memo *now, struct uns_arena *arena,
 			const char **file, const char **what, struct uns_err *err)
 {
 	struct memo_parts parts;
 	size_t i;
 	int code = -ENOENT;
 
-	for (i = 0; i < c->memos->n && code < 0; i++) {
-		UNS_TRY_ALLOC(*file = memo_file_name(c->memos->dir[i], now->key, arena), err);
+	for (i = 0; i < m->n && code < 0; i++) {
+		UNS_TRY_ALLOC(*file = memo_file_name(m->dir[i], now->key, arena), err);
 		code = memo_file_read(*file, now->key, arena, &parts, NULL);
 		if (code == -ENOMEM)
 			return uns_oom(err);

@@ -13,6 +13,7 @@
 #include "facts/stored_units.h"
 #include "session/last_look.h"
 #include "session/means.h"
+#include "session/open_catalog.h"
 #include "session/sealed.h"
 #include "session/shared_memos.h"
 
@@ -241,20 +242,6 @@ void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct l
 
 /* -- building -- */
 
-int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
-			   const struct uns_format_options *options, struct uns_catalog *cat, struct uns_err *err)
-{
-	struct uns_directory dir = {
-		.root = c->root, .path = record->path, .capture = capture, .adapters = c->adapters->name
-	};
-
-	cat->capture = capture;
-	if (record->is.stat.kind == UNS_KIND_DIR)
-		UNS_TRY(uns_capture_list(capture, record->path, &dir.list, err));
-	UNS_TRY(record->is.format->open(&dir, options, cat, err));
-	return uns_arena_check(&cat->arena, err);
-}
-
 /* The format's options with what the store has for this checkpoint; texts live in the arena. */
 static int options_for(const struct snapshot_cache *c, const struct dir_record *record, struct uns_arena *arena,
 		       struct uns_format_options *out, struct uns_err *err)
@@ -278,19 +265,18 @@ static int find_catalog(const struct snapshot_cache *c, const struct dir_record 
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_format_options options;
+	const struct opening opening = { c->root, c->adapters->name, record->path, &record->is, &options };
 	int found;
 
 	snap->lasting = memo_lasts(__atomic_load_n(&record->newest_ns, __ATOMIC_RELAXED));
-	UNS_TRY(found = shared_memos_load(c, record, capture, kept, &snap->cat, places, err));
-	if (found) {
-		__atomic_add_fetch(&c->memos->n_used, 1, __ATOMIC_RELAXED);
+	UNS_TRY(found = shared_memos_load(c->memos, record, capture, kept, &snap->cat, places, err));
+	if (found)
 		return 0;
-	}
 	if (memo_load_catalog(c->memo, of, capture, &snap->cat) == 0)
 		return 0;
 	UNS_TRY(uns_catalog_new(record->path, &snap->cat, err));
 	UNS_TRY(options_for(c, record, &arena, &options, err));
-	UNS_TRY(snapshots_open_catalog(c, record, capture, &options, snap->cat, err));
+	UNS_TRY(open_catalog(&opening, capture, snap->cat, err));
 	if (snap->lasting)
 		memo_save_catalog(c->memo, of, snap->cat);
 	return 0;

@@ -9,17 +9,10 @@
 #include "session/snapshot.h"
 #include "store/catalog_memo.h"
 
-/* -o memos= */
-struct shared_memos {
-	const char *const *dir; /* absolute */
-	size_t n;
-	const struct uns_log *log;
-	uint64_t salt; /* of the options (store/shared_memo.h) */
-	uint64_t n_used; /* atomic: catalogs that came from them */
-};
-
 /* Memory is given back when catalogs of so many bytes were made. */
 enum { SNAPSHOTS_TRIM_BYTES = 1 << 20 };
+
+struct shared_memos;
 
 struct snapshot_cache {
 	const struct uns_root *root;
@@ -74,9 +67,5 @@ int snapshots_find_crcs(const struct snapshot_cache *c, struct snapshot *snap, c
 			const struct uns_stop *stop, struct uns_err *err);
 /* New CRCs go into the store. */
 void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap);
-
-/* The checkpoint's catalog from its own files, which are those in the capture. */
-int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_record *record, struct uns_capture *capture,
-			   const struct uns_format_options *options, struct uns_catalog *cat, struct uns_err *err);
 
 #endif

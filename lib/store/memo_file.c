@@ -177,7 +177,7 @@ static int write_whole(int fd, const char *bytes, size_t n)
 	return fchmod(fd, 0644) < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-/* A name of its own, so that two nodes that write the same memo do not meet. */
+/* A name of its own, so that each of two nodes may write the same memo. */
 int memo_file_write(const char *file, const char *bytes, size_t n, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *partial = NULL;

@@ -9,8 +9,8 @@
  *   u8[32]  SHA-256 of all bytes before and behind these
  *   ...     zstd: the three, one behind the other
  *
- * A file is written once, under a temporary name, and renamed; nobody changes one. The bytes are not trusted: a memo
- * that is cut, changed or of another form is refused as a whole. */
+ * A file is written once, under a temporary name, and renamed; no program changes one. The bytes are not trusted: a
+ * memo that is cut, changed or of another form is refused as a whole. */
 #ifndef UNS_STORE_MEMO_FILE_H
 #define UNS_STORE_MEMO_FILE_H
 

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "io/relative.h"
 #include "model/catalog_pack.h"
-#include "sources_hash.h"
+#include "store/sources_hash.h"
 
 /* -- the key -- */
 

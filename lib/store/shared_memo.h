@@ -1,5 +1,5 @@
-/* A checkpoint described once for all machines: the key of its memo, and the memo's parts. What a machine has of its own
- * (where SOURCE is, inode and device numbers, change times) is in neither; memo_file.h has the file.
+/* A checkpoint described once for all machines: the key of its memo, and the memo's parts. What a machine has of its
+ * own (where SOURCE is, inode and device numbers, change times) is in neither; memo_file.h has the file.
  *
  * The key: the same sources of this library, with the same options, read files of the same names, sizes and mtimes in a
  * directory of the same name. That no file was rewritten without one of these changing is trusted. */
@@ -34,7 +34,8 @@ int shared_memo_key(uint64_t salt, const struct shared_memo_subject *of, uint64_
  * -ENOTSUP: something of it is one machine's alone. */
 int shared_memo_pack_inputs(struct uns_capture *capture, const struct shared_memo_subject *of, struct uns_text *out,
 			    struct uns_err *err);
-/* Looks at all of it, and adds it to the capture's list. -ESTALE: something is not as it was; -EBADMSG: no such bytes. */
+/* Looks at all of it, and adds it to the capture's list. -ESTALE: something is not as it was; -EBADMSG: no such bytes.
+ */
 int shared_memo_seen(struct uns_capture *capture, const struct shared_memo_subject *of, struct uns_span bytes,
 		     struct uns_err *err);
 

@@ -26,8 +26,9 @@ static int refuse_inside(const char *path, const char *source, struct uns_err *e
 	char real[PATH_MAX];
 
 	if (realpath(path, real) && uns_path_within(real, source))
-		return uns_fail(err, -EINVAL, "%s is inside %s, where nothing is ever written: name a directory elsewhere",
-				path, source);
+		return uns_fail(err, -EINVAL,
+				"%s is inside %s, where nothing is ever written: name a directory elsewhere", path,
+				source);
 	return 0;
 }
 
@@ -94,7 +95,7 @@ static int write_one(struct writing *w, struct dir_record *record, struct unshar
 	struct shared_memo made;
 	int code;
 
-	UNS_TRY(shared_memo_make(&w->u->snapshots, record, &stop, &made, err));
+	UNS_TRY(shared_memo_make(&w->u->memos, record, &stop, &made, err));
 	code = keep(w, &made, told, arena, err);
 	shared_memo_fini(&made);
 	return code;
@@ -132,8 +133,7 @@ static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err
 static int visit_unreadable(void *ctx, const char *path, const struct uns_err *why, struct uns_err *err)
 {
 	(void)err;
-	return hand_over(ctx,
-			 &(struct unshard_memo){ .path = path, .state = UNSHARD_MEMO_REFUSED, .text = why->text });
+	return hand_over(ctx, &(struct unshard_memo){ .path = path, .state = UNSHARD_MEMO_REFUSED, .text = why->text });
 }
 
 /* -- all of them -- */

@@ -44,10 +44,11 @@ BELOW["measure"] = BELOW["tensors"] | {"tensors"}  # one list of tensors
 BELOW["device"] = {"base", "api", "model", "tensors"}  # where a tensor's bytes come from is not its concern
 # What a room shows to others; the rest is for itself and for the rooms named here.
 SHOWS = {
-    "engine": ({"engine.h", "cast.h", "widen.h", "streams.h", "behind.h", "extents.h"}, {"verify"}),
+    "engine": ({"engine.h", "places.h", "cast.h", "widen.h", "streams.h", "behind.h", "extents.h"}, {"verify"}),
     "verify": ({"verify.h"}, set()),
-    "store": ({"store.h", "store_link.h", "catalog_memo.h"}, set()),
+    "store": ({"store.h", "store_link.h", "catalog_memo.h", "shared_memo.h", "memo_file.h"}, set()),
 }
+MADE = {"store/sources_hash.h"}  # by CMake
 PUBLIC = "unshard.h"
 PUBLISHES = ("api", "session", "paths", "device", "diff", "measure") + ABOVE
 ALONE = {"formats": "format.h", "views": "view.h"}  # one file, one thing: all they share is this
@@ -83,7 +84,7 @@ def lib_problem(path, included):
     if "/" not in included:
         return "includes in lib are written relative to lib"
     target = included.split("/")[0]
-    if not os.path.exists(os.path.join(ROOT, "lib", included)):
+    if included not in MADE and not os.path.exists(os.path.join(ROOT, "lib", included)):
         return "there is no such file in lib"
     if folder not in BELOW or target not in BELOW:
         return "a folder that ARCHITECTURE.md does not know"

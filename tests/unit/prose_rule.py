@@ -32,7 +32,6 @@ BETTER = {
     r"fp32 masters?|master (copy|copies|weights?)": "fp32 copy",
     r"(lay-?outs?) of (the )?(flat )?units|unit layouts?": "unit map",
     r"flaws?|harm(ed|ful)?": "problem",
-    r"memos?": "cached metadata",
     r"(go|goes|going|went|gone) on (from|with|in|at|wrongly)": "resume, continue",
     r"(give|gives|given|giving|hand|hands|handed) out": "show, return, convert to",
     r"cut short|torn": "truncated; interrupted (a save)",
