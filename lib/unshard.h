@@ -671,6 +671,8 @@ UNSHARD_API int unshard_meta_list(unshard *u, const char *path, const struct uns
 /* value: JSON, or a bare word, which is taken as a string. origin NULL = "set by the user". */
 UNSHARD_API int unshard_meta_set(unshard *u, const char *path, const char *key, const char *value, const char *origin,
 				 struct unshard_error *err);
+/* The keys that unshard uses, one after the other; NULL = there are no more than i. */
+UNSHARD_API const char *unshard_meta_key(size_t i);
 /* -ENOENT if the key is not set for `path` itself. */
 UNSHARD_API int unshard_meta_unset(unshard *u, const char *path, const char *key, struct unshard_error *err);
 /* Facts out of a trainer's own file: trainer_state.json, training_args.json, training_args.bin, scheduler.pt; or a

@@ -222,6 +222,27 @@ static char *value_of(const char *key, const char *value)
 	return relative ? realpath(value, NULL) : strdup(value);
 }
 
+/* It is kept: a later version may use it. The key that was meant is named if one is near. */
+static void warn_of_unknown(const char *key)
+{
+	const char *known, *near = NULL;
+	size_t i, d, best = 4; /* as many letters may differ, less one */
+
+	for (i = 0; (known = unshard_meta_key(i)); i++) {
+		d = text_distance(key, known);
+		if (!d)
+			return;
+		if (d < best && d < strlen(key)) {
+			best = d;
+			near = known;
+		}
+	}
+	if (near)
+		command_fail("warning: %s is kept, but unshard does not use this key; did you mean %s?", key, near);
+	else
+		command_fail("warning: %s is kept, but unshard does not use this key", key);
+}
+
 static int set_one(struct meta *m, const char *path, char *pair)
 {
 	struct unshard_error err = { 0 };
@@ -239,6 +260,8 @@ static int set_one(struct meta *m, const char *path, char *pair)
 		printf("%s=%s\n", pair, value);
 	free(value);
 	fflush(stdout);
+	if (code == 0)
+		warn_of_unknown(pair);
 	return code < 0 ? log_fail(&m->log, &err) : EXIT_DONE;
 }
 

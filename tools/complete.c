@@ -160,9 +160,10 @@ static void offer_model(void *ctx, const char *name)
 
 static void offer_views(struct ask *a)
 {
-	static const char *const view[] = { "adapter",      "dcp",          "ema",           "full",        "full-fsdp",
-					    "merged",       "torch_dist",   "torch_dist-ep", "universal",   "weights",
-					    "weights-bf16", "weights-fp16", "weights-fp32",  "weights-fp8", "world-" };
+	static const char *const view[] = { "adapter",       "dcp",          "ema",         "full",
+					    "full-fsdp",     "mean-",        "merged",      "torch_dist",
+					    "torch_dist-ep", "universal",    "weights",     "weights-bf16",
+					    "weights-fp16",  "weights-fp32", "weights-fp8", "world-" };
 	size_t i;
 
 	for (i = 0; i < sizeof(view) / sizeof(*view); i++)

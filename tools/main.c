@@ -102,7 +102,8 @@ static int about(int argc, char **argv)
 		return command_find(argv[2]) ? command_help(command_find(argv[2])) : no_such_command(argv[2]);
 	if (help || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
 		return help_print(stdout);
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version"))
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "-v") ||
+	    !strcmp(argv[1], "version"))
 		return version();
 	return -1;
 }

@@ -370,8 +370,11 @@ int export_plan(struct export *e, struct uns_err *err)
 	}
 	UNS_TRY(add_dir(e, "", top, st.mode, 0, err));
 	if (!e->made.checkpoints)
-		return uns_fail(err, -ENODATA, "%s: the view %s can show no checkpoint in it%s%s",
-				*e->path ? e->path : uns_root_path(e->u->root), e->view_name, e->n_changes ? ": " : "",
-				e->n_changes ? e->change[0].text : "");
+		return uns_fail(
+			err, -ENODATA,
+			"%s: the view %s can show no checkpoint in it%s%s: unshard ls lists checkpoints and what "
+			"is wrong with each, unshard show CHECKPOINT its views",
+			*e->path ? e->path : uns_root_path(e->u->root), e->view_name, e->n_changes ? ": " : "",
+			e->n_changes ? e->change[0].text : "");
 	return check_each_has_files(e, err);
 }

@@ -81,6 +81,11 @@ bool fact_key_known(const char *key)
 	return uns_trainer_state_takes(key, NULL) || known_find(key);
 }
 
+const char *fact_key_at(size_t i)
+{
+	return i < N_KNOWN ? known[i].key : uns_trainer_state_key(i - N_KNOWN);
+}
+
 int fact_key_check(const char *key, const char *json, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *value = NULL;

@@ -123,6 +123,11 @@ static int fact_set(struct unshard *u, const char *path, const char *key, const 
 	return code;
 }
 
+const char *unshard_meta_key(size_t i)
+{
+	return fact_key_at(i);
+}
+
 int unshard_meta_set(unshard *u, const char *path, const char *key, const char *value, const char *origin,
 		     struct unshard_error *error)
 {

@@ -23,6 +23,7 @@ def test_help_and_version(command):
     for verb in ("mount", "umount", "ls", "show"):
         assert verb in command(verb, "--help").stdout
     assert command("--version").stdout.split()[-1][0].isdigit()
+    assert command("-v").stdout == command("-V").stdout == command("--version").stdout
 
 
 @pytest.mark.parametrize("args", [["frobnicate"], ["mount"], ["mount", "/nonexistent"], ["ls"],

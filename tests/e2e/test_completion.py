@@ -1,7 +1,9 @@
 """tools/completion in the shells themselves: a key is pressed in a terminal, and the line is what it should be."""
 
+import json
 import os
 import pty
+import re
 import select
 import subprocess
 import time
@@ -149,3 +151,13 @@ def test_everything_that_help_lists_is_offered(command, run_words):
         names = {line.split("=")[0].split()[0] for line in after_o.splitlines() if line.startswith("  ") and line[2] != " "}
         assert not after_o or {w.rstrip("=") for w in run_words(verb, "-o", "")} == names
         assert "delay_read_us" not in text
+
+
+def test_every_view_is_offered(run_words, command):
+    """Those of the table in docs/views.md, and all that show knows of."""
+    offered = set(run_words("export", "--view", ""))
+    rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", (ROOT / "docs/views.md").read_text(), re.M)
+    table = {name for row in rows for cell in row for name in re.findall(r"`([^`]+)`", cell)}
+    shown = set(json.loads(command("show", ROOT / "tests/golden/run/checkpoint-2", "--json").stdout)["info"]["views"])
+    assert len(shown) > 8 and {"mean-K", "world-N"} <= table
+    assert {re.sub(r"-[NK]$", "-", name) for name in table | shown} <= offered

@@ -151,6 +151,16 @@ def test_a_directory_of_a_fact_exists_and_may_be_relative(run, store, meta, tmp_
     assert json.loads(meta("get", run, "model").stdout) == str(tmp_path / "base")
 
 
+@pytest.mark.parametrize("key,near", [("gradient_acumulation_steps", "gradient_accumulation_steps"), ("lora_alhpa", "lora_alpha"),
+                                      ("train_batch_sise", "train_batch_size"), ("our_own_note", None), ("seed", "")])
+def test_a_key_that_is_not_used_is_kept_and_said(run, store, meta, key, near):
+    done = meta("set", run, f"{key}=7")
+    assert facts(meta("list", run, "--json").stdout) == {key: 7}
+    assert done.stdout == f"{key}=7\n"
+    said = "" if near == "" else f"warning: {key} is kept, but unshard does not use this key{f'; did you mean {near}?' if near else ''}\n"
+    assert done.stderr.endswith(said) and bool(done.stderr) == bool(said)
+
+
 def test_facts_reach_trainer_state(run, mount, store, meta, eventually):
     (run / "checkpoint-2" / "trainer_state.json").unlink(missing_ok=True)
     mounted = mount(run.parent, f"store={store}")

@@ -264,6 +264,7 @@ static void refused(void **state)
 		{ CHECKPOINT, "weigths", 0, -ENOENT, "view weigths: no such view" },
 		{ CHECKPOINT, "world-3", 0, -ENOTSUP, CHECKPOINT },
 		{ "", "world-3", 0, -ENODATA, "the view world-3 can show no checkpoint in it" },
+		{ "", "world-3", 0, -ENODATA, ": unshard ls lists checkpoints and what is wrong with each" },
 		{ "nothing", NULL, 0, -ENOENT, "nothing" },
 		{ CHECKPOINT, NULL, 1 << 10, -EINVAL, "this function has no such flag" },
 	};
