@@ -30,7 +30,7 @@ import pytest
 import writers
 from faults import Faults
 from fingerprints import fingerprint
-from launches import LAUNCHES
+from launches import LAUNCHES, LONG_LAUNCHES
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -65,7 +65,15 @@ def pytest_configure(config):
                                        "run under the sanitizers, too")
 
 
+def of_long_launch(item):
+    given = getattr(item, "callspec", None)
+    return given and any(name.startswith("launch") and value in LONG_LAUNCHES for name, value in given.params.items())
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config, items):
+    for item in filter(of_long_launch, items):
+        item.add_marker(pytest.mark.long)
     if not config.getoption("--long"):
         kept = [i for i in items if "long" not in i.keywords]
         config.hook.pytest_deselected(items=[i for i in items if "long" in i.keywords])
@@ -212,11 +220,12 @@ def forget_older(complete):
 
 
 @pytest.fixture(scope="session")
-def made():
+def made(request):
     """made("t2", "tied-f1-fp32") -> the directory of that case; see launches.py."""
     base = HERE / ".cache"
 
     def get(launch, case):
+        assert launch not in LONG_LAUNCHES or request.config.getoption("--long"), f"{launch} is made with --long alone"
         script, world, cases = LAUNCHES[launch]
         where = base / f"{launch}-{cache_key(launch)}"
         complete = where.with_suffix(".complete")

@@ -102,6 +102,9 @@ LAUNCHES = {
     "d4": ("plain_dcp.py", 4, ["mesh2d", "mesh2d-bf16", "fsdp2-bf16", "hf-bf16"]),
 }
 
+# More ranks, more parallelism or more cases of what another launch shows: what a test asks of these is for --long alone.
+LONG_LAUNCHES = {"t4", "a3", "mc8", "md4", "mf4", "mo2more"}
+
 
 def cases(*launches):
     """(launch, case) of every case of these launches, for parametrize."""

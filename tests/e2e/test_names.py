@@ -243,8 +243,8 @@ def test_show_and_provenance_say_which_names(mount, tmp_path, command):
     assert said in command("show", tmp_path / "src/ckpt").stdout
 
 
-@pytest.mark.parametrize("script", ["generate.py", *(pytest.param(s, marks=pytest.mark.long)
-                                                      for s in ("prefixes.py", "renames.py", "ties.py"))])
+@pytest.mark.long
+@pytest.mark.parametrize("script", ["generate.py", "prefixes.py", "renames.py", "ties.py"])
 def test_the_tables_are_of_the_installed_transformers(script):
     """Also: each published tensor is one contiguous slice, and the slices hold each element once."""
     done = subprocess.run([sys.executable, ROOT / "tests/names" / script, "--check"],

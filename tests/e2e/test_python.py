@@ -1,7 +1,6 @@
 """The Python package: as it is installed, and against the frameworks' own loading."""
 
 import collections
-import contextlib
 import copy
 import ctypes
 import dataclasses
@@ -29,7 +28,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-import compiled
 import conftest
 import trees
 from conftest import LONGEST_S, ROOT, must_have_worked
@@ -737,17 +735,12 @@ def test_the_cmake_that_runs_is_called_and_else_asked_for(tmp_path, monkeypatch,
     assert passes is None or ("PYTHONPATH" in build_backend.environment()) == passes
 
 
-@pytest.mark.parametrize("source", [pytest.param(lambda _: ROOT, id="clone"),
-                                    pytest.param(archive_of, id="archive", marks=pytest.mark.long)])
-def test_the_wheel_in_a_clean_environment(tmp_path, source, request):
-    """Built by pip; installed and used without a compiler, a package index or the library's packages. With optimisation
-    with --long."""
-    sources, build = source(tmp_path), contextlib.nullcontext({})
-    if not request.config.getoption("--long"):
-        build = compiled.without_optimisation(sources, tmp_path)
-    with build as further:
-        must_have_worked(subprocess.run([sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "-w", tmp_path, sources],
-                                        capture_output=True, text=True, env={**os.environ, **further}, timeout=LONGEST_S))
+@pytest.mark.long
+@pytest.mark.parametrize("source", [pytest.param(lambda _: ROOT, id="clone"), pytest.param(archive_of, id="archive")])
+def test_the_wheel_in_a_clean_environment(tmp_path, source):
+    """Built by pip; installed and used without a compiler, a package index or the library's packages."""
+    must_have_worked(subprocess.run([sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "-w", tmp_path,
+                                     source(tmp_path)], capture_output=True, text=True, timeout=LONGEST_S))
     wheel, = tmp_path.glob("*.whl")
     oldest_glibc, = re.fullmatch(r"unshard-[\d.]+-py3-none-manylinux_2_(\d+)_\w+\.whl", wheel.name).groups()
     with zipfile.ZipFile(wheel) as packed:  # the same sources are the same bytes at any time
