@@ -101,6 +101,21 @@ static int content_keep(struct uns_catalog *cat, uint32_t file, const struct uns
 	return uns_catalog_add_value(cat, &named, err);
 }
 
+/* {"optimizer": {"grad_scaler": ..}} or, of several optimizers, {"optimizer": {0: {"grad_scaler": ..}, ..}} */
+static int scaler_keep(struct uns_catalog *cat, uint32_t file, const struct uns_value *optimizer, struct uns_err *err)
+{
+	struct uns_named_value named = { .name = UNS_MEGATRON_SCALER, .root = UNS_MEGATRON_COMMON, .file = file };
+	bool found = uns_value_get(optimizer, UNS_MEGATRON_SCALER) != NULL;
+	size_t i;
+
+	for (i = 0; optimizer && optimizer->kind == UNS_VALUE_DICT && i < optimizer->n; i++)
+		found |= uns_value_get(optimizer->pair[i].value, UNS_MEGATRON_SCALER) != NULL;
+	if (!found)
+		return 0;
+	UNS_TRY_ALLOC(named.value = uns_value_new_bool(&cat->arena, true), err);
+	return uns_catalog_add_value(cat, &named, err);
+}
+
 int uns_megatron_common_keep(struct uns_catalog *cat, uint32_t file, const struct uns_torchfile *torch,
 			     struct uns_err *err)
 {
@@ -117,6 +132,7 @@ int uns_megatron_common_keep(struct uns_catalog *cat, uint32_t file, const struc
 		UNS_TRY(storages_keep(cat, file, torch, &why, err));
 	if (why)
 		return text_add(cat, file, why, err);
+	UNS_TRY(scaler_keep(cat, file, uns_value_get(torch->root, "optimizer"), err));
 	UNS_TRY(content_keep(cat, file, uns_value_get(torch->root, UNS_MEGATRON_CONTENT), err));
 	return bytes_add(cat, file, UNS_MEGATRON_PICKLE, "", pickle.p, uns_span_left(&pickle) - STOP_BYTES, err);
 }

@@ -6,6 +6,7 @@
  *                                               or STR, why it is not kept
  *            root UNS_MEGATRON_STORAGE, name "0", "1", ...: BYTES, the storages that it refers to
  *            root UNS_MEGATRON_COMMON, name UNS_MEGATRON_CONTENT: DICT, if there is one
+ *                                      name UNS_MEGATRON_SCALER: True, if an optimizer has a loss scale (fp16)
  *
  * Works on bytes; opens no files. */
 #ifndef UNS_MEGATRON_COMMON_PICKLE_H
@@ -21,6 +22,8 @@
 
 /* How the checkpoint is laid out (content_metadata): megatron-core asks for the same names when it loads. */
 #define UNS_MEGATRON_CONTENT "content_metadata"
+
+#define UNS_MEGATRON_SCALER "grad_scaler"
 
 /* Keeps a common.pt that is open. `file`: its index. Reads its pickle and its storages. */
 int uns_megatron_common_keep(struct uns_catalog *cat, uint32_t file, const struct uns_torchfile *torch,

@@ -7,7 +7,7 @@
 #include "base/map.h"
 #include "base/path.h"
 #include "dcp/items.h"
-#include "megatron/common_file.h"
+#include "megatron/common_pickle.h"
 #include "megatron/model.h"
 #include "model/cover.h"
 
@@ -148,10 +148,7 @@ static int parameter_check(const struct uns_catalog *cat, const struct uns_tenso
 {
 	const char *cause = NULL;
 
-	if (t->role == UNS_ROLE_OPTIM_OTHER)
-		cause = uns_arena_printf(arena, "it has %s of %s, and Megatron-Core's form has exp_avg and exp_avg_sq",
-					 uns_tensor_state(t), t->name);
-	else if (!p->weight)
+	if (!p->weight)
 		cause = uns_arena_printf(arena, "the optimizer has %s of %s, which the model has not",
 					 uns_tensor_state(t), t->name);
 	else if (!p->of[UNS_ROLE_EXP_AVG] || !p->of[UNS_ROLE_EXP_AVG_SQ] || !master_of(p))
@@ -168,14 +165,27 @@ static int parameter_check(const struct uns_catalog *cat, const struct uns_tenso
 	return refuse(cat, cause, why);
 }
 
+static int other_state_refuse(const struct uns_catalog *cat, const struct uns_tensor *t, struct uns_arena *arena,
+			      struct uns_err *why)
+{
+	const char *cause =
+		uns_arena_printf(arena, "it has %s of %s, and Megatron-Core's form has exp_avg and exp_avg_sq alone",
+				 uns_tensor_state(t), t->name);
+
+	return cause ? refuse(cat, cause, why) : uns_oom(why);
+}
+
 static int states_check(const struct uns_catalog *cat, struct uns_err *why)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
 	UNS_CLEANUP(uns_map_fini) struct uns_map parameters = UNS_MAP_INIT;
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
 
-	UNS_TRY(parameters_find(cat, &scratch, &parameters, why));
 	for (; t < end; t++)
+		if (t->role == UNS_ROLE_OPTIM_OTHER)
+			return other_state_refuse(cat, t, &scratch, why);
+	UNS_TRY(parameters_find(cat, &scratch, &parameters, why));
+	for (t = cat->tensors; t < end; t++)
 		if (is_state(t) && t->role != UNS_ROLE_STEP)
 			UNS_TRY(parameter_check(cat, t, uns_map_get(&parameters, t->name), &scratch, why));
 	return 0;
@@ -334,6 +344,19 @@ int uns_megatron_torch_dist_add(const struct uns_catalog *cat, enum uns_megatron
 	return companions_add(cat, out, err);
 }
 
+/* In common.pt, or an object of a group of ranks whose optimizer was saved in buckets. */
+static bool has_scaler(const struct uns_catalog *cat)
+{
+	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
+
+	if (uns_catalog_value(cat, UNS_MEGATRON_COMMON, UNS_MEGATRON_SCALER))
+		return true;
+	for (; v < end; v++)
+		if (strstr(v->name, "optimizer.distributed.") && strstr(v->name, "." UNS_MEGATRON_SCALER "/"))
+			return true;
+	return false;
+}
+
 int uns_megatron_torch_dist_notes(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
 {
 	if (uns_megatron_has_experts(cat))
@@ -341,6 +364,10 @@ int uns_megatron_torch_dist_notes(const struct uns_catalog *cat, struct uns_vtre
 			out, err,
 			"megatron-core gives experts an optimizer of their own if --expert-model-parallel-size is more "
 			"than 1: then load the view torch_dist-ep, otherwise the view torch_dist"));
+	if (has_scaler(cat))
+		UNS_TRY(uns_vtree_note_missed(out, err,
+					      "the loss scale of a training in fp16 (" UNS_MEGATRON_SCALER
+					      ") is not in the view: megatron-core starts it from the beginning"));
 	if (!is_fsdp(cat))
 		return 0;
 	return uns_vtree_note_missed(

@@ -2,11 +2,18 @@
 distributed optimizer. make/torch_dist_load.py loads; what the ranks had in memory when they saved is what
 make/torch_dist_optimizer.py, torch_dist_model_space.py and megatron_fsdp.py recorded."""
 
+import dataclasses
+import io
 import json
+import pickle
+import shutil
+import zipfile
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
 
 import conftest
 import trees
@@ -94,3 +101,155 @@ def test_megatron_goes_on_from_what_the_run_had_in_memory(made, loaded, name):
     assert said["iteration"] == 2 and said["args"]["iteration"] == 2
     left_out = [k for k in said["unexpected"] if not ("fsdp" in name and "_extra_state" in k)]  # fsdp_dtensor has none
     assert not left_out and not [k for k in said["missing"] if "optimizer" in k]
+
+
+def shown(made, mount, tmp_path, launch, case, change=None, entries=None):
+    """Its run, in which `change` changed the dict of common.pt and `entries` the metadata."""
+    run = shutil.copytree(made(launch, case) / "run", tmp_path / "run")
+    if change:
+        common = torch.load(run / STEP / "common.pt", weights_only=False)
+        change(common)
+        torch.save(common, run / STEP / "common.pt")
+    if entries:
+        (run / STEP / ".metadata").write_bytes(pickle.dumps(entries(pickle.loads((run / STEP / ".metadata").read_bytes()))))
+    return mount(run)
+
+
+def renamed(metadata, old, new):
+    return dataclasses.replace(
+        metadata, state_dict_metadata={k.replace(old, new): v for k, v in metadata.state_dict_metadata.items()},
+        storage_data={dataclasses.replace(k, fqn=k.fqn.replace(old, new)): v for k, v in metadata.storage_data.items()})
+
+
+def without(metadata, *parts):
+    return dataclasses.replace(
+        metadata, state_dict_metadata={k: v for k, v in metadata.state_dict_metadata.items() if not any(p in k for p in parts)},
+        storage_data={k: v for k, v in metadata.storage_data.items() if not any(p in k.fqn for p in parts)})
+
+
+def refusal(command, mounted, view="torch_dist"):
+    """Why the view has not the checkpoint."""
+    assert not (mounted / view / STEP).exists()
+    done = command("export", mounted.source / STEP, mounted.source / "out", "--view", view, check=False)
+    assert done.returncode == 1
+    return " ".join(done.stderr.split())
+
+
+def lr_of_experts(common):
+    common["optimizer"][1]["optimizer"]["param_groups"][0]["lr"] = 0.5
+
+
+REFUSED = {
+    "groups": (lr_of_experts, None, "two of its param groups differ in lr"),
+    "state": (None, lambda m: renamed(m, "state.exp_avg.decoder", "state.momentum.decoder"), "has momentum of decoder."),
+    "half": (None, lambda m: without(m, "state.exp_avg_sq.output_layer"), "of output_layer.weight the optimizer has no exp_avg_sq"),
+    "copy": (None, lambda m: without(m, "state.param.output_layer"), "of output_layer.weight the optimizer has no fp32 copy"),
+    "large": (lambda c: setattr(c["args"], "text", "x" * (16 << 20)), None, "larger than 16 MiB"),
+    "tensors": (lambda c: c.update(more=torch.zeros(1 << 18)), None, "its tensors have more than 1 MiB"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_named_is_refused(made, mount, command, tmp_path, name):
+    change, entries, said = REFUSED[name]
+    mounted = shown(made, mount, tmp_path, "mo2", "qwen3_moe-ep2-bf16", change, entries)
+    assert said in refusal(command, mounted) and (mounted / "weights" / STEP / "model.safetensors").exists()
+
+
+def test_experts_may_have_values_of_their_own_under_expert_parallelism(made, mount, tmp_path):
+    mounted = shown(made, mount, tmp_path, "mo2", "qwen3_moe-ep2-bf16", lr_of_experts)
+    optimizer = common_of(mounted / "torch_dist-ep")["optimizer"]
+    assert [g["lr"] for g in optimizer[1]["optimizer"]["param_groups"]][0] == 0.5
+    assert all(g["lr"] != 0.5 for g in optimizer[0]["optimizer"]["param_groups"])
+
+
+def test_a_model_without_experts_has_no_view_for_expert_parallelism(made, mount, command, tmp_path):
+    mounted = shown(made, mount, tmp_path, "mo2", "llama-tp2")
+    assert "has no experts" in refusal(command, mounted, "torch_dist-ep") and (mounted / "torch_dist" / STEP).exists()
+
+
+def test_a_checkpoint_of_another_framework_has_no_such_view(made, command):
+    run = made("d2", "fsdp2")
+    assert "is no checkpoint of Megatron-Core" in command("show", "--all", next(run.rglob(".metadata")).parent).stdout
+
+
+def test_a_bucket_that_is_not_proven_is_refused(made, mount, tmp_path):
+    run = shutil.copytree(made("mo2", "llama-dp2-buckets-bf16") / "run", tmp_path / "run")
+    where = dcp.FileSystemReader(run / STEP).read_metadata().storage_data
+    place = next(v for k, v in where.items() if k.fqn.endswith("bucket_idx_0.param"))
+    path = run / STEP / place.relative_path
+    data = bytearray(path.read_bytes())
+    item = zipfile.ZipFile(io.BytesIO(data[place.offset:place.offset + place.length]))
+    stored = item.read("archive/data/0")
+    at = data.index(stored, place.offset)
+    data[at + 3] ^= 0x40  # the exponent of the first element
+    path.write_bytes(data)
+    shown = mount(run) / "torch_dist" / STEP
+    assert trees.listing(shown) == ["UNSHARD_PROBLEM.txt"]
+    assert "the fp32 copy" in (shown / "UNSHARD_PROBLEM.txt").read_text()
+
+
+def common_of(view):
+    return torch.load(view / STEP / "common.pt", weights_only=False)
+
+
+def pickle_of(path):
+    archive = zipfile.ZipFile(path)
+    return archive.read(next(n for n in archive.namelist() if n.endswith("/data.pkl")))
+
+
+def test_the_saved_common_state_is_continued(made, mount, tmp_path):
+    def change(common):
+        common.update(opt_param_scheduler={"num_steps": 20}, small=torch.arange(5), big=torch.arange(3).double())
+        common["optimizer"]["grad_scaler"] = {"scale": torch.tensor([8.0])}
+
+    mounted = shown(made, mount, tmp_path, "mo2", "llama-tp2", change)
+    saved = tmp_path / "run" / STEP / "common.pt"
+    assert pickle_of(mounted / "torch_dist" / STEP / "common.pt").startswith(pickle_of(saved)[:-1])
+    got, want = common_of(mounted / "torch_dist"), torch.load(saved, weights_only=False)
+    for key in ("args", "iteration", "checkpoint_version", "opt_param_scheduler"):
+        assert got[key] == want[key]
+    assert torch.equal(got["small"], want["small"]) and torch.equal(got["big"], want["big"])
+    assert "the loss scale of a training in fp16" in (mounted / "torch_dist" / STEP / ".unshard/problems.txt").read_text()
+
+
+def test_objects_are_copied(made, mount):
+    """_extra_state, as random states, is an object of its own in the shards."""
+    folder = made("mo2", "llama-dp2-buckets-bf16")
+    got, want = (objects(path / STEP) for path in (mount(folder / "run") / "torch_dist", folder / "run"))
+    want = {k: v for k, v in want.items() if "optimizer.distributed" not in k}
+    assert any("_extra_state" in k for k in want) and got == want
+
+
+def objects(directory):
+    metadata = dcp.FileSystemReader(directory).read_metadata()
+    out = {}
+    for index, place in metadata.storage_data.items():
+        if index.offset is None:
+            with open(directory / place.relative_path, "rb") as f:
+                f.seek(place.offset)
+                out[index.fqn] = f.read(place.length)
+    return out
+
+
+def test_megatron_fsdps_schedule_is_in_common_pt(made, mount, tmp_path):
+    """It saves each value as an object of its own."""
+    schedule = {"max_lr": 0.25, "num_steps": 20, "lr_decay_style": "cosine"}
+    folder = made("mf2", "llama-tp2-fsdp")
+    dcp_to_torch_save(folder / "run" / STEP, tmp_path / "all.pt")
+    state = torch.load(tmp_path / "all.pt", weights_only=False) | {"opt_param_scheduler": schedule, "flops": 5.0}
+    state["rng_state"] = {"(0, 0)": [{"random_rng_state": (3, (1, 2), None)}]}
+    torch.save(state, tmp_path / "all.pt")
+    (tmp_path / "run").mkdir()
+    torch_save_to_dcp(tmp_path / "all.pt", tmp_path / "run" / STEP)
+    mounted = mount(tmp_path / "run")
+    got = common_of(mounted / "torch_dist")
+    assert got["opt_param_scheduler"] == schedule and got["flops"] == 5.0 and got["args"] == state["args"]
+    assert got["iteration"] == 2 and got["checkpoint_version"] == 3.0 and "rng_state" not in got
+    assert "--dist-ckpt-strictness log_unexpected" in (mounted / "torch_dist" / STEP / ".unshard/problems.txt").read_text()
+
+
+def test_show_begins_with_the_view_that_megatron_resumes_from(made, command):
+    said = command("show", made("mo2", "qwen3_moe-ep2-buckets") / "run" / STEP).stdout
+    first = said[said.index("to resume the training"):].splitlines()[1]
+    assert "dist_checkpointing.load" in first and "/torch_dist/" in first and "load the view torch_dist-ep" in " ".join(said.split())
