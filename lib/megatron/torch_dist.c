@@ -168,9 +168,8 @@ static int parameter_check(const struct uns_catalog *cat, const struct uns_tenso
 static int other_state_refuse(const struct uns_catalog *cat, const struct uns_tensor *t, struct uns_arena *arena,
 			      struct uns_err *why)
 {
-	const char *cause =
-		uns_arena_printf(arena, "it has %s of %s, and Megatron-Core's form has exp_avg and exp_avg_sq alone",
-				 uns_tensor_state(t), t->name);
+	const char *cause = uns_arena_printf(
+		arena, "it has %s, and Megatron-Core's form has no states but exp_avg and exp_avg_sq", t->key);
 
 	return cause ? refuse(cat, cause, why) : uns_oom(why);
 }

@@ -141,7 +141,7 @@ def lr_of_experts(common):
 
 REFUSED = {
     "groups": (lr_of_experts, None, "two of its param groups differ in lr"),
-    "state": (None, lambda m: renamed(m, "state.exp_avg.decoder", "state.momentum.decoder"), "has momentum of decoder."),
+    "state": (None, lambda m: renamed(m, "state.exp_avg.decoder", "state.momentum.decoder"), "it has optimizer.state.momentum.decoder."),
     "half": (None, lambda m: without(m, "state.exp_avg_sq.output_layer"), "of output_layer.weight the optimizer has no exp_avg_sq"),
     "copy": (None, lambda m: without(m, "state.param.output_layer"), "of output_layer.weight the optimizer has no fp32 copy"),
     "large": (lambda c: setattr(c["args"], "text", "x" * (16 << 20)), None, "larger than 16 MiB"),
