@@ -167,6 +167,7 @@ static void dict_begin(struct uns_megatron_kept *kept, const char *dict)
 	dict_end(kept);
 	if (!*dict)
 		return;
+	kept->n_keys++;
 	kept->dict = dict;
 	key_put(&kept->pickle, dict);
 	uns_text_add(&kept->pickle, "}", 1);
@@ -204,10 +205,26 @@ int uns_megatron_kept_add(struct uns_megatron_kept *kept, const char *dict, cons
 	if (!is_alone(&torch, pickle, &scratch))
 		return 0;
 	dict_begin(kept, dict);
+	kept->n_keys += !*dict;
 	key_put(&kept->pickle, name);
 	uns_text_add(&kept->pickle, pickle.p + PROTO_BYTES, uns_span_left(&pickle) - PROTO_BYTES - STOP_BYTES);
 	uns_text_add(&kept->pickle, "s", 1);
 	return kept->pickle.failed ? uns_oom(err) : 1;
+}
+
+/* An object whose pickle left more than itself on the machine's stack has put others out of place. */
+static bool is_dict(const struct uns_megatron_kept *kept)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text whole = UNS_TEXT_INIT;
+	const struct uns_value *v;
+	struct uns_span in;
+
+	uns_text_add(&whole, kept->pickle.p, kept->pickle.len);
+	uns_text_add(&whole, ".", STOP_BYTES);
+	in = uns_span_of(whole.p, whole.len);
+	return !whole.failed && uns_pickle_parse(&in, &scratch, &v, NULL) == 0 && v->kind == UNS_VALUE_DICT &&
+	       !v->cls && v->n == kept->n_keys;
 }
 
 int uns_megatron_kept_finish(struct uns_megatron_kept *kept, struct uns_catalog *cat, uint32_t file,
@@ -217,6 +234,8 @@ int uns_megatron_kept_finish(struct uns_megatron_kept *kept, struct uns_catalog 
 	dict_end(kept);
 	if (kept->pickle.failed)
 		return uns_oom(err);
+	if (!is_dict(kept))
+		return text_add(cat, file, "its objects cannot be put together", err);
 	return bytes_add(cat, file, UNS_MEGATRON_PICKLE, "", kept->pickle.p, kept->pickle.len, err);
 }
 

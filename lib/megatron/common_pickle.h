@@ -33,6 +33,7 @@ int uns_megatron_common_keep(struct uns_catalog *cat, uint32_t file, const struc
  * Zero-initialised is empty. */
 struct uns_megatron_kept {
 	struct uns_text pickle;
+	size_t n_keys; /* of the dict of all */
 	const char *dict; /* the key whose dict is open; NULL = none */
 };
 

@@ -106,6 +106,12 @@ for seed, config in (("accelerate", "fsdp2_torch.bad.yaml"), ("aliases", "aliase
     put(f"yaml/{seed}", (golden / "check" / config).read_bytes())
 
 
+def saved(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
+
+
 def pickles(*names):
     """data.pkl of golden files, one behind the other."""
     def one(name):
@@ -161,6 +167,12 @@ put("dcp_item/value", pickle.dumps({"betas": [0.9, 0.95], "lr": 1e-4}, 2))
 put("dcp_item/number", pickles("zero/z2_w3/global_step2_universal/zero/scale/step.pt"))
 put("dcp_item/empty", b"")
 put("dcp_item/frame", bytes.fromhex("28b52ffd2001090000" "78"))
+common = {"args": Thing(), "iteration": 2, "content_metadata": {"singleton_local_shards": True},
+          "optimizer": {0: {"grad_scaler": {"scale": torch.ones(1)}}, 1: {}}}
+put("common_pickle/file", saved(common))
+put("common_pickle/pickle", pickle.dumps({"args": Thing(), "optimizer": {"grad_scaler": 1}}, 2))
+put("common_pickle/object", saved(2.5))
+put("common_pickle/golden", (golden / "dcp/megatron/iter_0000010/common.pt").read_bytes())
 put("dcp_names/fsdp", b"model/layers.0.weight\noptimizer/state/layers.0.weight/exp_avg\noptimizer/param_groups/#0/lr\n"
     b"optimizer/param_groups/#0/betas/#1")
 put("dcp_names/flat", b"=model.a.b\n=optimizer.state.a.b.exp_avg\n=optimizer.param_groups.0.lr")
