@@ -61,6 +61,7 @@ static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct 
 {
 	const struct uns_adapter_config config = uns_view_adapter_config(in);
 
+	UNS_TRY(uns_expert_forms_adapter(in->catalog, in->experts, err));
 	return uns_adapter_config_add(&config, out, err);
 }
 

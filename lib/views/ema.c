@@ -63,6 +63,14 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
 }
 
+static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = NULL;
+	size_t n = 0;
+
+	return in->experts == UNS_EXPERTS_PUBLISHED ? 0 : choose_tensors(in, out, &v, &n, err);
+}
+
 static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
 	(void)parameter;
@@ -82,5 +90,6 @@ const struct uns_view uns_view_ema = {
 	.opens_files = true,
 	.supports = supports,
 	.tree = tree,
+	.notes = notes,
 	.usage = usage,
 };

@@ -32,6 +32,11 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return uns_view_weights.tree(in, UNS_DTYPE_NONE, out, err);
 }
 
+static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	return in->experts == UNS_EXPERTS_PUBLISHED ? 0 : uns_view_weights.notes(in, out, err);
+}
+
 static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
 	(void)parameter;
@@ -52,5 +57,6 @@ const struct uns_view uns_view_mean = {
 	.opens_files = true,
 	.supports = supports,
 	.tree = tree,
+	.notes = notes,
 	.usage = usage,
 };

@@ -74,6 +74,16 @@ static int supports_input(const struct uns_view_input *in, uint64_t parameter, s
 	return merge(in, parameter, &arena, &merged, why);
 }
 
+/* All tensors, under the names and in the form that the view has. */
+static int tensors_make(const struct uns_view_input *in, uint64_t parameter, struct uns_merged *merged,
+			struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_TRY(merge(in, parameter, &out->arena, merged, err));
+	if (in->catalog->summary.adapter == UNS_ADAPTER_AND_BASE)
+		UNS_TRY(uns_published_apply(&in->config_info, in->base, &merged->v, &merged->n, out, err));
+	return uns_expert_forms_apply(in->catalog, info_of(in), in->experts, &merged->v, &merged->n, out, err);
+}
+
 /* -- files -- */
 
 static const char *origin_of(const struct uns_view_input *in, const struct uns_merged *merged, struct uns_arena *arena)
@@ -115,10 +125,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	UNS_CLEANUP(merged_fini) struct uns_merged merged = { 0 };
 	const char *origin;
 
-	UNS_TRY(merge(in, parameter, &out->arena, &merged, err));
-	if (in->catalog->summary.adapter == UNS_ADAPTER_AND_BASE)
-		UNS_TRY(uns_published_apply(&in->config_info, in->base, &merged.v, &merged.n, out, err));
-	UNS_TRY(uns_expert_forms_apply(in->catalog, info_of(in), in->experts, &merged.v, &merged.n, out, err));
+	UNS_TRY(tensors_make(in, parameter, &merged, out, err));
 	UNS_TRY_ALLOC(origin = origin_of(in, &merged, &out->arena), err);
 	UNS_TRY(uns_part_safetensors_set(in->catalog, merged.v, merged.n, uns_config_stem(&in->config_info),
 					 in->max_shard_size_bytes, origin, out, err));
@@ -128,6 +135,11 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
+	UNS_CLEANUP(merged_fini) struct uns_merged merged = { 0 };
+	UNS_CLEANUP(uns_vtree_fini) struct uns_vtree own = { 0 };
+
+	if (in->experts != UNS_EXPERTS_PUBLISHED) /* which may be refused */
+		UNS_TRY(tensors_make(in, UNS_DTYPE_NONE, &merged, &own, err));
 	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
 }
 

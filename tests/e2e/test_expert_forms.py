@@ -215,13 +215,22 @@ def test_merged(mount, tmp_path, family, form):
         trees.assert_same(trees.weights(shown), split_by_torch(family, trees.weights(published)))
 
 
-def test_an_adapter_of_experts_is_refused_by_name(mount, tmp_path):
+def verdict(command, checkpoint, options, view):
+    """What `show` has of it, without a mount."""
+    said = command("show", checkpoint, "--json", "-o", f"settle=0,view={view},{options}", check=False).stdout
+    return json.loads(said)["info"]["views"][view]
+
+
+def test_an_adapter_of_experts_is_refused_by_name(mount, command, tmp_path):
     run, *_ = peft_merged.saved(tmp_path, peft_merged.experts("qwen3_moe", torch.float32), torch.float32, dict(
         r=3, target_modules=["q_proj"], target_parameters=peft_merged.PARAMETERS))
     m = mount(run.parent, "experts=split")
     for view in ("adapter", "weights"):
         said = (m / f"{view}/run/checkpoint-1/UNSHARD_PROBLEM.txt").read_text()
         assert re.search(r"experts cannot be shown split: .*experts.*lora_[AB].* is of an adapter of experts", " ".join(said.split()))
+        shown = verdict(command, run / "checkpoint-1", "experts=split", view)
+        assert shown["state"] != "ok" and "is of an adapter of experts" in shown["why"]
+    assert verdict(command, run / "checkpoint-1", "experts=published", "adapter")["state"] == "ok"
     assert (mount(run.parent, "experts=published") / "adapter/run/checkpoint-1/adapter_model.safetensors").exists()
 
 
@@ -299,6 +308,39 @@ def test_what_cannot_be_converted_is_refused_by_name(mount, tmp_path):
         "family", lambda t: None, {"model_type": "qwen3_next_of_tomorrow"})
     assert f"{one}_scale_inv is of experts" in changed(
         "scales", lambda t: t.update({f"{one}_scale_inv": torch.ones(1, 1)}))
+
+
+def with_a_scale(tmp_path):
+    """[(view, checkpoint, options)]: each of a model that has a tensor more."""
+    more = {"model.layers.0.mlp.experts.0.up_proj.weight_scale": torch.ones(1)}
+    model = peft_merged.experts("qwen3_moe", torch.float32)
+    run, *_ = peft_merged.saved(tmp_path, model, torch.float32, dict(r=3, target_modules=["q_proj"]))
+    base = tmp_path / "base/model.safetensors"
+    save_file(load_file(base) | more, base, metadata={"format": "pt"})
+    state = build("qwen3_moe").state_dict() | more
+    for step in (1, 2):
+        dist_cp.save({"model": state, "ema": state}, checkpoint_id=tmp_path / f"dcp/step-{step}", no_dist=True)
+    build("qwen3_moe").config.save_pretrained(tmp_path / "dcp")
+    return [("merged", run / "checkpoint-1", f",model={tmp_path}/base"), ("mean-2", tmp_path / "dcp/step-2", ""),
+            ("ema", tmp_path / "dcp/step-2", "")]
+
+
+def test_every_view_refuses(command, mount, tmp_path):
+    """A base model, a mean and an EMA with a scale of the experts, which no form has."""
+    for view, checkpoint, options in with_a_scale(tmp_path):
+        assert verdict(command, checkpoint, f"experts=published{options}", view)["state"] == "ok", view
+        shown = verdict(command, checkpoint, f"experts=split{options}", view)
+        assert shown["state"] != "ok" and "weight_scale is of experts" in shown["why"], view
+        m = mount(checkpoint.parent, f"experts=split{options}")
+        assert "weight_scale is of experts" in " ".join(
+            (m / view / checkpoint.name / "UNSHARD_PROBLEM.txt").read_text().split()), view
+
+
+def test_export_has_the_form(command, mount, tmp_path):
+    model = as_loaded(build("qwen3_moe"))
+    saved_sharded(model, tmp_path / "run")
+    command("export", tmp_path / "run/ckpt", tmp_path / "out", "-o", "settle=0,experts=fused")
+    assert_files_equal(tmp_path / "out", mount(tmp_path / "run", "experts=fused") / "weights/ckpt")
 
 
 def test_a_form_that_does_not_exist_is_refused(command, tmp_path):
