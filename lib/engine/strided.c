@@ -84,8 +84,8 @@ static int copy_line(struct window *w, const struct axis *a, size_t elem_bytes, 
 
 /* -- two dimensions at once: lines of the source that become columns -- */
 
-/* `n` lines of the source, from src on, in each of which elements follow each other: their dimension is the fast one,
- * and the lines' the slow one. Writes along the dimension whose elements are closer together. */
+/* `n` lines of the source, from src on: their elements' dimension is the fast one, and the lines' the slow one. Writes
+ * along the dimension whose elements are closer together. */
 static inline void turn_elems(const struct axis *slow, uint64_t n, const struct axis *fast, const uint8_t *src,
 			      uint8_t *dst, size_t elem_bytes)
 {
@@ -94,7 +94,7 @@ static inline void turn_elems(const struct axis *slow, uint64_t n, const struct 
 	for (k = 0; k < fast->len; k++)
 		for (i = 0; i < n; i++)
 			memcpy(dst + k * fast->dst_bytes + i * slow->dst_bytes,
-			       src + k * elem_bytes + i * slow->src_bytes, elem_bytes);
+			       src + k * fast->src_bytes + i * slow->src_bytes, elem_bytes);
 }
 
 /* With a constant, the compiler makes each copy one instruction. */
@@ -116,13 +116,19 @@ static void turn_lines(const struct axis *slow, uint64_t n, const struct axis *f
 	}
 }
 
+/* From the line's first element to the end of its last. */
+static uint64_t line_bytes(const struct axis *fast, size_t elem_bytes)
+{
+	return (fast->len - 1) * fast->src_bytes + elem_bytes;
+}
+
 /* Is a plane of these two dimensions a matrix whose lines become columns, and a few lines fit into a window? */
 static bool is_turned(const struct axis *slow, const struct axis *fast, size_t elem_bytes)
 {
 	enum { LINES = 8 };
 
-	return fast->src_bytes == elem_bytes && slow->dst_bytes < fast->dst_bytes &&
-	       slow->src_bytes <= WINDOW_BYTES / LINES && fast->len * elem_bytes <= slow->src_bytes;
+	return slow->dst_bytes < fast->dst_bytes && slow->src_bytes <= WINDOW_BYTES / LINES &&
+	       line_bytes(fast, elem_bytes) <= slow->src_bytes;
 }
 
 static int copy_turned(struct window *w, const struct axis *slow, const struct axis *fast, size_t elem_bytes,
@@ -135,7 +141,7 @@ static int copy_turned(struct window *w, const struct axis *slow, const struct a
 	for (i = 0; i < slow->len; i += n) {
 		n = uns_u64_min(slow->len - i, most);
 		UNS_TRY(window_at(w, src + i * slow->src_bytes,
-				  (size_t)((n - 1) * slow->src_bytes + fast->len * elem_bytes), &p, err));
+				  (size_t)((n - 1) * slow->src_bytes + line_bytes(fast, elem_bytes)), &p, err));
 		turn_lines(slow, n, fast, p, dst + i * slow->dst_bytes, elem_bytes);
 	}
 	return 0;
