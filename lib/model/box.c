@@ -203,6 +203,24 @@ struct uns_stretches uns_stretches_of_box(const struct uns_box *box, const struc
 	return stretches;
 }
 
+bool uns_box_stretch(const struct uns_box *box, const struct uns_shape *shape, uint64_t *first, uint64_t *n_elems)
+{
+	const uint32_t outer = outer_dims(box, shape);
+	uint64_t stride = 1, n = 1;
+	uint32_t d;
+
+	*first = 0;
+	*n_elems = 1;
+	for (d = shape->n; d-- > 0;) {
+		*first += box->lo[d] * stride;
+		*(d < outer ? &n : n_elems) *= box->len[d];
+		stride *= shape->dim[d];
+	}
+	if (!n)
+		*n_elems = 0;
+	return n <= 1 || !*n_elems;
+}
+
 uint64_t uns_stretches_at(const struct uns_stretches *stretches, uint64_t k)
 {
 	uint64_t at = stretches->base;

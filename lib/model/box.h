@@ -60,6 +60,9 @@ struct uns_stretches {
 	uint64_t len[UNS_MAX_DIMS], stride[UNS_MAX_DIMS]; /* of the outer dimensions */
 };
 struct uns_stretches uns_stretches_of_box(const struct uns_box *box, const struct uns_shape *shape);
+/* The first stretch alone, for boxes by the million: its first element, and its length, 0 for an empty box. Returns
+ * whether the box has no other. */
+bool uns_box_stretch(const struct uns_box *box, const struct uns_shape *shape, uint64_t *first, uint64_t *n_elems);
 uint64_t uns_stretches_at(const struct uns_stretches *stretches, uint64_t k);
 /* The first stretch that ends behind element `elem` of the full tensor; stretches->n when none. O(log n). */
 uint64_t uns_stretches_find(const struct uns_stretches *stretches, uint64_t elem);

@@ -315,9 +315,12 @@ uint64_t uns_piece_elems(const struct uns_piece *piece)
 
 uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *piece)
 {
+	uint64_t first, unused;
+
 	if (piece->kind == UNS_PIECE_RANGE)
 		return piece->range.first;
-	return uns_stretches_of_box(piece->box, shape).base;
+	uns_box_stretch(piece->box, shape, &first, &unused);
+	return first;
 }
 
 /* Bytes that a plain piece must have in its file. */

@@ -35,10 +35,10 @@ struct uns_stretches uns_stretches_of_piece(const struct uns_shape *shape, const
 
 bool uns_piece_range(const struct uns_shape *shape, const struct uns_piece *piece, struct uns_range *out)
 {
-	struct uns_stretches stretches = uns_stretches_of_piece(shape, piece);
-
-	*out = (struct uns_range){ stretches.base, stretches.n ? stretches.stretch_elems : 0 };
-	return stretches.n <= 1;
+	if (piece->kind == UNS_PIECE_BOX)
+		return uns_box_stretch(piece->box, shape, &out->first, &out->count);
+	*out = piece->range;
+	return true;
 }
 
 bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b)

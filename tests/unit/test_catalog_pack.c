@@ -380,6 +380,49 @@ static void real_checkpoint(void **state)
 	uns_root_close(root);
 }
 
+/* Packed where the run is SOURCE, and read where the checkpoint is. A finding's file is seen from there. */
+static void anywhere(void **state)
+{
+	extern const struct uns_format uns_format_hf_fsdp;
+	struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_text bytes = UNS_TEXT_INIT, again = UNS_TEXT_INIT;
+	struct uns_directory dir = { .path = "checkpoint-2" };
+	const struct uns_format_options options = { 0 };
+	struct uns_catalog *cat, *back;
+	struct uns_root *run, *own;
+	struct uns_listing list;
+	struct uns_err err = { 0 };
+
+	(void)state;
+	assert_int_equal(uns_root_open(UNSHARD_GOLDEN "/run", NULL, &run, NULL), 0);
+	assert_int_equal(uns_root_open(UNSHARD_GOLDEN "/run/checkpoint-2", NULL, &own, NULL), 0);
+	assert_int_equal(uns_root_list(run, dir.path, &arena, &list, NULL), 0);
+	dir.root = run;
+	dir.list = &list;
+	assert_int_equal(uns_catalog_new(dir.path, &cat, NULL), 0);
+	assert_int_equal(uns_catalog_new("", &back, NULL), 0);
+	if (uns_format_hf_fsdp.open(&dir, &options, cat, &err) < 0 ||
+	    UNS_ADD_FINDING(cat, &err, FILE_MISSING, .file = "checkpoint-2/x/y") < 0 ||
+	    uns_catalog_pack_anywhere(cat, run, &bytes, &err) < 0 ||
+	    uns_catalog_unpack_anywhere(uns_span_of(bytes.p, bytes.len), own, back, &err) < 0 ||
+	    uns_catalog_pack_anywhere(back, own, &again, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(bytes.len, again.len);
+	assert_memory_equal(bytes.p, again.p, bytes.len);
+	assert_int_equal(back->n_tensors, cat->n_tensors);
+	assert_string_equal(back->findings[back->n_findings - 1].file, "x/y");
+	assert_string_equal(back->findings[back->n_findings - 1].checkpoint, "");
+	cat->files[cat->pieces[0].file].stat.id.size = 1; /* a shard that was cut */
+	assert_int_equal(uns_catalog_pack_anywhere(cat, run, &again, &err), -ENOTSUP);
+	uns_catalog_free(cat);
+	uns_catalog_free(back);
+	uns_text_fini(&bytes);
+	uns_text_fini(&again);
+	uns_arena_fini(&arena);
+	uns_root_close(run);
+	uns_root_close(own);
+}
+
 static int unpack(const struct fixture *f, const char *p, size_t n, struct uns_err *err)
 {
 	char *copy = malloc(n + !n); /* so that a sanitizer sees the end */
@@ -490,6 +533,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(there_and_back, setup, teardown),
 		cmocka_unit_test(real_checkpoint),
+		cmocka_unit_test(anywhere),
 		cmocka_unit_test_setup_teardown(cut_bytes_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(changed_bytes_are_survived, setup, teardown),
 		cmocka_unit_test_setup_teardown(changed_files_are_noticed, setup, teardown),
