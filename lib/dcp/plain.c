@@ -2,7 +2,6 @@
  * tensors that are not plain. */
 #include "dcp/plain.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,14 +38,18 @@ void uns_dcp_plain_fini(struct uns_dcp_plain *plain)
 static void look_text(const struct uns_tensor *t, const struct uns_piece *piece, struct uns_text *text)
 {
 	bool alone = strncmp(uns_dtype_info(t->dtype)->torch, "complex", 7) == 0 || piece->codec != UNS_CODEC_NONE;
-	const char *p;
+	static const char digits[] = "0123456789";
+	const char *p = t->key;
 	uint32_t d;
+	size_t n;
 
-	for (p = t->key; *p; p++)
-		if (alone || !isdigit((unsigned char)*p))
-			uns_text_add(text, p, 1);
-		else if (!isdigit((unsigned char)p[1]))
+	for (; *p; p += strspn(p, digits)) {
+		n = alone ? strlen(p) : strcspn(p, digits);
+		uns_text_add(text, p, n);
+		p += n;
+		if (*p)
 			uns_text_str(text, "#");
+	}
 	uns_text_printf(text, " %d %llu", t->dtype, (unsigned long long)piece->length_bytes);
 	for (d = 0; d < piece->box->n; d++)
 		uns_text_printf(text, " %llu", (unsigned long long)piece->box->len[d]);

@@ -60,7 +60,6 @@ struct cover {
 	const struct uns_tensor *t;
 	const struct uns_piece **piece; /* distinct and not empty, in order of position */
 	size_t n;
-	char shape[128];
 };
 
 static void cover_fini(struct cover *c)
@@ -85,6 +84,7 @@ static int bytes_check(const struct cover *c, const struct uns_piece *piece, str
 	const struct uns_file *file = &c->cat->files[piece->file];
 	uint64_t end = piece->offset_bytes + piece->length_bytes;
 	enum uns_finding_id what = UNS_FOUND_SHARD_CUT;
+	char shape[128];
 	bool cut;
 
 	if (file->missing)
@@ -94,10 +94,11 @@ static int bytes_check(const struct cover *c, const struct uns_piece *piece, str
 	else if (end <= file->stat.id.size)
 		return 0;
 	cut = what == UNS_FOUND_SHARD_CUT;
-	return uns_fail_with(err, UNS_FINDING(OF_TENSOR(c, what), .file = file->path, .rank = uns_rank(piece->rank),
-					      .expected = cut ? uns_num(end) : uns_str(NULL),
-					      .found = cut ? uns_num(file->stat.id.size) : uns_str(NULL),
-					      .arg = { { "shape", uns_str(c->shape) } }));
+	return uns_fail_with(
+		err, UNS_FINDING(OF_TENSOR(c, what), .file = file->path, .rank = uns_rank(piece->rank),
+				 .expected = cut ? uns_num(end) : uns_str(NULL),
+				 .found = cut ? uns_num(file->stat.id.size) : uns_str(NULL),
+				 .arg = { { "shape", uns_str(uns_shape_text(&c->t->shape, shape, sizeof(shape))) } }));
 }
 
 /* -- the pieces that exist -- */
@@ -287,6 +288,7 @@ static uint64_t hole_until(const struct cover *c, uint64_t at)
 static int fail_box_hole(const struct cover *c, struct uns_err *err)
 {
 	uint64_t at = 0, next;
+	char shape[128];
 	size_t steps;
 
 	for (steps = 0; steps < MAX_HOLE_STEPS / (c->n + 1) + 1; steps++) {
@@ -295,10 +297,11 @@ static int fail_box_hole(const struct cover *c, struct uns_err *err)
 			return fail_hole(c, at, hole_until(c, at), err);
 		at = next;
 	}
-	return uns_fail_with(err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_TENSOR_HAS_A_HOLE_BEHIND),
-					      .arg = { { "shape", uns_str(c->shape) },
-						       { "first", uns_num(at) },
-						       { "total", uns_num(uns_shape_elems(&c->t->shape)) } }));
+	return uns_fail_with(
+		err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_TENSOR_HAS_A_HOLE_BEHIND),
+				 .arg = { { "shape", uns_str(uns_shape_text(&c->t->shape, shape, sizeof(shape))) },
+					  { "first", uns_num(at) },
+					  { "total", uns_num(uns_shape_elems(&c->t->shape)) } }));
 }
 
 /* The dimension to sweep along: the one in which boxes are shortest, so that few of them overlap in it. */
@@ -385,7 +388,6 @@ static int check_stored(const struct uns_catalog *cat, const struct uns_tensor *
 
 	if (!uns_shape_elems(&tensor->shape))
 		return 0;
-	uns_shape_text(&tensor->shape, c.shape, sizeof(c.shape));
 	UNS_TRY(choose_pieces(&c, err));
 	if (all_ranges(&c, &any_range))
 		return check_ranges(&c, err);

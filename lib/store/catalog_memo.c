@@ -126,6 +126,15 @@ static void save(const struct memo *memo, const char *kind, uint64_t key, const 
 	store_release(memo->store);
 }
 
+static bool can_save(const struct memo *memo)
+{
+	struct uns_store *store = memo->off ? NULL : store_hold(memo->store, NULL);
+
+	if (store)
+		store_release(memo->store);
+	return store != NULL;
+}
+
 /* What was looked at outside its directory is in front of the catalog. */
 static int unpack(const struct memo *memo, struct uns_span bytes, struct uns_arena *arena, struct uns_catalog *cat)
 {
@@ -168,7 +177,7 @@ void memo_save_catalog(const struct memo *memo, const struct memo_subject *of, c
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text bytes = UNS_TEXT_INIT;
 
-	if (uns_inputs_pack(*uns_capture_inputs(cat->capture), memo->root, &bytes) == 0 &&
+	if (can_save(memo) && uns_inputs_pack(*uns_capture_inputs(cat->capture), memo->root, &bytes) == 0 &&
 	    uns_catalog_pack(cat, memo->root, &bytes, NULL) == 0)
 		save(memo, "catalog", key_of(memo, of), &bytes);
 }

@@ -32,8 +32,8 @@ def llama(tensors, ranks, states=()):
     return lambda source: sparse_dcp.write(source / CKPT, tensors, ranks, states=states)
 
 
-def megatron(config, ranks):
-    return lambda source: sparse_torch_dist.write(source, config, ranks)
+def megatron(config, ranks, **how):
+    return lambda source: sparse_torch_dist.write(source, config, ranks, **how)
 
 
 def one_checkpoint(programs, work, model, write, ranks):
@@ -99,6 +99,10 @@ def measure(programs, work, quick, long):
     if long:
         one_checkpoint(programs, work, "405B with its optimizer",
                        llama(sparse_dcp.llama_405b(), 512, ("exp_avg", "exp_avg_sq")), 512)
+        one_checkpoint(programs, work, "Megatron-Core 671B with its optimizer",
+                       megatron(sparse_torch_dist.DEEPSEEK_V3_671B, 128, optimizer=True), 128)
+        one_checkpoint(programs, work, "Megatron-Core 1T of 403,200 tensors of experts",
+                       megatron(sparse_torch_dist.EXPERTS_1T, 64, one_by_one=True), 64)
     n = 20 if quick else 1000
     print(f"\nA run of {n} checkpoints of 250 kB, 2 ranks each, with optimizer and Trainer's files; with a metadata store, new "
           "at first, but for the last row.\n")

@@ -1,5 +1,6 @@
 """A Megatron-Core torch_dist directory of any size that takes no space: the metadata, the names, the shapes and the
-chunks of megatron-core 0.16.1 (as torch_dist.py's cases have them), and for each tensor's chunk a hole."""
+chunks of megatron-core 0.16.1 (as torch_dist.py's cases have them), and for each tensor's chunk a hole. With an optimizer,
+saved by name (fully_reshardable), three more for each."""
 
 import json
 import os
@@ -22,6 +23,10 @@ DEEPSEEK_V3_671B = {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidde
                     "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
                     "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280, "tie_word_embeddings": False}
 
+# As many tensors of experts as fit: 60 layers of 2,240 experts, each of which is three tensors of the Hub's.
+EXPERTS_1T = DEEPSEEK_V3_671B | {"n_routed_experts": 2240, "moe_intermediate_size": 600, "hidden_size": 4096,
+                                 "first_k_dense_replace": 1}
+
 GPT_OSS_20B = {"model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64,
                "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880, "num_local_experts": 32,
                "vocab_size": 201088, "tie_word_embeddings": False}
@@ -36,6 +41,12 @@ def experts(n, hidden, ffn):
     """Of a layer: each expert's gate and up are a chunk each, its down is one."""
     return {"linear_fc1.weight": ((n, 2 * ffn, hidden), (1, ffn, hidden)),
             "linear_fc2.weight": ((n, hidden, ffn), (1, hidden, ffn))}
+
+
+def experts_one_by_one(n, hidden, ffn):
+    """As singleton_local_shards saves them: each expert has tensors of its own, gate and up too."""
+    parts = {"linear_fc1.weight_w": (ffn, hidden), "linear_fc1.weight_v": (ffn, hidden), "linear_fc2.weight": (hidden, ffn)}
+    return {f"{e}.{name}": (shape, shape) for e in range(n) for name, shape in parts.items()}
 
 
 def whole_model(config, layers):
@@ -73,7 +84,7 @@ def gpt_oss(c):
                        | {f"decoder.layers.mlp.experts.experts.{k}": stacked(n, *s) for k, s in of_experts.items()})
 
 
-def deepseek_v3(c):
+def deepseek_v3(c, of_experts=experts):
     """By layer, as megatron-core saves where moe_layer_freq is a list."""
     hidden, heads, q_rank, kv_rank = (c[k] for k in ("hidden_size", "num_attention_heads", "q_lora_rank",
                                                      "kv_lora_rank"))
@@ -96,7 +107,7 @@ def deepseek_v3(c):
         is_sparse = i >= c["first_k_dense_replace"]
         for name, shape in (attention | (sparse if is_sparse else dense)).items():
             layers[f"decoder.layers.{i}.{name}"] = shape, shape
-        for name, tensor in experts(n, hidden, ffn).items() if is_sparse else ():
+        for name, tensor in of_experts(n, hidden, ffn).items() if is_sparse else ():
             layers[f"decoder.layers.{i}.mlp.experts.experts.{name}"] = tensor
     return whole_model(c, layers)
 
@@ -110,20 +121,37 @@ def offsets(shape, chunk):
             yield (at, *rest)
 
 
-def write(folder, config, ranks, dtype=torch.bfloat16):
+def with_optimizer(tensors):
+    """(name, shape, a chunk's shape, dtype) of each weight, then of what the optimizer has of each parameter."""
+    yield from ((n, *shapes, torch.bfloat16) for n, shapes in tensors.items())
+    for name, shapes in tensors.items():
+        if not name.endswith(".expert_bias"):  # a buffer
+            yield from ((f"optimizer.state.{state}.{name}", *shapes, torch.float32)
+                        for state in ("param", "exp_avg", "exp_avg_sq"))
+
+
+def groups():
+    values = {"max_lr": 1e-2, "min_lr": 1e-3, "lr": 5e-3, "lr_mult": 1.0, "betas": (0.9, 0.95), "eps": 1e-8, "step": 2.0}
+    return [values | {"wd_mult": float(decay), "weight_decay": 0.1 * decay} for decay in (1, 0)]
+
+
+def write(folder, config, ranks, dtype=torch.bfloat16, optimizer=False, one_by_one=False):
     """FOLDER/NAME and FOLDER/config.json. A chunk begins with 16 bytes that are not zero; the rest are zeros.
-    Returns the number of items."""
-    tensors = {"qwen3_moe": qwen3_moe, "gpt_oss": gpt_oss, "deepseek_v3": deepseek_v3}[config["model_type"]](config)
+    Returns the number of items. one_by_one: the experts, of deepseek_v3."""
+    tensors = {"qwen3_moe": qwen3_moe, "gpt_oss": gpt_oss, "deepseek_v3": deepseek_v3}[config["model_type"]](
+        config, *([experts_one_by_one] if one_by_one else []))
+    described_as = with_optimizer(tensors) if optimizer else ((n, *shapes, dtype) for n, shapes in tensors.items())
     shown = folder / NAME
     os.makedirs(shown)
     (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
     (shown / "metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist", "sharded_backend_version": 1,
                                                      "common_backend": "torch", "common_backend_version": 1}))
-    torch.save({"iteration": 2, "checkpoint_version": 3.0}, shown / "common.pt")
+    states = {"optimizer": {"optimizer": {"param_groups": groups()}, "param_state_sharding_type": "fully_reshardable"}}
+    torch.save({"iteration": 2, "checkpoint_version": 3.0} | (states if optimizer else {}), shown / "common.pt")
     files = [os.open(shown / f"__{r}_0.distcp", os.O_RDWR | os.O_CREAT, 0o644) for r in range(ranks)]
     end, known, described, stored = [0] * ranks, {}, {}, {}
-    for name, (shape, chunk) in tensors.items():
-        item = known[chunk] = known.get(chunk) or Item(chunk, dtype)
+    for name, shape, chunk, of_item in described_as:
+        item = known[chunk, of_item] = known.get((chunk, of_item)) or Item(chunk, of_item)
         chunks = []
         for offset in offsets(shape, chunk):
             rank = len(stored) % ranks
@@ -131,7 +159,7 @@ def write(folder, config, ranks, dtype=torch.bfloat16):
             chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(chunk)))
             stored[MetadataIndex(name, torch.Size(offset), 0)] = _StorageInfo(f"__{rank}_0.distcp", end[rank], item.size)
             end[rank] += item.size
-        described[name] = TensorStorageMetadata(TensorProperties(dtype=dtype), torch.Size(shape), chunks)
+        described[name] = TensorStorageMetadata(TensorProperties(dtype=of_item), torch.Size(shape), chunks)
     for fd in files:
         os.close(fd)
     (shown / ".metadata").write_bytes(pickle.dumps(Metadata(described, None, stored)))
