@@ -132,33 +132,29 @@ function drawExperts(diff) {
 }
 
 function drawLargest(diff) {
-	const number = (n) => make("td", { class: "n" }, short(n));
 	const order = (t) => (t.elements !== undefined ? relative(t) : t.kind === "tied" ? -1 : Infinity);
 	const rows = diff.tensors.filter((t) => t.kind !== "equal").sort((a, b) => {
 		const x = order(a), y = order(b); /* Infinity - Infinity is no number */
 		return x === y ? (a.name < b.name ? -1 : 1) : y > x ? 1 : -1;
 	});
 	const shape = (t, side) => `[${(t[`shape_${side}`] || []).join(", ")}]`;
-	return section("largest", "The largest changes", make("div", { class: "wideTable", tabindex: 0 }, make("table", {},
-		make("thead", {}, make("tr", {}, ["tensor", "dtype", "shape"].map((h) => make("th", {}, h)),
-			["changed", "largest", "mean", "norm A", "norm B", "norm A-B"].map((h) => make("th", { class: "n" }, h)))),
-		make("tbody", {}, rows.slice(0, ROWS_SHOWN).map((t) => make("tr", {},
-			make("td", { class: "name" }, t.state ? `${t.name} ${t.state}` : t.name),
-			make("td", {}, t.dtype_a && t.dtype_b && t.dtype_a !== t.dtype_b ? `${t.dtype_a} → ${t.dtype_b}` : t.dtype_a || t.dtype_b),
-			make("td", {}, t.shape_a && t.shape_b && shape(t, "a") !== shape(t, "b") ? `${shape(t, "a")} → ${shape(t, "b")}`
-				: shape(t, t.shape_a ? "a" : "b")),
-			t.elements === undefined ? make("td", { colspan: 6 }, { only_a: "only in A", only_b: "only in B" }[t.kind] || t.kind)
-				: [make("td", { class: "n" }, count(t.changed)),
-				   ["max_abs", "mean_abs", "norm_a", "norm_b", "norm_difference"].map((k) => number(t[k]))]))))),
+	const numbers = ["changed", "largest", "mean", "norm A", "norm B", "norm A-B"];
+	return section("largest", "The largest changes", make("div", { class: "wideTable", tabindex: 0 }, tableOf(
+		[["tensor", "name"], ["dtype"], ["shape"], ...numbers.map((text) => [text, "n"])],
+		rows.slice(0, ROWS_SHOWN).map((t) => [
+			t.state ? `${t.name} ${t.state}` : t.name,
+			t.dtype_a && t.dtype_b && t.dtype_a !== t.dtype_b ? `${t.dtype_a} → ${t.dtype_b}` : t.dtype_a || t.dtype_b,
+			t.shape_a && t.shape_b && shape(t, "a") !== shape(t, "b") ? `${shape(t, "a")} → ${shape(t, "b")}` : shape(t, t.shape_a ? "a" : "b"),
+			...t.elements === undefined ? [make("td", { colspan: numbers.length }, { only_a: "only in A", only_b: "only in B" }[t.kind] || t.kind)]
+				: [count(t.changed), ...["max_abs", "mean_abs", "norm_a", "norm_b", "norm_difference"].map((k) => short(t[k]))]]))),
 	rows.length > ROWS_SHOWN ? make("p", { class: "quiet" }, `and ${count(rows.length - ROWS_SHOWN)} more`) : null);
 }
 
 function drawOtherValues(diff) {
 	const text = (v) => (v === null ? "-" : JSON.stringify(v));
-	return diff.values.length ? section("others", "Hyper-parameters, config.json and facts", make("table", {},
-		make("thead", {}, make("tr", {}, ["value", "A", "B", "counts"].map((h) => make("th", {}, h)))),
-		make("tbody", {}, diff.values.map((v) => make("tr", {}, make("td", { class: "name" }, v.name), make("td", { class: "name" }, text(v.a)),
-			make("td", { class: "name" }, text(v.b)), make("td", {}, v.counts ? "yes" : "no")))))) : null;
+	return diff.values.length ? section("others", "Hyper-parameters, config.json and facts", tableOf(
+		[["value", "name"], ["A", "name"], ["B", "name"], ["counts"]],
+		diff.values.map((v) => [v.name, text(v.a), text(v.b), v.counts ? "yes" : "no"]))) : null;
 }
 
 function drawDiffHeader(diff) {

@@ -28,9 +28,7 @@ function drawing(tag, attributes) {
 }
 
 function patchOf(colour) {
-	const patch = make("i", {});
-	patch.style.background = colour;
-	return patch;
+	return make("i", { style: `background: ${colour}` });
 }
 
 /* -- colours: [red, green, blue] to 255 -- */
@@ -61,6 +59,17 @@ function heatCell(text, title, colour) {
 		cell.style.color = inkOn(colour);
 	}
 	return cell;
+}
+
+/* columns: [[text of the head, class]]; rows: [[text, element or list for each column, or a cell]] */
+function tableOf(columns, rows) {
+	const cell = (c, i) => (c instanceof HTMLTableCellElement ? c : make("td", { class: columns[i][1] }, c));
+	return make("table", {}, make("thead", {}, make("tr", {}, columns.map(([text, name]) => make("th", { scope: "col", class: name }, text)))),
+		make("tbody", {}, rows.map((row) => make("tr", {}, row.map(cell)))));
+}
+
+function sameAsTable(columns, rows) {
+	return make("details", {}, make("summary", {}, "the same as a table"), tableOf(columns, rows));
 }
 
 function section(id, title, ...children) {
@@ -95,10 +104,8 @@ function copyButton(text) {
 function bytes(n) { /* as the command prints them */
 	const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
 	let i = 0;
-	while (n >= 999.95 && i < units.length - 1) {
+	for (; n >= 999.95 && i < units.length - 1; i++)
 		n /= 1000;
-		i++;
-	}
 	return `${i ? n.toFixed(1) : n} ${units[i]}`;
 }
 
@@ -291,13 +298,11 @@ function drawResume() {
 	if (!resumes.length)
 		return null;
 	const happens = (r) => r.found ? "restored" : ["absent", r.without, r.unshard].filter(Boolean).join(": ");
-	const row = (name, r) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, r.trainer || ""),
-		make("td", {}, r.part), make("td", {}, make("code", {}, r.files || "")),
-		make("td", { class: r.found ? "" : "bad" }, happens(r)));
-	return section("resume", "What a resume restores", make("div", { class: "wideTable" }, make("table", {},
-		make("thead", {}, make("tr", {}, ["view", "trainer", "part", "file", "what happens"].map((h) =>
-			make("th", { scope: "col" }, h)))),
-		make("tbody", {}, resumes.flatMap(([name, view]) => view.resume.map((read) => row(name, read)))))));
+	const row = (name, r) => [make("th", { scope: "row" }, name), r.trainer || "", r.part, make("code", {}, r.files || ""),
+		make("td", { class: r.found ? "" : "bad" }, happens(r))];
+	return section("resume", "What a resume restores", make("div", { class: "wideTable" }, tableOf(
+		[["view"], ["trainer"], ["part"], ["file"], ["what happens"]],
+		resumes.flatMap(([name, view]) => view.resume.map((read) => row(name, read))))));
 }
 
 function drawProblems() {
@@ -414,14 +419,17 @@ function paintBar(context, width, bar, view, style) {
 	}
 }
 
-const FONT = "12px system-ui, sans-serif";
+function beginText(context, align) {
+	context.font = "12px system-ui, sans-serif";
+	context.textBaseline = "middle";
+	context.textAlign = align;
+}
 
 /* A picture of a bar alone: rows that have the same bar show the same picture. */
 function stripOf(width, ratio, ...what) {
 	const strip = make("canvas", { width: Math.round(width * ratio), height: Math.round(ROW * ratio) }), context = strip.getContext("2d");
 	context.scale(ratio, ratio);
-	context.font = FONT;
-	context.textBaseline = "middle";
+	beginText(context, "start");
 	paintBar(context, width, ...what);
 	return strip;
 }
@@ -440,8 +448,7 @@ function painted(canvas, holder, rows, view, { at = null, seen = null, strips = 
 	context.setTransform(ratio, 0, 0, ratio, 0, 0);
 	context.clearRect(0, 0, width, height);
 	context.translate(0, -top);
-	context.font = FONT;
-	context.textBaseline = "middle";
+	beginText(context, "start");
 	for (let i = first; i < rows.length && i * (ROW + GAP) < top + height; i++) {
 		const y = GAP + i * (ROW + GAP), { bar } = rows[i];
 		context.fillStyle = style.getPropertyValue("--quiet");
@@ -516,9 +523,6 @@ function drawMap(showTensor) {
 		const wanted = Math.max(view.span / factor, chosen.longest / 1e6, 1), span = wanted > 0.999 * chosen.longest ? chosen.longest : wanted;
 		look(byte - (byte - view.from) * span / view.span, span);
 	}
-	function pan(by) {
-		look(view.from + by, view.span);
-	}
 	const middle = () => (at && at.segment ? (at.segment.from + at.segment.to) / 2 : view.from + view.span / 2);
 	const perPixel = () => view.span / ((holder.clientWidth || 900) - LABEL - RIGHT);
 
@@ -580,7 +584,7 @@ function drawMap(showTensor) {
 		if (dragged && view.span < chosen.longest && (dragged.moved || Math.abs(event.clientX - dragged.x) > 4)) {
 			dragged.moved = true;
 			tip.hidden = true;
-			pan(dragged.from - (event.clientX - dragged.x) * perPixel() - view.from);
+			look(dragged.from - (event.clientX - dragged.x) * perPixel(), view.span);
 			return;
 		}
 		const found = under(event);
@@ -605,7 +609,7 @@ function drawMap(showTensor) {
 		if (event.ctrlKey)
 			zoom(2 ** (-event.deltaY / 200), byteAt(event));
 		else if (view.span < chosen.longest && Math.abs(across) > (event.shiftKey ? 0 : Math.abs(event.deltaY)))
-			pan(across * perPixel());
+			look(view.from + across * perPixel(), view.span);
 		else
 			return;
 		event.preventDefault();
@@ -644,12 +648,8 @@ function drawMap(showTensor) {
 	buttons.push(button("+", () => zoom(2, middle()), { "aria-label": "zoom in" }), button("−", () => zoom(0.5, middle()), { "aria-label": "zoom out" }),
 		button("whole", () => zoom(1 / 1e6, 0)), range);
 	const all = barsOf(() => true);
-	const table = make("details", {}, make("summary", {}, "the same as a table"), make("table", {},
-		make("thead", {}, make("tr", {}, make("th", {}, "rank"), make("th", { class: "n" }, "tensors"),
-			make("th", { class: "n" }, "bytes"))),
-		make("tbody", {}, alikeRanks.flatMap((run, i) => run.map((r) => make("tr", {}, make("td", {}, rankName(r)),
-			make("td", { class: "n" }, count(all.bars[i].length)),
-			make("td", { class: "n" }, count(all.ends[i]))))))));
+	const table = sameAsTable([["rank"], ["tensors", "n"], ["bytes", "n"]],
+		alikeRanks.flatMap((run, i) => run.map((r) => [rankName(r), count(all.bars[i].length), count(all.ends[i])])));
 	const missing = map.files.filter((f) => f.missing);
 	const whole = section("map", "Who holds what",
 		make("p", { class: "quiet" }, "One bar for each rank, one segment for each tensor, as long as the rank holds bytes of it. ",
@@ -707,10 +707,7 @@ function drawWorlds() {
 					padding ? `, padding ${bytes(padding)}` : ""}`)),
 			p.why ? make("p", { class: "verdict bad" }, p.why) : [p.holder,
 				p.rows.length > MOST_ROWS ? make("p", { class: "quiet" }, `and ${count(p.rows.length - MOST_ROWS)} more`) : null,
-				make("details", {}, make("summary", {}, "the same as a table"), make("table", {},
-					make("thead", {}, make("tr", {}, make("th", {}, "rank"), make("th", { class: "n" }, "bytes"))),
-					make("tbody", {}, p.rows.map((r) => make("tr", {}, make("td", {}, r.label),
-						make("td", { class: "n" }, count(r.bytes)))))))]);
+				sameAsTable([["rank"], ["bytes", "n"]], p.rows.map((r) => [r.label, count(r.bytes)]))]);
 		})));
 	whole.start = () => {
 		for (const p of panels.filter((q) => !q.why))
@@ -754,9 +751,7 @@ function paintBoxes(context, t, width, height) {
 	};
 	const scaled = (box) => box.map((v, i) => (i % 2 ? v / rows * height : v / columns * width));
 	fill(0, 0, columns, rows, RED);
-	context.font = "12px system-ui, sans-serif";
-	context.textBaseline = "middle";
-	context.textAlign = "center";
+	beginText(context, "center");
 	for (const p of pieces(t)) {
 		if (isMissing(p)) {
 			if (p.box)
@@ -803,9 +798,8 @@ function paintBoxes(context, t, width, height) {
 function pieceRow(t, p) {
 	const where = p.box ? p.box.lo.map((lo, i) => `${lo}:${lo + p.box.len[i]}`).join(", ")
 		: `elements ${p.first}:${p.first + p.count} in C order`;
-	return make("tr", {}, make("td", {}, rankName(p.rank)), make("td", { class: "name" }, `[${where}]`),
-		make("td", { class: "n" }, bytes(p.count * t.size)),
-		make("td", { class: "name" }, (map.files[p.file] || { path: "?" }).path, isMissing(p) ? " (missing)" : ""));
+	const file = (map.files[p.file] || { path: "?" }).path;
+	return [rankName(p.rank), `[${where}]`, bytes(p.count * t.size), isMissing(p) ? `${file} (missing)` : file];
 }
 
 /* What is shown before one is chosen: what lacks a part or has a problem, else the largest of the model. */
@@ -840,9 +834,8 @@ function drawTensor() {
 			make("p", { class: "quiet" }, "Rows: the first dimension. Columns: the others. A colour is a rank; "
 				+ "stripes: several ranks hold the same part; red: no file holds it."),
 			make("details", { open: all.length <= FEW_ROWS }, make("summary", {}, plural(all.length, "piece", "pieces")),
-				make("div", { class: "wideTable" }, make("table", {}, make("thead", {}, make("tr", {}, make("th", {}, "rank"),
-					make("th", {}, "part"), make("th", { class: "n" }, "bytes"), make("th", {}, "file"))),
-				make("tbody", {}, all.slice(0, ROWS_SHOWN).map((p) => pieceRow(t, p))))),
+				make("div", { class: "wideTable" }, tableOf([["rank"], ["part", "name"], ["bytes", "n"], ["file", "name"]],
+					all.slice(0, ROWS_SHOWN).map((p) => pieceRow(t, p)))),
 				all.length > ROWS_SHOWN ? make("p", { class: "quiet" }, `and ${count(all.length - ROWS_SHOWN)} more pieces`) : null),
 		].filter(Boolean));
 		if (move) {
@@ -903,16 +896,20 @@ function folded(node) {
 	return out.map((f) => ({ label: f.times > 1 ? `${f.from} to ${f.to}` : f.from, node: f.node, times: f.times }));
 }
 
+/* A row that shows the tensor when it is chosen. */
+function choice(t, showTensor, ...children) {
+	return make("div", { class: "leaf", tabindex: 0, role: "button", onclick: () => showTensor(t),
+		onkeydown: (event) => { if (event.key === "Enter") showTensor(t); } }, children);
+}
+
 /* name: what the tree has of the tensor's name at this place. */
 function leafOf(t, name, showTensor) {
 	const states = statesByName.get(t.name) || [];
-	return make("div", { class: "leaf", tabindex: 0, role: "button", onclick: () => showTensor(t),
-		onkeydown: (event) => { if (event.key === "Enter") showTensor(t); } },
-		make("span", { class: "row" }, make("span", { class: "name" }, name),
-			make("span", { class: "quiet" }, `${dtype(t)} [${t.shape.join(", ")}]`),
-			make("span", { class: "quiet" }, bytes(elements(t.shape) * t.size)),
-			states.length ? make("span", { class: "quiet" }, states.map((s) => s.state || s.role).join(", ")) : null,
-			otherNames(t).map(([who, name]) => make("span", { class: "quiet" }, `${who} `, make("span", { class: "name" }, name)))));
+	return choice(t, showTensor, make("span", { class: "row" }, make("span", { class: "name" }, name),
+		make("span", { class: "quiet" }, `${dtype(t)} [${t.shape.join(", ")}]`),
+		make("span", { class: "quiet" }, bytes(elements(t.shape) * t.size)),
+		states.length ? make("span", { class: "quiet" }, states.map((s) => s.state || s.role).join(", ")) : null,
+		otherNames(t).map(([who, name]) => make("span", { class: "quiet" }, `${who} `, make("span", { class: "name" }, name)))));
 }
 
 /* A branch is open at first if what is in it is few rows; `whole`: bytes of the model, of which each row has a bar. */
@@ -954,9 +951,7 @@ function drawTree(showTensor) {
 			const wanted = find.value.toLowerCase();
 			const fits = (t) => [t.name, ...otherNames(t).map((pair) => pair[1])].some((n) => n.toLowerCase().includes(wanted));
 			const found = wanted ? map.tensors.filter(fits) : [];
-			results.replaceChildren(...found.slice(0, ROWS_SHOWN).map((t) => make("div", { class: "leaf", tabindex: 0,
-				role: "button", onclick: () => showTensor(t),
-				onkeydown: (event) => { if (event.key === "Enter") showTensor(t); } },
+			results.replaceChildren(...found.slice(0, ROWS_SHOWN).map((t) => choice(t, showTensor,
 				make("span", { class: "name" }, t.name), " ", make("span", { class: "quiet" }, t.state || t.role))),
 				found.length > ROWS_SHOWN ? `and ${count(found.length - ROWS_SHOWN)} more` : "");
 		} });
@@ -1050,16 +1045,12 @@ function drawCheckpoints() {
 	const row = (c) => {
 		const bar = make("div", { class: "bar" });
 		bar.style.width = `${c.bytes / largest * 100}%`;
-		return make("tr", {}, make("td", { class: "name" }, c.path), make("td", { class: "format" }, c.format || "-"),
-			make("td", { class: "n" }, known(c.step)), make("td", { class: "n" }, known(c.world_size)),
-			make("td", { class: "n" }, bytes(c.bytes)), make("td", { class: "wide" }, bar),
+		return [c.path, c.format || "-", known(c.step), known(c.world_size), bytes(c.bytes), bar,
 			make("td", { class: c.state === "ok" ? "" : "verdict bad" }, c.state,
-				c.state !== "ok" && c.problem ? make("div", { class: "quiet" }, c.problem) : null));
+				c.state !== "ok" && c.problem ? make("div", { class: "quiet" }, c.problem) : null)];
 	};
-	return section("checkpoints", "Checkpoints", make("table", {},
-		make("thead", {}, make("tr", {}, ["checkpoint", "format"].map((h) => make("th", { class: h }, h)),
-			["step", "ranks", "size"].map((h) => make("th", { class: "n" }, h)), make("th", { class: "wide" }), make("th", {}, "state"))),
-		make("tbody", {}, data.run.map(row))));
+	return section("checkpoints", "Checkpoints", tableOf([["checkpoint", "name"], ["format", "format"], ["step", "n"], ["ranks", "n"],
+		["size", "n"], ["", "wide"], ["state"]], data.run.map(row)));
 }
 
 /* -- the structure in a few lines, to paste -- */

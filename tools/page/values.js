@@ -79,29 +79,26 @@ function drawLayerValues() {
 	}
 	const rows = inOrder(layers), holder = make("div", {});
 	const sums = new Map([...cells].map(([key, list]) => [key, addedUp(list)]));
-	const show = ([label, of, dark, text]) => {
-		holder.replaceChildren(heatTable(label, "layer", rows, [...kinds], (layer, kind) => {
-			const s = sums.get(`${layer}\n${kind}`);
-			return s ? valueCell(dark(of(s)), text(of(s)), `${layer} ${kind}: ${plural(s.elements, "element", "elements")}, norm ${
-				short(Math.sqrt(s.squares))}, largest ${short(s.largest)}, ${plural(s.zeros, "zero", "zeros")}, ${
-				count(s.nan + s.infinite)} NaN or infinity, ${count(s.small_rows)} of ${count(s.rows)} rows small`) : make("td", {});
-		}));
+	const put = (label, table) => {
+		holder.replaceChildren(table);
 		for (const b of buttons)
 			b.setAttribute("aria-pressed", String(b.textContent === label));
 	};
-	const update = ["Adam's update against the weights", null];
-	const showUpdate = () => {
-		holder.replaceChildren(heatTable("Norm of the update that Adam makes of its moments, without decay, as a part of the weights' norm",
-			"layer", rows, ["update"], (layer) => {
-				const share = updateShare(names.get(layer));
-				return share === null ? make("td", {}) : valueCell((Math.log10(share) + 7) / 6, figure(share), `${layer}: ${share}`);
-			}));
-		for (const b of buttons)
-			b.setAttribute("aria-pressed", String(b.textContent === update[0]));
-	};
+	const show = ([label, of, dark, text]) => put(label, heatTable(label, "layer", rows, [...kinds], (layer, kind) => {
+		const s = sums.get(`${layer}\n${kind}`);
+		return s ? valueCell(dark(of(s)), text(of(s)), `${layer} ${kind}: ${plural(s.elements, "element", "elements")}, norm ${
+			short(Math.sqrt(s.squares))}, largest ${short(s.largest)}, ${plural(s.zeros, "zero", "zeros")}, ${
+			count(s.nan + s.infinite)} NaN or infinity, ${count(s.small_rows)} of ${count(s.rows)} rows small`) : make("td", {});
+	}));
+	const update = "Adam's update against the weights";
+	const showUpdate = () => put(update, heatTable("Norm of the update that Adam makes of its moments, without decay, as a part of the "
+		+ "weights' norm", "layer", rows, ["update"], (layer) => {
+		const share = updateShare(names.get(layer));
+		return share === null ? make("td", {}) : valueCell((Math.log10(share) + 7) / 6, figure(share), `${layer}: ${share}`);
+	}));
 	const buttons = MEASURES.map((m) => make("button", { type: "button", onclick: () => show(m) }, m[0]));
 	if (updates.size)
-		buttons.push(make("button", { type: "button", onclick: showUpdate }, update[0]));
+		buttons.push(make("button", { type: "button", onclick: showUpdate }, update));
 	show(MEASURES[0]);
 	return [make("div", { class: "tools" }, buttons), holder];
 }
