@@ -282,7 +282,7 @@ static void views_that_nothing_resumes_from(void **state)
 
 		assert_int_equal(unshard_open(f->dir, &options, &u, &err), 0);
 		assert_int_equal(unshard_check(u, "run", UNSHARD_FOR_VIEW, NULL, NULL, &err), -EINVAL);
-		assert_non_null(strstr(err.text, "a training resumes from the views full, full-fsdp, dcp"));
+		assert_non_null(strstr(err.text, "judged for the views full, full-fsdp, dcp"));
 		unshard_close(u);
 	}
 }
