@@ -515,7 +515,7 @@ static int side_open(struct side *side, const char *view)
 	int why, status = -1;
 
 	if (!side->path)
-		side->path = realpath(side->a.argument, NULL);
+		side->path = path_real(side->a.argument);
 	why = errno;
 	if (!side->path && !newest_path(side, view, &status))
 		return status < 0 ? command_fail("%s: %s", side->a.argument, strerror(why)) : status;

@@ -205,7 +205,7 @@ static int export_run(const struct command *self, int argc, char **argv)
 {
 	struct export e = { .a = { .log = { .fd = -1 } }, .view = "weights", .made = { UNSHARD_EXPORTED_INIT } };
 	int status = export_parse(&e, self, argc, argv);
-	char *path = status < 0 ? realpath(e.a.argument, NULL) : NULL;
+	char *path = status < 0 ? path_real(e.a.argument) : NULL;
 
 	if (status < 0)
 		status = path ? open_and_export(&e, path) : command_fail("%s: %s", e.a.argument, strerror(errno));

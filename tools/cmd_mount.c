@@ -311,7 +311,7 @@ static int session_serve(struct mount *m)
 		note_covered(m);
 	note_settle(m);
 	note_content(m);
-	full_source = realpath(m->source, NULL); /* what the mount table shows */
+	full_source = path_real(m->source); /* what the mount table shows */
 	if (full_source)
 		m->source = full_source;
 	m->u = u;

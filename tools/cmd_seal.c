@@ -210,7 +210,7 @@ static int seal_run(const struct command *self, int argc, char **argv)
 {
 	struct seal s = { .a = { .log = { .fd = -1 } }, .counts = { UNSHARD_SEAL_COUNTS_INIT } };
 	int status = parse(&s, self, argc, argv);
-	char *path = status < 0 ? realpath(s.a.argument, NULL) : NULL;
+	char *path = status < 0 ? path_real(s.a.argument) : NULL;
 
 	if (status < 0)
 		status = path ? seal_path(&s, path) : command_fail("%s: %s", s.a.argument, strerror(errno));

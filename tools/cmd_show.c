@@ -233,7 +233,7 @@ static int show_run(const struct command *self, int argc, char **argv)
 {
 	struct arguments a;
 	int status = arguments_parse(&a, self, argc, argv);
-	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
+	char *path = status < 0 ? path_real(a.argument) : NULL;
 
 	if (status < 0 && !path)
 		status = command_fail("%s: %s", a.argument, strerror(errno));

@@ -40,9 +40,25 @@ char *path_shown(const char *source, const char *path)
 	return shown;
 }
 
+bool path_is_url(const char *path)
+{
+	return strncmp(path, "s3://", strlen("s3://")) == 0;
+}
+
+char *path_real(const char *path)
+{
+	size_t n = strlen(path);
+
+	if (!path_is_url(path))
+		return realpath(path, NULL);
+	while (path[n - 1] == '/')
+		n--;
+	return strndup(path, n);
+}
+
 char *path_name(const char *path)
 {
-	char *real = realpath(path, NULL), *name = real ? strdup(strrchr(real, '/') + 1) : NULL;
+	char *real = path_real(path), *name = real ? strdup(strrchr(real, '/') + 1) : NULL;
 
 	free(real);
 	return name;

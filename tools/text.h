@@ -2,6 +2,7 @@
 #ifndef TOOLS_TEXT_H
 #define TOOLS_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,10 @@ void text_print(const char *s);
 /* What `path` below the directory that was given as `source` is called from the user's directory: to be pasted
  * back. On the heap; NULL = out of memory. */
 char *path_shown(const char *source, const char *path);
+/* "s3://...": it has no path on this machine. */
+bool path_is_url(const char *path);
+/* The absolute path without links; of a URL, the URL without a slash at its end. On the heap; NULL = errno is why. */
+char *path_real(const char *path);
 /* The name of a directory, however it is spelt ("." too). On the heap; NULL = errno is why. */
 char *path_name(const char *path);
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/handle.h"
+
 #define UNS_CLEANUP(fn) __attribute__((cleanup(fn)))
 
 #define UNS_TAKE(p)                             \
@@ -28,7 +30,9 @@ static inline void uns_close_p(int *fd)
 {
 	int saved = errno;
 
-	if (*fd >= 0)
+	if (uns_is_handle(*fd))
+		uns_handle_close(*fd);
+	else if (*fd >= 0)
 		close(*fd);
 	errno = saved;
 }

@@ -5,11 +5,12 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "base/clock.h"
 #include "io/mounts.h"
 
-enum { KEPT = 64 };
+enum { KEPT = 64, FIRST_OBJECTS_MINOR = 1 << 20 /* the kernel's minor numbers are less */ };
 static const int64_t kept_ns = 1000000000;
 
 struct device {
@@ -87,6 +88,10 @@ static struct device device_of(unsigned dev_major, unsigned dev_minor)
 
 	if (dev_major)
 		return d;
+	if (dev_minor >= FIRST_OBJECTS_MINOR) {
+		d.written_elsewhere = true;
+		return d;
+	}
 	pthread_rwlock_rdlock(&known.lock);
 	i = find(dev_minor, &found);
 	found = found && uns_now_ns() - known.v[i].at_ns < kept_ns;
@@ -104,4 +109,9 @@ bool uns_inodes_last(unsigned dev_major, unsigned dev_minor)
 bool uns_written_elsewhere(unsigned dev_major, unsigned dev_minor)
 {
 	return device_of(dev_major, dev_minor).written_elsewhere;
+}
+
+uint64_t uns_objects_device(uint64_t hash)
+{
+	return makedev(0, FIRST_OBJECTS_MINOR | (unsigned)(hash & (FIRST_OBJECTS_MINOR - 1)));
 }

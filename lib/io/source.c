@@ -1,5 +1,5 @@
 /* Roots and the files below them. The kernel resolves paths (openat2). Where a link leaves the root,
- * or the kernel has no openat2, io/follow.c does. */
+ * or the kernel has no openat2, io/follow.c does. What is below a prefix of a bucket, io/objects.c has. */
 #include "io/source.h"
 
 #include <dirent.h>
@@ -23,6 +23,7 @@
 #include "io/access.h"
 #include "io/follow.h"
 #include "io/numbers.h"
+#include "io/objects.h"
 #include "io/pages.h"
 
 enum {
@@ -35,6 +36,7 @@ enum {
 struct uns_root {
 	struct uns_base *base; /* [0] the root itself, then the follow directories */
 	size_t n_bases;
+	struct uns_objects *objects; /* NULL = it is a directory; else base has the URL alone */
 	struct uns_root *above; /* NULL = none, or not to be looked into */
 	bool trusted;
 	bool has_openat2; /* older kernels and some sandboxes do not */
@@ -117,6 +119,7 @@ void uns_root_close(struct uns_root *root)
 	}
 	if (root) {
 		uns_root_close(root->above);
+		uns_objects_close(root->objects);
 		free(root->base);
 		free(root->looks);
 	}
@@ -169,7 +172,8 @@ static int open_above(struct uns_root *root, unsigned levels, struct uns_err *er
 	return 0;
 }
 
-int uns_root_open(const char *path, const struct uns_root_options *options, struct uns_root **out, struct uns_err *err)
+static int root_of_directory(const char *path, const struct uns_root_options *options, struct uns_root **out,
+			     struct uns_err *err)
 {
 	UNS_CLEANUP(root_close_p) struct uns_root *root = calloc(1, sizeof(*root));
 	size_t n_follow = options ? options->n_follow : 0, i;
@@ -190,6 +194,41 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 	return 0;
 }
 
+/* Takes the objects. */
+static int root_of_objects(struct uns_objects *objects, unsigned above, struct uns_root **out, struct uns_err *err)
+{
+	UNS_CLEANUP(root_close_p) struct uns_root *root = calloc(1, sizeof(*root));
+	struct uns_objects *next = NULL;
+
+	if (!root) {
+		uns_objects_close(objects);
+		return uns_oom(err);
+	}
+	root->objects = objects;
+	root->looks = calloc(1, sizeof(*root->looks));
+	root->base = calloc(1, sizeof(*root->base));
+	UNS_TRY_ALLOC(root->looks && root->base, err);
+	root->n_bases = 1;
+	root->base[0] = (struct uns_base){ -1, strdup(uns_objects_url(objects)), strdup(uns_objects_url(objects)) };
+	UNS_TRY_ALLOC(root->base[0].given && root->base[0].real, err);
+	if (above)
+		UNS_TRY(uns_objects_above(objects, &next, err));
+	if (next)
+		UNS_TRY(root_of_objects(next, above - 1, &root->above, err));
+	*out = UNS_TAKE(root);
+	return 0;
+}
+
+int uns_root_open(const char *path, const struct uns_root_options *options, struct uns_root **out, struct uns_err *err)
+{
+	struct uns_objects *objects;
+
+	if (!uns_objects_is_url(path))
+		return root_of_directory(path, options, out, err);
+	UNS_TRY(uns_objects_open(path, &objects, err));
+	return root_of_objects(objects, options ? options->above : 0, out, err);
+}
+
 int uns_root_up(const struct uns_root *root, const char *rel, struct uns_arena *arena, const struct uns_root **root_up,
 		const char **rel_up, struct uns_err *err)
 {
@@ -206,6 +245,11 @@ const char *uns_root_name(const struct uns_root *root, const char *rel)
 const char *uns_root_path(const struct uns_root *root)
 {
 	return root->base[0].given[0] ? root->base[0].given : "/";
+}
+
+bool uns_root_is_remote(const struct uns_root *root)
+{
+	return root->objects;
 }
 
 /* -- opening below a root -- */
@@ -316,14 +360,27 @@ static int stat_fd(const struct uns_root *root, const char *rel, int fd, struct 
 	return code < 0 ? uns_root_fail(root, rel, code, err) : 0;
 }
 
+static int stat_object(const struct uns_root *root, const char *rel, struct uns_stat *out, struct uns_err *err)
+{
+	int code;
+
+	count_look(root);
+	code = uns_objects_stat(root->objects, rel, out, err);
+	return code < 0 ? uns_root_fail(root, rel, code, err) : 0;
+}
+
 int uns_root_self(const struct uns_root *root, struct uns_stat *out, struct uns_err *err)
 {
+	if (root->objects)
+		return stat_object(root, "", out, err);
 	return stat_fd(root, "", root->base[0].fd, out, err);
 }
 
 int uns_dir_stat(const struct uns_root *root, int dir, const char *name, struct uns_stat *out)
 {
 	count_look(root);
+	if (uns_is_handle(dir))
+		return uns_objects_stat_in(dir, name, out);
 	return stat_at(dir, name, AT_SYMLINK_NOFOLLOW, out);
 }
 
@@ -398,6 +455,8 @@ int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, str
 	struct uns_err unused = { 0 };
 	int code;
 
+	if (root->objects)
+		return stat_object(root, rel, out, err);
 	if (follow)
 		fd = open_below(root, rel, O_PATH | O_CLOEXEC, &unused);
 	if (!follow || fd == -EXDEV)
@@ -414,10 +473,13 @@ int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, str
 int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_arena *arena, const char **out,
 		      struct uns_err *err)
 {
-	UNS_CLEANUP(uns_close_p) int fd = open_below(root, rel, O_PATH | O_CLOEXEC | O_NOFOLLOW, err);
+	UNS_CLEANUP(uns_close_p) int fd = -1;
 	char target[PATH_MAX];
 	ssize_t len;
 
+	if (root->objects) /* none is a link */
+		return uns_root_fail(root, rel, -EINVAL, err);
+	fd = open_below(root, rel, O_PATH | O_CLOEXEC | O_NOFOLLOW, err);
 	if (fd < 0)
 		return fd;
 	len = readlinkat(fd, "", target, sizeof(target));
@@ -482,7 +544,10 @@ int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct un
 
 	*out = (struct uns_listing){ 0 };
 	count_look(root);
-	code = read_entries(root, fd, arena, out);
+	if (root->objects)
+		code = uns_objects_list(root->objects, rel, arena, out, err);
+	else
+		code = read_entries(root, fd, arena, out);
 	if (code < 0)
 		return uns_root_fail(root, rel, code, err);
 	if (out->n)
@@ -493,17 +558,26 @@ int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct un
 int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena *arena, struct uns_listing *out,
 		  struct uns_err *err)
 {
-	UNS_CLEANUP(uns_close_p) int fd = open_below(root, rel, DIR_FLAGS, err);
+	UNS_CLEANUP(uns_close_p) int fd = -1;
 
+	if (root->objects)
+		return uns_dir_list(root, rel, -1, arena, out, err);
+	fd = open_below(root, rel, DIR_FLAGS, err);
 	return fd < 0 ? fd : uns_dir_list(root, rel, fd, arena, out, err);
 }
 
 static int open_directory(const struct uns_root *root, const char *rel, int flags, int *fd, struct uns_stat *out,
 			  struct uns_err *err)
 {
-	UNS_CLEANUP(uns_close_p) int dir = open_below(root, rel, flags, err);
+	UNS_CLEANUP(uns_close_p) int dir = -1;
 	int code;
 
+	if (root->objects) {
+		count_look(root);
+		code = uns_objects_open_dir(root->objects, rel, fd, out, err);
+		return code < 0 ? uns_root_fail(root, rel, code, err) : 0;
+	}
+	dir = open_below(root, rel, flags, err);
 	if (dir < 0)
 		return dir;
 	UNS_TRY(stat_fd(root, rel, dir, out, err));
@@ -528,6 +602,10 @@ int uns_root_open_dir_path(const struct uns_root *root, const char *rel, int *fd
 
 int uns_dir_open(const struct uns_root *root, const char *rel, int path, int *fd, struct uns_err *err)
 {
+	struct uns_stat unused;
+
+	if (root->objects)
+		return uns_root_open_dir(root, rel, fd, &unused, err);
 	count_look(root);
 	*fd = openat(path, ".", DIR_FLAGS);
 	return *fd < 0 ? uns_root_fail(root, rel, -errno, err) : 0;
@@ -535,6 +613,11 @@ int uns_dir_open(const struct uns_root *root, const char *rel, int path, int *fd
 
 int uns_root_open_path(const struct uns_root *root, const char *rel)
 {
+	struct uns_stat unused;
+	int fd;
+
+	if (root->objects)
+		return open_directory(root, rel, 0, &fd, &unused, NULL) < 0 ? -ENOENT : fd;
 	return open_below(root, rel, O_PATH | O_DIRECTORY | O_CLOEXEC, NULL);
 }
 
@@ -574,12 +657,26 @@ static int fail_not_regular(const struct uns_root *root, const char *rel, struct
 	return -ENOTSUP;
 }
 
+static int open_object(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
+		       struct uns_err *err)
+{
+	int code;
+
+	count_look(root);
+	code = uns_objects_open_file(root->objects, rel, fd, out, err);
+	if (code == -EISDIR)
+		return fail_not_regular(root, rel, err);
+	return code < 0 ? uns_root_fail(root, rel, code, err) : 0;
+}
+
 int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int file = -1;
 	struct uns_err why = { 0 };
 	struct uns_stat st;
 
+	if (root->objects)
+		return open_object(root, rel, fd, out ? out : &st, err);
 	file = open_below(root, rel, FILE_FLAGS, &why);
 	if (file == -ENXIO || file == -ENODEV) /* a socket, a device without driver */
 		return fail_not_regular(root, rel, err);
@@ -628,7 +725,15 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
 int uns_fd_identity(int fd, bool fresh, struct uns_identity *out, uint64_t *nlink, struct uns_err *err)
 {
 	struct uns_stat st;
-	int code = stat_at(fd, "", AT_EMPTY_PATH | (fresh ? AT_STATX_FORCE_SYNC : 0), &st);
+	int code;
+
+	if (uns_is_handle(fd)) { /* what is read is of that one, or fails */
+		*out = *uns_object_identity(fd);
+		if (nlink)
+			*nlink = 1;
+		return 0;
+	}
+	code = stat_at(fd, "", AT_EMPTY_PATH | (fresh ? AT_STATX_FORCE_SYNC : 0), &st);
 
 	if (code < 0)
 		return uns_fail(err, code == -ESTALE ? code : -EIO,
@@ -644,21 +749,24 @@ int uns_fd_identity(int fd, bool fresh, struct uns_identity *out, uint64_t *nlin
 uint64_t uns_fd_name(int fd)
 {
 	char path[PATH_MAX];
-	const ssize_t n = path_of_fd(fd, path, sizeof(path));
+	ssize_t n;
 
+	if (uns_is_handle(fd))
+		return uns_object_identity(fd)->ino;
+	n = path_of_fd(fd, path, sizeof(path));
 	return n < 0 ? 0 : uns_hash_end(uns_hash_bytes(UNS_HASH_INIT, path, (size_t)n)) | 1;
 }
 
 void uns_fd_forget_pages(int fd, const struct uns_identity *id)
 {
-	if (uns_written_elsewhere(major(id->dev), minor(id->dev)))
+	if (!uns_is_handle(fd) && uns_written_elsewhere(major(id->dev), minor(id->dev)))
 		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
 /* The second advice leaves the first one's longer calls as they are. */
 bool uns_fd_read_as_asked(int fd, const struct uns_identity *id)
 {
-	return uns_written_elsewhere(major(id->dev), minor(id->dev)) &&
+	return !uns_is_handle(fd) && uns_written_elsewhere(major(id->dev), minor(id->dev)) &&
 	       posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0;
 }
 
@@ -667,6 +775,8 @@ bool uns_fd_reads_pages(int fd, const struct uns_identity *id)
 {
 	void *at;
 
+	if (uns_is_handle(fd))
+		return false;
 	if (!uns_written_elsewhere(major(id->dev), minor(id->dev)))
 		return true;
 	at = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
@@ -692,6 +802,8 @@ int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, 
 	if (off > INT64_MAX - len)
 		return uns_fail(err, -EBADMSG, "%s: offset %llu is larger than any file", name,
 				(unsigned long long)off);
+	if (uns_is_handle(fd))
+		return uns_object_pread(fd, buf, len, off, err);
 	while (len) {
 		n = pread(fd, p, len, (off_t)off);
 		if (n < 0 && errno == EINTR)

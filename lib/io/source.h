@@ -30,11 +30,13 @@ struct uns_root_options {
 
 struct uns_root;
 
-/* path: any directory. Its absolute name is kept for messages. */
+/* path: any directory, or "s3://BUCKET/PREFIX" (io/objects.h). Its absolute name is kept for messages. */
 int uns_root_open(const char *path, const struct uns_root_options *options, struct uns_root **out, struct uns_err *err);
 void uns_root_close(struct uns_root *root); /* when it was closed once for each reference, it is gone */
 struct uns_root *uns_root_ref(struct uns_root *root); /* one more */
 const char *uns_root_path(const struct uns_root *root);
+/* It is no directory: its path is a URL, and nothing in it has a path on this machine. */
+bool uns_root_is_remote(const struct uns_root *root);
 
 /* The directory that holds directory `rel`, as a root and a path below that (in the arena). Of the root itself
  * it is one above, where the options allow it: *rel_up is NULL if they do not, or if there is none. */

@@ -143,6 +143,8 @@ int uns_save_times_check(struct uns_catalog *cat, const struct uns_save_end *end
 	int code;
 
 	UNS_TRY_ALLOC(end->path && end->below, err);
+	if (uns_root_is_remote(end->root)) /* files are uploaded in any order */
+		return 0;
 	code = uns_stat_beside(end->root, cat->capture, end->path, &s.last, &why);
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);

@@ -115,7 +115,7 @@ static void known_problems_of(struct unshard *u, const struct dir_record *record
 {
 	const struct verdict *v;
 
-	if ((!record->finished || record->overwritten) && record_unsettled(u, record))
+	if ((!record->finished || record->overwritten || session_is_remote(u)) && record_unsettled(u, record))
 		return;
 	if (record->open_why)
 		known_problem(record, record->open_why, out);

@@ -17,6 +17,10 @@ static int choose_real_root(struct unshard *u, const char *source, struct uns_er
 {
 	char real[PATH_MAX];
 
+	if (uns_root_is_remote(u->root)) {
+		u->real_root = uns_root_path(u->root);
+		return 0;
+	}
 	if (!realpath(source, real))
 		return uns_fail(err, -errno, "%s: %s", source, strerror(errno));
 	u->real_root = uns_arena_str(&u->arena, real);

@@ -92,6 +92,13 @@ static inline bool record_finished(struct unshard *u, const struct dir_record *r
 	return finished;
 }
 
+/* Files come there in any order, as a checkpoint's do that is uploaded: the one that a writer writes last says
+ * nothing. */
+static inline bool session_is_remote(const struct unshard *u)
+{
+	return uns_root_is_remote(u->root);
+}
+
 /* It may be written at this moment: it changed a moment ago, and nothing shows that the save has ended, or shards are
  * newer than what does. */
 static inline bool record_saving(struct unshard *u, const struct dir_record *record)
@@ -99,7 +106,7 @@ static inline bool record_saving(struct unshard *u, const struct dir_record *rec
 	bool saving;
 
 	pthread_mutex_lock(&u->lock);
-	saving = !record->finished || record->overwritten;
+	saving = !record->finished || record->overwritten || session_is_remote(u);
 	pthread_mutex_unlock(&u->lock);
 	return saving && record_unsettled(u, record);
 }
@@ -110,7 +117,7 @@ static inline bool record_weights_change(struct unshard *u, const struct dir_rec
 	bool change;
 
 	pthread_mutex_lock(&u->lock);
-	change = record->weights_overwritten;
+	change = record->weights_overwritten || session_is_remote(u);
 	pthread_mutex_unlock(&u->lock);
 	return change && record_unsettled(u, record);
 }

@@ -13,7 +13,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 
 BELOW = {
     "base": set(),
-    "io": {"base"},
+    "object": {"base"},
+    "io": {"base", "object"},
     "wire": {"base", "io"},
     "model": {"base", "io", "wire"},
 }

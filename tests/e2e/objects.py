@@ -1,0 +1,191 @@
+"""Object stores of the tests, on 127.0.0.1 alone: moto in this process, rclone's `serve s3`, and a proxy before either
+that counts requests and makes some of them fail."""
+
+import contextlib
+import http.client
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import boto3
+import botocore.config
+from moto.server import ThreadedMotoServer
+
+from conftest import eventually
+
+ID, SECRET = "AKIDOFTHETESTS", "a+secret/of=the.tests.of.objects"
+REGION = "us-east-1"
+BUCKET = "checkpoints"
+
+logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto's: a line for each request
+
+
+class Store:
+    """One bucket, which this process fills."""
+
+    def __init__(self, address):
+        self.address = address
+        self.client = boto3.client(
+            "s3", endpoint_url=address, aws_access_key_id=ID, aws_secret_access_key=SECRET, region_name=REGION,
+            config=botocore.config.Config(retries={"max_attempts": 10}, s3={"addressing_style": "path"},
+                                          request_checksum_calculation="when_required"))
+
+    def environment(self, address=None, **more):
+        """Of a process that asks the store; nothing of this machine's own settings."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+        return {**env, "AWS_ENDPOINT_URL": address or self.address, "AWS_ACCESS_KEY_ID": ID,
+                "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true",
+                "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", **more}
+
+    def put(self, key, body):
+        self.client.put_object(Bucket=BUCKET, Key=key, Body=body)
+
+    def upload(self, folder, prefix):
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file():
+                self.put(f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
+        return f"s3://{BUCKET}/{prefix}"
+
+    def empty(self):
+        while found := self.client.list_objects_v2(Bucket=BUCKET).get("Contents"):
+            for one in found:
+                self.client.delete_object(Bucket=BUCKET, Key=one["Key"])
+
+
+@contextlib.contextmanager
+def moto():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    store = Store("http://127.0.0.1:%d" % server.get_host_and_port()[1])
+    store.client.create_bucket(Bucket=BUCKET)
+    yield store
+    server.stop()
+
+
+@contextlib.contextmanager
+def rclone(folder):
+    """It checks signatures. Its objects are the files of a directory."""
+    log = folder / "rclone.log"
+    (folder / "data" / BUCKET).mkdir(parents=True)
+    program = Path(sys.executable).with_name("rclone")
+    with open(log, "wb") as out:
+        process = subprocess.Popen([program, "serve", "s3", "--addr", "127.0.0.1:0", "--auth-key", f"{ID},{SECRET}",
+                                    "--config", "/dev/null", "--vfs-cache-mode", "off", "--dir-cache-time", "0s",
+                                    folder / "data"], stdout=out, stderr=out)
+    try:
+        found = []
+
+        def address():
+            found[:] = [line.split("http://")[1].split("/")[0] for line in log.read_text().splitlines()
+                        if "http://127.0.0.1:" in line]
+            return found
+
+        eventually(address)
+        yield Store(f"http://{found[0].rstrip(']')}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Request:
+    def __init__(self, method, path, headers):
+        self.method, self.headers = method, dict(headers)
+        split = urlsplit(path)
+        self.path, self.query = split.path, {k: v[0] for k, v in parse_qs(split.query).items()}
+        self.is_list = "list-type" in self.query
+
+
+class Proxy:
+    """proxy.faults: what becomes of the requests to come, one after another. Each is a function of the handler, its
+    request and the store's answer (status, headers, body), which returns the answer to be given or None if it has
+    answered itself. proxy.always is asked where there is none."""
+
+    def __init__(self, store):
+        self.requests, self.faults, self.always = [], [], None
+        self.lock = threading.Lock()
+        to = urlsplit(store.address)
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                request = Request("GET", self.path, self.headers)
+                with proxy.lock:
+                    proxy.requests.append(request)
+                    fault = proxy.faults.pop(0) if proxy.faults else proxy.always
+                connection = http.client.HTTPConnection(to.hostname, to.port)
+                connection.putrequest("GET", self.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in self.headers.items():
+                    connection.putheader(name, value)
+                connection.endheaders()
+                answer = connection.getresponse()
+                found = answer.status, dict(answer.getheaders()), answer.read()
+                connection.close()
+                if fault:
+                    found = fault(self, request, found)
+                if found:
+                    self.give(*found)
+
+            def give(self, status, headers, body, length=None):
+                self.send_response_only(status)
+                for name, value in headers.items():
+                    if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body) if length is None else length))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def lists(self):
+        return [r for r in self.requests if r.is_list]
+
+    def reads(self):
+        return [r for r in self.requests if not r.is_list]
+
+    def clear(self):
+        self.requests, self.faults, self.always = [], [], None
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def status(number, code):
+    def fault(handler, request, found):
+        return number, {"Content-Type": "application/xml"}, f"<Error><Code>{code}</Code></Error>".encode()
+
+    return fault
+
+
+def reset(handler, request, found):
+    handler.close_connection = True
+    handler.connection.close()
+
+
+def short(handler, request, found):
+    """Half of the body that the header promises."""
+    number, headers, body = found
+    handler.give(number, headers, body[: len(body) // 2], len(body))
+    handler.close_connection = True
+
+
+def slow(seconds):
+    def fault(handler, request, found):
+        time.sleep(seconds)
+        return found
+
+    return fault

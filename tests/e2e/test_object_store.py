@@ -1,0 +1,234 @@
+"""SOURCE in an object store: the same bytes as from a directory, whatever the store's requests do."""
+
+import errno
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import objects
+from conftest import UNSHARD, detach, eventually, unshard
+from objects import BUCKET, SECRET, Proxy
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(scope="module")
+def moto():
+    with objects.moto() as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def rclone(tmp_path_factory):
+    with objects.rclone(tmp_path_factory.mktemp("rclone")) as store:
+        yield store
+
+
+@pytest.fixture
+def store(moto):
+    yield moto
+    moto.empty()
+
+
+@pytest.fixture
+def proxy(store):
+    before = Proxy(store)
+    yield before
+    before.close()
+
+
+@pytest.fixture
+def mount_url(tmp_path):
+    """mount_url(URL, environment, option...) -> the mount."""
+    live = []
+
+    def make(url, env, *options):
+        path = tmp_path / f"objects{len(live)}"
+        path.mkdir()
+        unshard("mount", url, path, "-o", ",".join([*(options or ("settle=0",)), f"store={tmp_path}/objects.db"]),
+                env=env)
+        live.append(path)
+        return path
+
+    yield make
+    for path in reversed(live):
+        detach(path)
+
+
+def sums(top):
+    """What a tree holds: the sum of each file; of directories, that they are there."""
+    found = {}
+    for folder, _, files in os.walk(top):
+        found[os.path.relpath(folder, top)] = None
+        for name in files:
+            with open(os.path.join(folder, name), "rb") as f:
+                found[os.path.relpath(f.name, top)] = hashlib.sha256(f.read()).hexdigest()
+    return found
+
+
+def views_equal(store, mount, mount_url, source, prefix):
+    directory, bucket = mount(source), mount_url(store.upload(source, prefix), store.environment())
+    views = sorted(os.listdir(directory.path))
+    assert views and views == sorted(os.listdir(bucket))
+    for view in views:
+        assert sums(directory / view) == sums(bucket / view), view
+    return views
+
+
+def exported(url, out, env, *options):
+    unshard("export", url, out, "-o", "settle=0,store=none", *options, env=env)
+    return sums(out)
+
+
+@pytest.fixture
+def golden(store, tmp_path):
+    """The golden run: in the store, and what export makes of the directory."""
+    url = store.upload(GOLDEN / "run", "runs/llama")
+    return url + "/checkpoint-2", exported(GOLDEN / "run/checkpoint-2", tmp_path / "reference", None)
+
+
+def test_every_view_has_the_bytes_that_a_directory_gives(store, mount, mount_url):
+    assert "weights" in views_equal(store, mount, mount_url, GOLDEN / "run", "golden")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("launch, case", [("t2", "tied-f1-fp32"), ("t1", "ds2-bf16"), ("t1", "ds3-bf16")])
+def test_every_view_of_a_trainers_run(store, mount, mount_url, made, launch, case):
+    views_equal(store, mount, mount_url, made(launch, case) / "run", "made")
+
+
+def test_the_command_takes_an_address(golden, store):
+    url, _ = golden
+    env = store.environment()
+    listed = unshard("ls", f"s3://{BUCKET}/runs", "-o", "settle=0,store=none", env=env)
+    assert listed.stdout.splitlines()[1].split()[:4] == [f"s3://{BUCKET}/runs/llama/checkpoint-2", "hf_fsdp", "2", "2"]
+    shown = unshard("show", url, "-o", "settle=0,store=none", env=env)
+    assert shown.stdout.splitlines()[0] == url and "12 tensors" in shown.stdout
+    assert unshard("check", url, "--deep", "-o", "settle=0,store=none", env=env).returncode == 0
+
+
+def test_a_server_that_checks_signatures(rclone, tmp_path):
+    url = rclone.upload(GOLDEN / "run", "runs/a run & its=name+ü") + "/checkpoint-2"
+    want = exported(GOLDEN / "run/checkpoint-2", tmp_path / "reference", None)
+    assert exported(url, tmp_path / "out", rclone.environment()) == want
+    refused = unshard("ls", url, env=rclone.environment(AWS_SECRET_ACCESS_KEY="another"), check=False)
+    assert refused.returncode == 2 and "access is denied" in refused.stderr
+
+
+@pytest.mark.parametrize("fault", [
+    pytest.param(objects.status(503, "SlowDown"), id="503"),
+    pytest.param(objects.short, id="short"),
+    pytest.param(objects.status(500, "InternalError"), id="500", marks=pytest.mark.long),
+    pytest.param(objects.reset, id="reset", marks=pytest.mark.long),
+    pytest.param(objects.slow(0.2), id="slow", marks=pytest.mark.long),
+])
+def test_what_passes_is_tried_again(golden, store, proxy, tmp_path, fault):
+    url, want = golden
+    seen = []
+
+    def every_third(handler, request, found):
+        seen.append(request)
+        return fault(handler, request, found) if len(seen) % 3 == 1 else found
+
+    proxy.always = every_third
+    assert exported(url, tmp_path / "out", store.environment(proxy.address)) == want
+    assert len(seen) > 3
+
+
+def test_what_does_not_pass_is_an_error_that_names_the_object(golden, store, proxy, tmp_path):
+    url, _ = golden
+
+    def broken(handler, request, found):
+        return found if request.is_list else objects.status(403, "AccessDenied")(handler, request, found)
+
+    proxy.always = broken
+    failed = unshard("export", url, tmp_path / "out", "-o", "settle=0,store=none",
+                     env=store.environment(proxy.address), check=False)
+    assert failed.returncode == 2 and "access is denied (AccessDenied)" in failed.stderr
+    assert f"s3://{BUCKET}/runs/llama/" in failed.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_replaced_object_is_stale_and_then_the_new_one(golden, store, mount_url):
+    mnt = mount_url(f"s3://{BUCKET}/runs", store.environment())
+    folder = mnt / "weights/llama/checkpoint-2"
+    before = (folder / "model.safetensors").read_bytes()
+    key = "runs/llama/checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp"
+    body = bytearray(store.client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+    with open(mnt / "full/llama/checkpoint-2/optimizer.pt", "rb") as held:
+        other = key.replace("pytorch_model_fsdp_0", "optimizer_0")
+        shard = store.client.get_object(Bucket=BUCKET, Key=other)["Body"].read()
+        store.put(other, shard[:-1] + bytes([shard[-1] ^ 1]))
+        with pytest.raises(OSError) as failed:
+            held.read()
+        assert failed.value.errno == errno.ESTALE
+    at = body.rindex(b"PK\x01\x02") // 2  # within a tensor's elements, or what lies between them
+    body[at] ^= 1
+    store.put(key, bytes(body))
+
+    def is_new():
+        try:
+            return (folder / "model.safetensors").read_bytes() != before
+        except OSError as e:
+            assert e.errno == errno.ESTALE
+            return False
+
+    eventually(is_new)
+
+
+def test_2500_keys_are_three_requests(store, proxy):
+    for i in range(2500):
+        store.put(f"many/checkpoint-{i // 50}/file-{i % 50}", b"")
+    unshard("ls", f"s3://{BUCKET}/many", "-o", "store=none", env=store.environment(proxy.address))
+    assert len(proxy.lists()) == 3 and not proxy.reads()
+
+
+def test_an_upload_is_hidden_until_it_rests(store, mount_url):
+    url = store.upload(GOLDEN / "run", "runs/llama")
+    store.client.delete_object(Bucket=BUCKET, Key="runs/llama/checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp")
+    mnt = mount_url(url, store.environment(), "settle=3600")
+    assert "checkpoint-2" not in os.listdir(mnt / "weights")
+    listed = unshard("ls", url, "-o", "settle=3600,store=none", env=store.environment())
+    assert listed.stdout.splitlines()[1].split()[-1] == "saving"
+
+
+def test_secrets_are_nowhere(golden, store, proxy, mount_url, tmp_path):
+    url, _ = golden
+    token, log = "a.token.of.a.session.that.nobody.may.see", tmp_path / "log"
+    env = store.environment(proxy.address, AWS_SESSION_TOKEN=token)
+    mnt = mount_url(f"s3://{BUCKET}/runs", env, "settle=0", "debug", f"log={log}")
+    (mnt / "weights/llama/checkpoint-2/model.safetensors").read_bytes()
+    assert all(r.headers["x-amz-security-token"] == token for r in proxy.requests)
+    proxy.always = objects.status(403, "SignatureDoesNotMatch")
+    refused = unshard("ls", url, "-o", "debug,store=none", env=env, check=False)
+    assert refused.returncode == 2
+    told = [refused.stdout, refused.stderr, log.read_text(), Path("/proc/mounts").read_text()]
+    told += [(mnt / ".unshard" / name).read_text() for name in ("stats.json", "metrics.prom", "errors.log",
+                                                                "problems.txt")]
+    told += [unshard("stats", mnt, env=env).stdout, unshard("mounts", env=env).stdout]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "exe").resolve() == UNSHARD.resolve():
+                told.append((process / "cmdline").read_bytes().decode())
+        except OSError:
+            pass  # it has ended
+    for text in told:
+        assert SECRET not in text and token not in text
+    assert any("s3://" in text for text in told)
+
+
+def test_a_clock_that_is_wrong_is_corrected_by_the_servers(golden, store, proxy, tmp_path):
+    url, want = golden
+    ahead = "Fri, 01 Jan 2100 00:00:00 GMT"
+
+    def skewed(handler, request, found):
+        if request.headers["x-amz-date"].startswith("21000101T"):
+            return found
+        return 403, {"Date": ahead}, b"<Error><Code>RequestTimeTooSkewed</Code></Error>"
+
+    proxy.always = skewed
+    assert exported(url, tmp_path / "out", store.environment(proxy.address)) == want
+    assert sum(not r.headers["x-amz-date"].startswith("21000101T") for r in proxy.requests) == 1
