@@ -3,11 +3,12 @@
 
 # The oldest that unshard builds with; CMakeLists.txt has the same.
 packages_debian_oldest="cmake=3.20 libfuse3-dev=3.14 libzstd-dev=1.4.8 libcjson-dev=1.7.14 zlib1g-dev=1:1.2.11 \
-libsqlite3-dev=3.34 libyaml-dev=0.2.2"
+libsqlite3-dev=3.34 libyaml-dev=0.2.2 libcurl4-openssl-dev=7.74"
 
 packages_debian_build="cmake ninja-build gcc pkg-config libfuse3-dev fuse3 libzstd-dev libcjson-dev \
-zlib1g-dev libsqlite3-dev libyaml-dev"
-packages_debian_library="gcc pkg-config libzstd-dev libcjson-dev zlib1g-dev libsqlite3-dev libyaml-dev python3-venv"
+zlib1g-dev libsqlite3-dev libyaml-dev libcurl4-openssl-dev"
+packages_debian_library="gcc pkg-config libzstd-dev libcjson-dev zlib1g-dev libsqlite3-dev libyaml-dev libcurl4-openssl-dev \
+python3-venv"
 packages_debian_load="python3-venv"
 packages_debian_unit="libcmocka-dev python3 locales"
 packages_debian_mounts="python3-pytest strace procps fuse3"
@@ -19,8 +20,9 @@ clang-tidy cppcheck mold ccache"
 packages_debian_long="chromium chromium-driver glusterfs-server glusterfs-client ceph-mon ceph-mds ceph-osd ceph-fuse ceph-common \
 moosefs-master moosefs-chunkserver moosefs-client redis-server s3fs iproute2"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
-cjson-devel zlib-devel sqlite-devel libyaml-devel"
-packages_fedora_library="gcc pkgconf-pkg-config libzstd-devel cjson-devel zlib-devel sqlite-devel libyaml-devel python3"
+cjson-devel zlib-devel sqlite-devel libyaml-devel libcurl-devel"
+packages_fedora_library="gcc pkgconf-pkg-config libzstd-devel cjson-devel zlib-devel sqlite-devel libyaml-devel libcurl-devel \
+python3"
 packages_fedora_load="python3"
 packages_fedora_unit="libcmocka-devel python3 glibc-locale-source"
 packages_fedora_mounts="python3-pytest strace procps-ng fuse3"

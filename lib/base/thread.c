@@ -1,5 +1,6 @@
 #include "base/thread.h"
 
+#include <time.h>
 #include <errno.h>
 #include <signal.h>
 
@@ -49,4 +50,27 @@ int uns_thread_begin(pthread_t *out, const struct uns_processors *where, void *(
 int uns_thread_begin_small(pthread_t *out, const struct uns_processors *where, void *(*run)(void *), void *arg)
 {
 	return thread_begin(out, where, UNS_SMALL_STACK_BYTES, run, arg);
+}
+
+void uns_sigpipe_block(struct uns_sigpipe *before)
+{
+	sigset_t pipe, pending;
+
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	sigpending(&pending);
+	before->was_pending = sigismember(&pending, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &pipe, &before->mask);
+}
+
+void uns_sigpipe_restore(const struct uns_sigpipe *before)
+{
+	const struct timespec now = { 0 };
+	sigset_t pipe;
+
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	if (!before->was_pending)
+		sigtimedwait(&pipe, NULL, &now);
+	pthread_sigmask(SIG_SETMASK, &before->mask, NULL);
 }

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 
 struct uns_processors {
@@ -22,5 +23,13 @@ int uns_thread_begin(pthread_t *out, const struct uns_processors *where, void *(
 /* The same with a small stack, for a thread that waits and then calls the system. */
 enum { UNS_SMALL_STACK_BYTES = 256 << 10 };
 int uns_thread_begin_small(pthread_t *out, const struct uns_processors *where, void *(*run)(void *), void *arg);
+
+/* Around code that may write to a connection whose other end is closed: SIGPIPE would end the process. */
+struct uns_sigpipe {
+	sigset_t mask;
+	bool was_pending;
+};
+void uns_sigpipe_block(struct uns_sigpipe *before);
+void uns_sigpipe_restore(const struct uns_sigpipe *before);
 
 #endif

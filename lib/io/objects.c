@@ -26,8 +26,8 @@ enum {
 	NAME_BYTES = 255, /* the kernel takes no longer one */
 };
 
-/* For so long a listing is taken for what is there: at least so long, and for ten times as long as it took. */
-static const int64_t kept_ns = 1000000000;
+/* For so long a listing is taken for what the store holds: at least so long, and for ten times as long as it took. */
+static const int64_t kept_ns = 2000000000;
 
 /* What is below one directory. Immutable once made. */
 struct listing {
@@ -99,7 +99,7 @@ static bool is_component(const char *name, size_t n)
 	return n && n <= NAME_BYTES && !(n == 1 && name[0] == '.') && !(n == 2 && name[0] == '.' && name[1] == '.');
 }
 
-/* What a file system can have as a path. An object "a/" stands for an empty directory. */
+/* What a file system can have as a path. An object "a/" is an empty directory. */
 static bool is_path(const char *key)
 {
 	size_t n;
@@ -422,7 +422,7 @@ static void stat_file(const struct uns_objects *o, const struct uns_object *obje
 	};
 }
 
-/* One entry of a directory: keys that go on behind its name are below it. */
+/* One entry of a directory: keys that are longer than its name are below it. */
 struct child {
 	const char *name;
 	size_t len;
@@ -463,12 +463,12 @@ static size_t enter(const struct listing *l, const char *dir, size_t *i)
 
 static bool is_below(const struct listing *l, size_t i, const char *dir, size_t n_dir)
 {
-	return i < l->list.n && (!n_dir || (strncmp(l->list.v[i].key, dir, n_dir - 1) == 0 &&
-					    l->list.v[i].key[n_dir - 1] == '/'));
+	return i < l->list.n &&
+	       (!n_dir || (strncmp(l->list.v[i].key, dir, n_dir - 1) == 0 && l->list.v[i].key[n_dir - 1] == '/'));
 }
 
-/* Its names are its identity, and are where a mount's number would be: a store knows no times of directories. The latest
- * file in it says since when they are so. */
+/* Its names are its identity, and are where a mount's number would be: a store knows no times of directories. The
+ * latest file in it says since when they are so. */
 static void stat_dir(const struct uns_objects *o, const struct listing *l, const char *dir, struct uns_stat *out)
 {
 	uint64_t names = UNS_HASH_INIT;
@@ -496,7 +496,7 @@ static void stat_dir(const struct uns_objects *o, const struct listing *l, const
 	};
 }
 
-/* The object of that key; NULL if there is none, or if keys go on below it: then it is a directory. */
+/* The object of that key; NULL if there is none, or if there are keys below it: then it is a directory. */
 static const struct uns_object *find_file(const struct listing *l, const char *rel)
 {
 	const size_t i = first_from(l, rel);
@@ -596,8 +596,8 @@ static void object_free(void *what)
 	free(f);
 }
 
-static int object_new(struct uns_objects *o, const char *path, const char *etag, const struct uns_identity *id,
-		      int *fd, struct uns_err *err)
+static int object_new(struct uns_objects *o, const char *path, const char *etag, const struct uns_identity *id, int *fd,
+		      struct uns_err *err)
 {
 	struct object *f = calloc(1, sizeof(*f));
 

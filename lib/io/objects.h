@@ -1,8 +1,8 @@
-/* The second kind of source: objects below a prefix of a bucket, as a tree of directories. io/source.h asks here where a
- * root is one; nothing else does.
+/* The second kind of source: objects below a prefix of a bucket, as a tree of directories. io/source.h asks here where
+ * a root is one; nothing else does.
  *
  * A listing answers everything but reads: names, sizes, times and ETags come by the thousand. One is kept for a moment,
- * as what it says of a directory of a file system would be. A tree of many objects is listed level by level.
+ * as the kernel keeps a directory's attributes. A tree of many objects is listed level by level.
  *
  * An object's identity is its ETag, its size and LastModified. Every read has the ETag (If-Match), so that an object
  * that was replaced gives -ESTALE, never bytes of both.
@@ -11,7 +11,9 @@
 #ifndef UNS_IO_OBJECTS_H
 #define UNS_IO_OBJECTS_H
 
-#include "io/source.h"
+#include "base/arena.h"
+#include "base/error.h"
+#include "io/listing.h"
 
 /* "s3://..." */
 bool uns_objects_is_url(const char *path);

@@ -657,8 +657,7 @@ static int fail_not_regular(const struct uns_root *root, const char *rel, struct
 	return -ENOTSUP;
 }
 
-static int open_object(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
-		       struct uns_err *err)
+static int open_object(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out, struct uns_err *err)
 {
 	int code;
 

@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/reader.h"
+#include "io/listing.h"
 #include "io/stat.h"
 
 struct uns_root_options {
@@ -63,16 +64,6 @@ int uns_path_stat(const char *path, struct uns_stat *out, struct uns_err *err);
 /* The link's target as text, in the arena. */
 int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_arena *arena, const char **out,
 		      struct uns_err *err);
-
-struct uns_entry {
-	const char *name;
-	enum uns_kind kind; /* of the entry itself; links are UNS_KIND_LINK */
-};
-
-struct uns_listing {
-	struct uns_entry *v; /* in natural order of names; without "." and ".." */
-	size_t n;
-};
 
 int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena *arena, struct uns_listing *out,
 		  struct uns_err *err);

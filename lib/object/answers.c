@@ -1,5 +1,5 @@
 /* As much of XML as stores send: elements, text with entities, declarations and comments that are skipped. No DTD is
- * read, so no entity is one that the answer made up. */
+ * read, so the answer can define no entity. */
 #include "object/answers.h"
 
 #include <stdio.h>

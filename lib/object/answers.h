@@ -28,7 +28,7 @@ int uns_object_list_parse(struct uns_span xml, struct uns_arena *arena, struct u
 
 struct uns_object_error {
 	char code[64];    /* "NoSuchKey"; "" = the answer has none */
-	char region[32];  /* where the bucket is, if the error says so */
+	char region[32];  /* where the bucket is, if the error has it */
 };
 
 /* Of an answer that may be anything, also no XML. */

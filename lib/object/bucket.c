@@ -30,7 +30,7 @@ struct uns_bucket {
 	struct uns_credential_source *credentials;
 	pthread_mutex_t lock;
 	char region[64];
-	int64_t skew_s; /* what the server's clock is ahead of this one, once it said that it matters */
+	int64_t skew_s; /* what the server's clock is ahead of this one, once it refused a request for that */
 };
 
 /* -- settings -- */
@@ -170,8 +170,8 @@ static void made_fini(struct made *m)
 	uns_text_fini(&m->authorization);
 }
 
-/* A certificate of *.s3.amazonaws.com holds for no name with a dot before it. Elsewhere the bucket is in the path: other
- * stores rarely have a name for each. */
+/* A certificate of *.s3.amazonaws.com holds for no name with a dot before it. Elsewhere the bucket is in the path:
+ * other stores rarely have a name for each. */
 static void address(const struct uns_bucket *b, const char *region, const struct ask *ask, struct made *m)
 {
 	const char *china = strncmp(region, "cn-", 3) == 0 ? ".cn" : "", *rest;
@@ -204,11 +204,17 @@ static void sign(const char *region, int64_t now_s, const struct ask *ask, const
 					     { "x-amz-content-sha256", UNS_SIGN_EMPTY },
 					     { "x-amz-date", date },
 					     { "x-amz-security-token", c->token } };
-	const struct uns_sign request = {
-		.method = "GET", .path = m->path.p, .query = ask->query, .header = header,
-		.n_headers = c->token ? 4 : 3, .content_sha256 = UNS_SIGN_EMPTY, .date = date, .region = region,
-		.service = "s3", .id = c->id, .secret = c->secret
-	};
+	const struct uns_sign request = { .method = "GET",
+					  .path = m->path.p,
+					  .query = ask->query,
+					  .header = header,
+					  .n_headers = c->token ? 4 : 3,
+					  .content_sha256 = UNS_SIGN_EMPTY,
+					  .date = date,
+					  .region = region,
+					  .service = "s3",
+					  .id = c->id,
+					  .secret = c->secret };
 
 	uns_sign_date(now_s, date);
 	snprintf(m->date_header, sizeof(m->date_header), "x-amz-date: %s", date);
@@ -277,15 +283,33 @@ static bool learn_region(struct uns_bucket *b, const char *region, struct lesson
 	return true;
 }
 
-static bool learn_clock(struct uns_bucket *b, const char *date, struct lessons *l)
+/* "Fri, 24 May 2013 00:00:00 GMT", in whatever locale the program is. */
+static bool parse_date(const char *text, int64_t *unix_s)
 {
+	static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+	char month[4];
+	const char *at;
 	struct tm utc = { 0 };
 
-	if (l->clock || !strptime(date, "%a, %d %b %Y %H:%M:%S", &utc))
+	if (sscanf(text, "%*3s, %d %3s %d %d:%d:%d", &utc.tm_mday, month, &utc.tm_year, &utc.tm_hour, &utc.tm_min,
+		   &utc.tm_sec) != 6 ||
+	    strlen(month) != 3 || !(at = strstr(months, month)))
+		return false;
+	utc.tm_mon = (int)(at - months) / 3;
+	utc.tm_year -= 1900;
+	*unix_s = (int64_t)timegm(&utc);
+	return true;
+}
+
+static bool learn_clock(struct uns_bucket *b, const char *date, struct lessons *l)
+{
+	int64_t server_s;
+
+	if (l->clock || !parse_date(date, &server_s))
 		return false;
 	l->clock = true;
 	pthread_mutex_lock(&b->lock);
-	b->skew_s = (int64_t)timegm(&utc) - uns_wall_ns() / 1000000000;
+	b->skew_s = server_s - uns_wall_ns() / 1000000000;
 	pthread_mutex_unlock(&b->lock);
 	return true;
 }
@@ -360,7 +384,7 @@ static void pause_before(unsigned tries)
 		;
 }
 
-/* Some stores do not heed If-Match: then the answer's own ETag tells. */
+/* Some stores do not heed If-Match: then the answer's own ETag shows it. */
 static bool is_other(const struct ask *ask, const struct uns_http_answer *a)
 {
 	const char *want = ask->etag, *got = a->etag;
@@ -374,7 +398,7 @@ static bool is_other(const struct ask *ask, const struct uns_http_answer *a)
 	return n != strcspn(got, "\"") || strncmp(want, got, n) != 0;
 }
 
-/* rclone's server gives ranges with status 200, and says so in Content-Range alone. */
+/* rclone's server gives ranges with status 200, and only Content-Range names which. */
 static bool is_range(const struct ask *ask, const struct uns_http_answer *a)
 {
 	char expected[48];
@@ -425,8 +449,7 @@ static int judge(struct uns_bucket *b, const struct ask *ask, struct uns_http_an
 }
 
 /* The caller frees answer->text. */
-static int ask_bucket(struct uns_bucket *b, const struct ask *ask, struct uns_http_answer *answer,
-		      struct uns_err *err)
+static int ask_bucket(struct uns_bucket *b, const struct ask *ask, struct uns_http_answer *answer, struct uns_err *err)
 {
 	struct lessons lessons = { 0 };
 	struct uns_err why;
@@ -466,7 +489,11 @@ int uns_bucket_list(struct uns_bucket *b, const char *prefix, bool level, const 
 		uns_sign_encode(&query, after, false);
 		uns_text_str(&query, "&");
 	}
-	uns_text_str(&query, level ? "delimiter=%2F&" : "");
+	if (level) {
+		uns_text_str(&query, "delimiter=");
+		uns_sign_encode(&query, "/", false);
+		uns_text_str(&query, "&");
+	}
 	uns_text_str(&query, "encoding-type=url&list-type=2&prefix=");
 	uns_sign_encode(&query, prefix, false);
 	if (query.failed)

@@ -20,8 +20,8 @@ const char *uns_bucket_name(const struct uns_bucket *bucket);
 uint64_t uns_bucket_hash(const struct uns_bucket *bucket);
 
 /* One page of up to a thousand keys that begin with `prefix`, added to the list; `after`: list->next, or NULL. If
- * `level`, keys that have a slash behind the prefix are told as common prefixes. -ENOENT no such bucket, -EACCES. One
- * request. */
+ * `level`, keys that have a slash behind the prefix are reported as common prefixes. -ENOENT no such bucket, -EACCES.
+ * One request. */
 int uns_bucket_list(struct uns_bucket *bucket, const char *prefix, bool level, const char *after,
 		    struct uns_arena *arena, struct uns_object_list *list, struct uns_err *err);
 

@@ -19,21 +19,6 @@ struct uns_credential_source {
 	struct uns_credentials now;
 };
 
-static void forget(char **text)
-{
-	if (*text)
-		explicit_bzero(*text, strlen(*text));
-	free(*text);
-	*text = NULL;
-}
-
-void uns_credentials_fini(struct uns_credentials *c)
-{
-	forget(&c->id);
-	forget(&c->secret);
-	forget(&c->token);
-}
-
 int uns_credential_source_new(struct uns_http *http, struct uns_credential_source **out, struct uns_err *err)
 {
 	struct uns_credential_source *s = calloc(1, sizeof(*s));
@@ -58,8 +43,7 @@ void uns_credential_source_free(struct uns_credential_source *s)
 
 /* -- where they are looked for -- */
 
-static int take(const char *id, const char *secret, const char *token, struct uns_credentials *out,
-		struct uns_err *err)
+static int take(const char *id, const char *secret, const char *token, struct uns_credentials *out, struct uns_err *err)
 {
 	out->id = strdup(id);
 	out->secret = strdup(secret);

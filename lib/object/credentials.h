@@ -1,4 +1,4 @@
-/* Who asks: an access key, found where AWS's own programs look for it, in this order. The first that has one counts.
+/* The access key of requests, found where AWS's own programs look for it, in this order. The first that has one counts.
  *
  *   1. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, of a session, AWS_SESSION_TOKEN
  *   2. the profile (profile.h)
@@ -11,16 +11,8 @@
 #ifndef UNS_OBJECT_CREDENTIALS_H
 #define UNS_OBJECT_CREDENTIALS_H
 
+#include "object/access_key.h"
 #include "object/http.h"
-
-struct uns_credentials {
-	char *id, *secret; /* NULL = none were found */
-	char *token;       /* of a session; NULL = none */
-	int64_t expires_s; /* Unix time; 0 = never */
-};
-
-/* Overwrites them, too. */
-void uns_credentials_fini(struct uns_credentials *c);
 
 struct uns_credential_source;
 
@@ -30,7 +22,7 @@ void uns_credential_source_free(struct uns_credential_source *source);
 
 /* A copy of those that are good for some minutes; those of a role are asked for again before. */
 int uns_credentials_get(struct uns_credential_source *source, struct uns_credentials *out, struct uns_err *err);
-/* A store did not take them: they are looked for anew when they are next wanted. */
+/* A store did not take them: they are looked for again when they are next wanted. */
 void uns_credentials_refused(struct uns_credential_source *source);
 
 #endif

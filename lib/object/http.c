@@ -4,14 +4,14 @@
 #include <curl/curl.h>
 #include <dlfcn.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 enum {
 	MOST_IDLE = 64,
@@ -21,9 +21,12 @@ enum {
 	RECEIVE_BYTES = 512 << 10,
 };
 
-#define FUNCTIONS(ROW)                                                                                      \
-	ROW(global_init) ROW(easy_init) ROW(easy_setopt) ROW(easy_perform) ROW(easy_getinfo) ROW(easy_reset) \
-	ROW(easy_cleanup) ROW(easy_strerror) ROW(slist_append) ROW(slist_free_all)
+#define FUNCTIONS(ROW)                                                                                             \
+	ROW(global_init)                                                                                           \
+	ROW(easy_init)                                                                                             \
+	ROW(easy_setopt)                                                                                           \
+	ROW(easy_perform) ROW(easy_getinfo) ROW(easy_reset) ROW(easy_cleanup) ROW(easy_strerror) ROW(slist_append) \
+		ROW(slist_free_all)
 
 struct curl {
 #define ROW(name) __typeof__(curl_##name) *name;
@@ -156,7 +159,7 @@ struct transfer {
 	bool too_long; /* more came than was asked for */
 };
 
-/* An answer that says that something is wrong is text. */
+/* The answer of a request that failed is text. */
 static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
 {
 	struct transfer *t = ctx;
@@ -245,21 +248,14 @@ static bool prepare(struct transfer *t, struct curl_slist **headers)
 	return true;
 }
 
-/* To write to a connection that the server has closed must not end the process. */
 static CURLcode perform(const struct uns_http *http, CURL *easy)
 {
-	const struct timespec now = { 0 };
-	sigset_t pipe, before, pending;
+	struct uns_sigpipe before;
 	CURLcode code;
 
-	sigemptyset(&pipe);
-	sigaddset(&pipe, SIGPIPE);
-	sigpending(&pending);
-	pthread_sigmask(SIG_BLOCK, &pipe, &before);
+	uns_sigpipe_block(&before);
 	code = http->curl.easy_perform(easy);
-	if (!sigismember(&pending, SIGPIPE))
-		sigtimedwait(&pipe, NULL, &now);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	uns_sigpipe_restore(&before);
 	return code;
 }
 

@@ -1,5 +1,5 @@
 /* Requests by HTTP. libcurl does them: it is loaded when the first client is made, and nothing else of it is linked.
- * http_absent.c stands in its place where its headers were missing.
+ * http_absent.c is built in its place where its headers were missing.
  *
  * Threads: a client serves any number at once; each request has a connection of its own meanwhile. */
 #ifndef UNS_OBJECT_HTTP_H
@@ -25,8 +25,8 @@ struct uns_http_request {
 	unsigned answer_s; /* the longest wait for a connection; 0 = the usual */
 	unsigned total_s;  /* the longest in all; 0 = as long as bytes come */
 
-	/* Where the body goes: `room` bytes at `into`; all of another length is an answer of another length. NULL = into
-	 * the answer's text. */
+	/* Where the body goes: `room` bytes at `into`; all of another length is an answer of another length. NULL =
+	 * into the answer's text. */
 	uint8_t *into;
 	size_t room;
 };
@@ -42,7 +42,7 @@ struct uns_http_answer {
 	bool may_help;        /* of a failed one: asking again may */
 };
 
-/* Returns 0 with any status. -EIO: there is no answer, or not all of one, with what libcurl says of it. The caller
+/* Returns 0 with any status. -EIO: there is no answer, or not all of one, with libcurl's reason. The caller
  * frees answer->text. */
 int uns_http_do(struct uns_http *http, const struct uns_http_request *request, struct uns_http_answer *answer,
 		struct uns_err *err);

@@ -91,8 +91,8 @@ static const char *file_path(const char *variable, const char *name, struct uns_
 		return given;
 	if (!home)
 		return NULL;
-	return given ? uns_arena_printf(arena, "%s/%s", home, given + 2) :
-		       uns_arena_printf(arena, "%s/.aws/%s", home, name);
+	return given ? uns_arena_printf(arena, "%s/%s", home, given + 2)
+		     : uns_arena_printf(arena, "%s/.aws/%s", home, name);
 }
 
 static const char *section_name(void)

@@ -95,8 +95,8 @@ static int container_header(char out[MOST_HEADER], struct uns_err *err)
 /* Without encryption only to where a container's services are, as AWS's programs have it. */
 static bool is_trusted(const char *url)
 {
-	static const char *const hosts[] = { "localhost", "127.0.0.1", "169.254.170.2", "169.254.170.23",
-					     "[fd00:ec2::23]", "[::1]" };
+	static const char *const hosts[] = { "localhost",      "127.0.0.1",      "169.254.170.2",
+					     "169.254.170.23", "[fd00:ec2::23]", "[::1]" };
 	const char *host = url + strlen("http://");
 	size_t i, n;
 
@@ -136,7 +136,7 @@ int uns_role_of_container(struct uns_http *http, struct uns_credentials *out, st
 
 /* -- machines -- */
 
-/* Whoever can make a server ask elsewhere cannot make it send a PUT: therefore the token. */
+/* An attacker that makes a server ask elsewhere cannot make it send a PUT: therefore the token. */
 static int machine_token(struct uns_http *http, const char *service, struct uns_text *out, struct uns_err *err)
 {
 	static const char *const header[] = { "X-aws-ec2-metadata-token-ttl-seconds: 21600" };

@@ -4,14 +4,15 @@
 #define UNS_OBJECT_ROLES_H
 
 #include "base/span.h"
-#include "object/credentials.h"
+#include "object/access_key.h"
+#include "object/http.h"
 
 /* AWS_CONTAINER_CREDENTIALS_RELATIVE_URI (ECS), or AWS_CONTAINER_CREDENTIALS_FULL_URI with the token that
  * AWS_CONTAINER_AUTHORIZATION_TOKEN has, or the file that ..._TOKEN_FILE names (EKS Pod Identity). */
 int uns_role_of_container(struct uns_http *http, struct uns_credentials *out, struct uns_err *err);
 
 /* The metadata service of EC2, at AWS_EC2_METADATA_SERVICE_ENDPOINT or http://169.254.169.254, by its second version;
- * not where AWS_EC2_METADATA_DISABLED is true. A machine without the service takes a second to say so. */
+ * not where AWS_EC2_METADATA_DISABLED is true. A machine without the service costs a second. */
 int uns_role_of_machine(struct uns_http *http, struct uns_credentials *out, struct uns_err *err);
 
 /* The answer of both, {"AccessKeyId": ..., "SecretAccessKey": ..., "Token": ..., "Expiration": "2013-05-24T00:00:00Z"}.

@@ -25,7 +25,7 @@ struct uns_sign {
 	const struct uns_sign_header *header; /* what is signed of them, sorted by name */
 	size_t n_headers;
 	const char *content_sha256;
-	const char *date; /* what x-amz-date says */
+	const char *date; /* the value of x-amz-date */
 	const char *region, *service;
 	const char *id, *secret;
 };

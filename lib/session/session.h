@@ -92,8 +92,8 @@ static inline bool record_finished(struct unshard *u, const struct dir_record *r
 	return finished;
 }
 
-/* Files come there in any order, as a checkpoint's do that is uploaded: the one that a writer writes last says
- * nothing. */
+/* Files come there in any order, as a checkpoint's do that is uploaded: the one that a writer writes last
+ * proves nothing. */
 static inline bool session_is_remote(const struct unshard *u)
 {
 	return uns_root_is_remote(u->root);

@@ -17,8 +17,7 @@
 #define S3_ID      "AKIAIOSFODNN7EXAMPLE"
 #define S3_KEY     "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 
-static const struct uns_sign_header of_suite[] = { { "host", "example.amazonaws.com" },
-						   { "x-amz-date", SUITE_DATE } };
+static const struct uns_sign_header of_suite[] = { { "host", "example.amazonaws.com" }, { "x-amz-date", SUITE_DATE } };
 static const struct uns_sign_header of_object[] = { { "host", "examplebucket.s3.amazonaws.com" },
 						    { "range", "bytes=0-9" },
 						    { "x-amz-content-sha256", UNS_SIGN_EMPTY },
@@ -27,18 +26,30 @@ static const struct uns_sign_header of_bucket[] = { { "host", "examplebucket.s3.
 						    { "x-amz-content-sha256", UNS_SIGN_EMPTY },
 						    { "x-amz-date", S3_DATE } };
 
-#define SUITE(m, p, q)                                                                                      \
-	{                                                                                                   \
-		.method = m, .path = p, .query = q, .header = of_suite, .n_headers = 2,                     \
-		.content_sha256 = UNS_SIGN_EMPTY, .date = SUITE_DATE, .region = "us-east-1", .service = "service", \
-		.id = SUITE_ID, .secret = SUITE_KEY                                                         \
-	}
-#define S3(p, q, h)                                                                                       \
-	{                                                                                                 \
-		.method = "GET", .path = p, .query = q, .header = h, .n_headers = sizeof(h) / sizeof(*h), \
-		.content_sha256 = UNS_SIGN_EMPTY, .date = S3_DATE, .region = "us-east-1", .service = "s3", \
-		.id = S3_ID, .secret = S3_KEY                                                             \
-	}
+#define SUITE(m, p, q)                      \
+	{ .method = m,                      \
+	  .path = p,                        \
+	  .query = q,                       \
+	  .header = of_suite,               \
+	  .n_headers = 2,                   \
+	  .content_sha256 = UNS_SIGN_EMPTY, \
+	  .date = SUITE_DATE,               \
+	  .region = "us-east-1",            \
+	  .service = "service",             \
+	  .id = SUITE_ID,                   \
+	  .secret = SUITE_KEY }
+#define S3(p, q, h)                            \
+	{ .method = "GET",                     \
+	  .path = p,                           \
+	  .query = q,                          \
+	  .header = h,                         \
+	  .n_headers = sizeof(h) / sizeof(*h), \
+	  .content_sha256 = UNS_SIGN_EMPTY,    \
+	  .date = S3_DATE,                     \
+	  .region = "us-east-1",               \
+	  .service = "s3",                     \
+	  .id = S3_ID,                         \
+	  .secret = S3_KEY }
 
 static const struct known {
 	const char *what;
