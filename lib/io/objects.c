@@ -468,7 +468,7 @@ static bool is_below(const struct listing *l, size_t i, const char *dir, size_t 
 }
 
 /* Its names are its identity, and are where a mount's number would be: a store knows no times of directories. The
- * latest file in it says since when they are so. */
+ * latest file in it is as old as they are. */
 static void stat_dir(const struct uns_objects *o, const struct listing *l, const char *dir, struct uns_stat *out)
 {
 	uint64_t names = UNS_HASH_INIT;
