@@ -21,12 +21,12 @@ enum {
 	RECEIVE_BYTES = 512 << 10,
 };
 
-#define FUNCTIONS(ROW)                                                                                             \
-	ROW(global_init)                                                                                           \
-	ROW(easy_init)                                                                                             \
-	ROW(easy_setopt)                                                                                           \
-	ROW(easy_perform) ROW(easy_getinfo) ROW(easy_reset) ROW(easy_cleanup) ROW(easy_strerror) ROW(slist_append) \
-		ROW(slist_free_all)
+#define FUNCTIONS(ROW)    \
+	ROW(global_init)  \
+	ROW(easy_init)    \
+	ROW(easy_setopt)  \
+	ROW(easy_perform) \
+	ROW(easy_getinfo) ROW(easy_reset) ROW(easy_cleanup) ROW(easy_strerror) ROW(slist_append) ROW(slist_free_all)
 
 struct curl {
 #define ROW(name) __typeof__(curl_##name) *name;
