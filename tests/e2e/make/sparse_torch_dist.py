@@ -143,7 +143,7 @@ def write(folder, config, ranks, dtype=torch.bfloat16, optimizer=False, one_by_o
     described_as = with_optimizer(tensors) if optimizer else ((n, *shapes, dtype) for n, shapes in tensors.items())
     shown = folder / NAME
     os.makedirs(shown)
-    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16", "transformers_version": "5.23.0"}))
     (shown / "metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist", "sharded_backend_version": 1,
                                                      "common_backend": "torch", "common_backend_version": 1}))
     states = {"optimizer": {"optimizer": {"param_groups": groups()}, "param_state_sharding_type": "fully_reshardable"}}
