@@ -48,6 +48,16 @@ void uns_text_str(struct uns_text *t, const char *s)
 	uns_text_add(t, s, strlen(s));
 }
 
+void uns_text_le(struct uns_text *t, uint64_t v, unsigned n_bytes)
+{
+	unsigned char bytes[8];
+	unsigned i;
+
+	for (i = 0; i < n_bytes; i++)
+		bytes[i] = (unsigned char)(v >> (8 * i));
+	uns_text_add(t, bytes, n_bytes);
+}
+
 void uns_text_printf(struct uns_text *t, const char *fmt, ...)
 {
 	va_list ap;

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct uns_text {
 	char *p; /* NUL-terminated whenever len > 0 */
@@ -16,6 +17,8 @@ struct uns_text {
 
 void uns_text_add(struct uns_text *t, const void *bytes, size_t len);
 void uns_text_str(struct uns_text *t, const char *s);
+/* The lowest n_bytes of a number, at most 8, little-endian. */
+void uns_text_le(struct uns_text *t, uint64_t v, unsigned n_bytes);
 __attribute__((format(printf, 2, 3))) void uns_text_printf(struct uns_text *t, const char *fmt, ...);
 /* A JSON string with its quotes; control characters and invalid UTF-8 are escaped. */
 void uns_text_json_str(struct uns_text *t, const char *s);

@@ -461,6 +461,31 @@ void uns_pieces_extents(struct uns_backing *b, const struct uns_layout *layout, 
 	}
 }
 
+struct check {
+	struct uns_backing *b;
+	struct uns_err *err;
+	int code;
+};
+
+static void check_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
+{
+	struct check *c = ctx;
+
+	(void)first;
+	(void)end;
+	if (c->code == 0)
+		c->code = uns_backing_check(c->b, piece->file, c->err);
+}
+
+int uns_pieces_check(struct uns_backing *b, const struct uns_layout *layout, uint64_t from, uint64_t to,
+		     struct uns_err *err)
+{
+	struct check c = { b, err, 0 };
+
+	uns_pieces_extents(b, layout, from, to, check_piece, &c);
+	return c.code;
+}
+
 /* -- where storage must be waited for: all pieces at once -- */
 
 enum { PIECES_AT_ONCE = 64 };
@@ -538,29 +563,11 @@ static int read_of_source(void *ctx, bool may_decode, const struct uns_layout *s
 	return 0;
 }
 
-struct check {
-	struct uns_backing *b;
-	struct uns_err *err;
-	int code;
-};
-
-static void check_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
-{
-	struct check *c = ctx;
-
-	(void)first;
-	(void)end;
-	if (c->code == 0)
-		c->code = uns_backing_check(c->b, piece->file, c->err);
-}
-
 static int check_source(void *ctx, const struct uns_layout *source, uint64_t from, uint64_t end, struct uns_err *err)
 {
 	const struct uns_gather *g = ctx;
-	struct check c = { g->b, err, 0 };
 
-	uns_pieces_extents(g->b, source, from, end, check_piece, &c);
-	return c.code;
+	return uns_pieces_check(g->b, source, from, end, err);
 }
 
 static int joined_read(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len, struct uns_err *err)

@@ -38,4 +38,9 @@ void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout,
 void uns_pieces_extents(struct uns_backing *b, const struct uns_layout *layout, uint64_t from, uint64_t to,
 			uns_extent_visit *visit, void *ctx);
 
+/* Are the source files of these bytes still those that were opened (uns_backing_check)? For what was made of them
+ * earlier. */
+int uns_pieces_check(struct uns_backing *b, const struct uns_layout *layout, uint64_t from, uint64_t to,
+		     struct uns_err *err);
+
 #endif

@@ -18,16 +18,6 @@ static size_t count_items(const struct uns_catalog *cat)
 	return n;
 }
 
-static void add_le(struct uns_text *out, uint64_t v, unsigned n_bytes)
-{
-	unsigned char bytes[8];
-	unsigned i;
-
-	for (i = 0; i < n_bytes; i++)
-		bytes[i] = (unsigned char)(v >> (8 * i));
-	uns_text_add(out, bytes, n_bytes);
-}
-
 /* -- writing -- */
 
 static int resolve_all(struct uns_backing *b, const struct uns_stop *stop, struct uns_err *err)
@@ -54,13 +44,13 @@ int uns_places_export(struct uns_backing *b, const struct uns_stop *stop, struct
 	bool known;
 
 	UNS_TRY(resolve_all(b, stop, err));
-	add_le(out, count_items(b->cat), 8);
+	uns_text_le(out, count_items(b->cat), 8);
 	for (; piece < end; piece++) {
 		if (!is_item(piece))
 			continue;
 		known = uns_location_known(b, piece, &at) && at.dense;
-		add_le(out, known ? 1 + at.data_bytes - piece->offset_bytes : 0, 8);
-		add_le(&crcs, known ? at.crc32 : 0, 4);
+		uns_text_le(out, known ? 1 + at.data_bytes - piece->offset_bytes : 0, 8);
+		uns_text_le(&crcs, known ? at.crc32 : 0, 4);
 	}
 	uns_text_add(out, crcs.p, crcs.len);
 	return out->failed || crcs.failed ? uns_oom(err) : 0;

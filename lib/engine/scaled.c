@@ -216,30 +216,12 @@ static int entry_fill(void *ctx, struct uns_cached *e, struct uns_err *err)
 	return 0;
 }
 
-struct check {
-	struct uns_backing *b;
-	struct uns_err *err;
-	int code;
-};
-
-static void check_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
-{
-	struct check *c = ctx;
-
-	(void)first;
-	(void)end;
-	if (c->code == 0)
-		c->code = uns_backing_check(c->b, piece->file, c->err);
-}
-
 /* Scales that were found earlier: are the files still there that they were found of? */
 static int row_check(const struct work *w, uint64_t row, struct uns_err *err)
 {
 	const uint64_t size = uns_dtype_size(w->s->dtype);
-	struct check c = { w->b, err, 0 };
 
-	uns_pieces_extents(w->b, &w->s->source, row_begin(w, row) * size, row_end(w, row) * size, check_piece, &c);
-	return c.code;
+	return uns_pieces_check(w->b, &w->s->source, row_begin(w, row) * size, row_end(w, row) * size, err);
 }
 
 /* Sets `scale`. */

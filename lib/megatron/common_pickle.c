@@ -142,10 +142,9 @@ int uns_megatron_common_keep(struct uns_catalog *cat, uint32_t file, const struc
 static void key_put(struct uns_text *out, const char *key)
 {
 	const size_t n = strlen(key);
-	const char length[4] = { (char)n, (char)(n >> 8), (char)(n >> 16), (char)(n >> 24) };
 
 	uns_text_add(out, "X", 1);
-	uns_text_add(out, length, sizeof(length));
+	uns_text_le(out, n, 4);
 	uns_text_add(out, key, n);
 }
 

@@ -49,16 +49,6 @@ int shared_memo_key(uint64_t salt, const struct shared_memo_subject *of, uint64_
 
 /* -- what was looked at elsewhere -- */
 
-static void add_le(struct uns_text *out, uint64_t v, unsigned n_bytes)
-{
-	unsigned char bytes[8];
-	unsigned i;
-
-	for (i = 0; i < n_bytes; i++)
-		bytes[i] = (unsigned char)(v >> (8 * i));
-	uns_text_add(out, bytes, n_bytes);
-}
-
 int shared_memo_pack_inputs(struct uns_capture *capture, const struct shared_memo_subject *of, struct uns_text *out,
 			    struct uns_err *err)
 {
@@ -68,7 +58,7 @@ int shared_memo_pack_inputs(struct uns_capture *capture, const struct shared_mem
 	int code = 0;
 	size_t i;
 
-	add_le(out, list->n, 8);
+	uns_text_le(out, list->n, 8);
 	for (i = 0; i < list->n && code == 0; i++) {
 		const struct uns_input *in = &list->v[i];
 
@@ -77,12 +67,12 @@ int shared_memo_pack_inputs(struct uns_capture *capture, const struct shared_mem
 			code = uns_seen_anywhere(capture, in, &answer, err);
 		if (code < 0)
 			break;
-		add_le(out, in->kind, 1);
-		add_le(out, at.up, 4);
-		add_le(out, strlen(at.below), 4);
+		uns_text_le(out, in->kind, 1);
+		uns_text_le(out, at.up, 4);
+		uns_text_le(out, strlen(at.below), 4);
 		uns_text_str(out, at.below);
-		add_le(out, (uint64_t)in->since_ns, 8);
-		add_le(out, answer, 8);
+		uns_text_le(out, (uint64_t)in->since_ns, 8);
+		uns_text_le(out, answer, 8);
 	}
 	uns_inputs_put(list);
 	if (code == 0 && out->failed)

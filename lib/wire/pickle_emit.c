@@ -31,30 +31,20 @@ static void op(struct emitter *e, char code)
 	uns_text_add(e->out, &code, 1);
 }
 
-static void put_le(struct emitter *e, uint64_t v, unsigned n_bytes)
-{
-	unsigned char b[8];
-	unsigned i;
-
-	for (i = 0; i < n_bytes; i++)
-		b[i] = (unsigned char)(v >> (8 * i));
-	uns_text_add(e->out, b, n_bytes);
-}
-
 static void emit_int(struct emitter *e, int64_t i)
 {
 	if (i >= 0 && i < 256) {
 		op(e, 'K');
-		put_le(e, (uint64_t)i, 1);
+		uns_text_le(e->out, (uint64_t)i, 1);
 	} else if (i >= 0 && i < 65536) {
 		op(e, 'M');
-		put_le(e, (uint64_t)i, 2);
+		uns_text_le(e->out, (uint64_t)i, 2);
 	} else if (i >= INT32_MIN && i <= INT32_MAX) {
 		op(e, 'J');
-		put_le(e, (uint64_t)i, 4);
+		uns_text_le(e->out, (uint64_t)i, 4);
 	} else {
 		uns_text_add(e->out, "\x8a\x08", 2); /* LONG1 of 8 bytes */
-		put_le(e, (uint64_t)i, 8);
+		uns_text_le(e->out, (uint64_t)i, 8);
 	}
 }
 
@@ -63,7 +53,7 @@ static int emit_str(struct emitter *e, const char *s, size_t n)
 	if (n > UINT32_MAX)
 		return uns_fail(e->err, -ENOTSUP, "a string of %zu bytes is too long to pickle", n);
 	op(e, 'X');
-	put_le(e, n, 4);
+	uns_text_le(e->out, n, 4);
 	uns_text_add(e->out, s, n);
 	return 0;
 }
@@ -73,7 +63,7 @@ static int emit_str(struct emitter *e, const char *s, size_t n)
 static void memo_fetch(struct emitter *e, size_t i)
 {
 	op(e, 'h');
-	put_le(e, i, 1);
+	uns_text_le(e->out, i, 1);
 }
 
 /* Puts what was just written into the memo. Returns false if the memo is full: then it is written again each time. */
@@ -82,7 +72,7 @@ static bool memo_add(struct emitter *e)
 	if (e->n_memo == MAX_MEMO)
 		return false;
 	op(e, 'q');
-	put_le(e, e->n_memo++, 1);
+	uns_text_le(e->out, e->n_memo++, 1);
 	return true;
 }
 
@@ -328,7 +318,7 @@ static int emit_value(struct emitter *e, const struct uns_value *v)
 		if (v->n > 255)
 			return uns_fail(e->err, -ENOTSUP, "an integer of %u bytes is too long to pickle", v->n);
 		op(e, '\x8a');
-		put_le(e, v->n, 1);
+		uns_text_le(e->out, v->n, 1);
 		uns_text_add(e->out, v->bytes, v->n);
 		return 0;
 	case UNS_VALUE_FLOAT:
