@@ -3,6 +3,7 @@ that counts requests and makes some of them fail."""
 
 import contextlib
 import http.client
+import json
 import logging
 import os
 import subprocess
@@ -189,3 +190,35 @@ def slow(seconds):
         return found
 
     return fault
+
+
+@contextlib.contextmanager
+def role_service(token):
+    """The metadata service of a machine, by its second version, and that of a container's role at /container."""
+    found = {"AccessKeyId": ID, "SecretAccessKey": SECRET, "Token": token, "Expiration": "2099-01-01T00:00:00Z"}
+
+    class Handler(BaseHTTPRequestHandler):
+        def give(self, body, right=True):
+            self.send_response(200 if right else 401)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_PUT(self):
+            self.give(b"of-this-machine", self.path == "/latest/api/token")
+
+        def do_GET(self):
+            if self.path == "/container":
+                self.give(json.dumps(found).encode(), self.headers["Authorization"] == "of-this-container")
+            else:
+                body = b"trainer" if self.path.endswith("/") else json.dumps(found).encode()
+                self.give(body, self.headers["X-aws-ec2-metadata-token"] == "of-this-machine")
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()

@@ -10,7 +10,7 @@ import pytest
 
 import objects
 from conftest import UNSHARD, detach, eventually, unshard
-from objects import BUCKET, SECRET, Proxy
+from objects import BUCKET, ID, SECRET, Proxy
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -240,3 +240,23 @@ def test_a_clock_that_is_wrong_is_corrected_by_the_servers(golden, store, proxy,
     proxy.always = skewed
     assert exported(url, tmp_path / "out", store.environment(proxy.address)) == want
     assert sum(not r.headers["x-amz-date"].startswith("21000101T") for r in proxy.requests) == 1
+
+
+@pytest.mark.parametrize("where", ["machine", "container", "profile"])
+def test_an_access_key_of_a_role_or_a_profile(golden, store, proxy, tmp_path, where):
+    url, _ = golden
+    file = tmp_path / "credentials"
+    file.write_text(f"[default]\naws_access_key_id = another\n[mine]\naws_access_key_id = {ID}\n"
+                    f"aws_secret_access_key={SECRET}\naws_session_token = a-session\n")
+    with objects.role_service("a-session") as service:
+        of = {"machine": {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service, "AWS_EC2_METADATA_DISABLED": "false"},
+              "container": {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{service}/container",
+                            "AWS_CONTAINER_AUTHORIZATION_TOKEN": "of-this-container"},
+              "profile": {"AWS_SHARED_CREDENTIALS_FILE": str(file), "AWS_PROFILE": "mine"}}[where]
+        env = store.environment(proxy.address, **of)
+        del env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"]
+        unshard("ls", url, "-o", "store=none", env=env)
+    for request in proxy.requests:
+        assert f"Credential={ID}/" in request.headers["Authorization"]
+        assert request.headers["x-amz-security-token"] == "a-session"
+    assert proxy.requests
