@@ -329,7 +329,8 @@ static int list_settle(struct uns_name_list *list, struct uns_err *err)
 	struct uns_slice *slice;
 	size_t i;
 
-	qsort(list->v, list->n, sizeof(*list->v), by_name);
+	if (list->n)
+		qsort(list->v, list->n, sizeof(*list->v), by_name);
 	for (i = 0; i < list->n; i++) {
 		if (!list->v[i].slice || !list->v[i].slice->joined)
 			continue;

@@ -354,12 +354,12 @@ static const char *path_or_null(struct pack *p, const char *path)
 
 static bool names_place(const struct pack *p, const char *s)
 {
-	const char *path = p->cat->path, *at = *path ? s : NULL;
+	const char *path = p->cat->path, *at;
 	const size_t len = strlen(path);
 
-	while (at && (at = strstr(at, path))) {
+	for (at = strstr(s, path); at && len; at = strstr(at, path)) {
 		at += len;
-		if (!*at || *at == '/')
+		if (*at == '\0' || *at == '/')
 			return true;
 	}
 	return strstr(s, uns_root_path(p->root)) != NULL;

@@ -29,7 +29,7 @@ enum {
 	ROW(easy_getinfo) ROW(easy_reset) ROW(easy_cleanup) ROW(easy_strerror) ROW(slist_append) ROW(slist_free_all)
 
 struct curl {
-#define ROW(name) __typeof__(curl_##name) *name;
+#define ROW(name) __typeof__(curl_##name) *name; /* NOLINT(bugprone-macro-parentheses): a declaration */
 	FUNCTIONS(ROW)
 #undef ROW
 };

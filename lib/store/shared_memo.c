@@ -54,7 +54,7 @@ int shared_memo_pack_inputs(struct uns_capture *capture, const struct shared_mem
 {
 	struct uns_inputs *list = uns_inputs_ref(*uns_capture_inputs(capture));
 	struct uns_relative at;
-	uint64_t answer;
+	uint64_t answer = 0;
 	int code = 0;
 	size_t i;
 
