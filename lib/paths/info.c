@@ -26,64 +26,69 @@ const char *const info_names[] = { "info.json", "problems.txt", "provenance.json
 
 /* -- the mount -- */
 
-enum { MOST_FIGURES = 32 };
+enum { MOST_FIGURES = 48 };
 
 static size_t figures(struct unshard *u, struct uns_figure *out)
 {
 	struct uns_engine_stats s;
-	size_t n = 0;
-#define FIGURE(name, help, value, counter)        \
-	out[n++] = (struct uns_figure)            \
-	{                                         \
-		name, help, value, counter, false \
-	}
+	uint64_t snapshot_bytes, n_directories;
 
 	uns_engine_stats(u->engine, &s);
-	FIGURE("opens", "files opened", __atomic_load_n(&u->n_opens, __ATOMIC_RELAXED), true);
-	FIGURE("reads", "read requests served", __atomic_load_n(&u->n_reads, __ATOMIC_RELAXED), true);
-	FIGURE("read_bytes", "bytes returned to readers", __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED), true);
-	FIGURE("errors", "reads that failed (see errors.log)", __atomic_load_n(&u->n_errors, __ATOMIC_RELAXED), true);
-	FIGURE("catalogs_opened", "checkpoints whose metadata files were read",
-	       __atomic_load_n(&u->memo.n_opened, __ATOMIC_RELAXED), true);
-	FIGURE("catalogs_remembered", "checkpoints whose metadata came from the store",
-	       __atomic_load_n(&u->memo.n_remembered, __ATOMIC_RELAXED), true);
-	FIGURE("catalogs_from_memos", "checkpoints whose metadata came from a shared memo",
-	       __atomic_load_n(&u->memos.n_used, __ATOMIC_RELAXED), true);
-	FIGURE("source_looks", "names opened, listed or stat'ed in SOURCE", uns_root_looks(u->root), true);
-	FIGURE("source_reads", "reads of source files", s.source_reads, true);
-	FIGURE("source_read_bytes", "bytes read from source files", s.source_read_bytes, true);
-	FIGURE("direct_read_bytes", "bytes of these that were read past the page cache, for a GPU", s.direct_read_bytes,
-	       true);
-	FIGURE("items_resolved", "shard item headers read", s.items_resolved, true);
-	FIGURE("decoded_pieces", "pieces decompressed or made dense", s.decoded_pieces, true);
-	FIGURE("decoded_bytes", "bytes of decoded pieces", s.decoded_bytes, true);
-	FIGURE("crc_exact", "CRCs in torch files that are right", s.crc_exact, true);
-	FIGURE("crc_zero", "CRCs in torch files left 0 (not known; -o crc=exact computes them)", s.crc_zero, true);
-	FIGURE("crc_done", "bytes read to compute CRCs", s.crc_done_bytes, true);
-	FIGURE("crc_total", "bytes that had to be read to compute CRCs", s.crc_total_bytes, true);
-	FIGURE("stale", "reads refused because a source changed", s.stale, true);
-	FIGURE("io_errors", "source reads that failed", s.io_errors, true);
-	FIGURE("seals_made", "checkpoints sealed", __atomic_load_n(&u->n_seals, __ATOMIC_RELAXED), true);
-	FIGURE("seal_read_bytes", "bytes read to seal checkpoints",
-	       __atomic_load_n(&u->seal_read_bytes, __ATOMIC_RELAXED), true);
-	FIGURE("seals_differ", "checkpoints that are not what was sealed, at the last look",
-	       __atomic_load_n(&u->n_seals_differ, __ATOMIC_RELAXED), false);
-	FIGURE("not_sealed", "checkpoints that are damaged or cannot be read, so not sealed, at the last look",
-	       __atomic_load_n(&u->n_not_sealed, __ATOMIC_RELAXED), false);
-	FIGURE("cache_bytes", "decoded pieces in memory", s.cache_bytes, false);
-	FIGURE("spill_bytes", "decoded pieces spilled to cache_dir", s.spill_bytes, false);
-	FIGURE("open_files", "source files held open", s.open_files, false);
 	pthread_mutex_lock(&u->lock);
-	FIGURE("snapshot_bytes", "catalogs, trees and listings of files in memory",
-	       u->snapshots.bytes + u->snapshots.contents.bytes, false);
-	FIGURE("directories", "directories of SOURCE examined", u->records.map.n, false);
+	snapshot_bytes = u->snapshots.bytes + u->snapshots.contents.bytes;
+	n_directories = u->records.map.n;
 	pthread_mutex_unlock(&u->lock);
+#define FIGURE(name, help, value, counter) { name, help, value, counter, false }
+#define FOR_PEOPLE(name, value)            { name, "", value, false, true }
+#define ATOMIC(value)                      __atomic_load_n(&(value), __ATOMIC_RELAXED)
+	const struct uns_figure all[] = {
+		FIGURE("opens", "files opened", ATOMIC(u->n_opens), true),
+		FIGURE("reads", "read requests served", ATOMIC(u->n_reads), true),
+		FIGURE("read_bytes", "bytes returned to readers", ATOMIC(u->n_read_bytes), true),
+		FIGURE("errors", "reads that failed (see errors.log)", ATOMIC(u->n_errors), true),
+		FIGURE("catalogs_opened", "checkpoints whose metadata files were read", ATOMIC(u->memo.n_opened), true),
+		FIGURE("catalogs_remembered", "checkpoints whose metadata came from the store",
+		       ATOMIC(u->memo.n_remembered), true),
+		FIGURE("catalogs_from_memos", "checkpoints whose metadata came from a shared memo",
+		       ATOMIC(u->memos.n_used), true),
+		FIGURE("source_looks", "names opened, listed or stat'ed in SOURCE", uns_root_looks(u->root), true),
+		FIGURE("source_reads", "reads of source files", s.source_reads, true),
+		FIGURE("source_read_bytes", "bytes read from source files", s.source_read_bytes, true),
+		FIGURE("direct_read_bytes", "bytes of these that were read past the page cache, for a GPU",
+		       s.direct_read_bytes, true),
+		FIGURE("items_resolved", "shard item headers read", s.items_resolved, true),
+		FIGURE("decoded_pieces", "pieces decompressed or made dense", s.decoded_pieces, true),
+		FIGURE("decoded_bytes", "bytes of decoded pieces", s.decoded_bytes, true),
+		FIGURE("crc_exact", "CRCs in torch files that are right", s.crc_exact, true),
+		FIGURE("crc_zero", "CRCs in torch files left 0 (not known; -o crc=exact computes them)", s.crc_zero,
+		       true),
+		FIGURE("crc_done", "bytes read to compute CRCs", s.crc_done_bytes, true),
+		FIGURE("crc_total", "bytes that had to be read to compute CRCs", s.crc_total_bytes, true),
+		FIGURE("stale", "reads refused because a source changed", s.stale, true),
+		FIGURE("io_errors", "source reads that failed", s.io_errors, true),
+		FIGURE("seals_made", "checkpoints sealed", ATOMIC(u->n_seals), true),
+		FIGURE("seal_read_bytes", "bytes read to seal checkpoints", ATOMIC(u->seal_read_bytes), true),
+		FIGURE("seals_differ", "checkpoints that are not what was sealed, at the last look",
+		       ATOMIC(u->n_seals_differ), false),
+		FIGURE("not_sealed", "checkpoints that are damaged or cannot be read, so not sealed, at the last look",
+		       ATOMIC(u->n_not_sealed), false),
+		FIGURE("cache_bytes", "decoded pieces in memory", s.cache_bytes, false),
+		FIGURE("spill_bytes", "decoded pieces spilled to cache_dir", s.spill_bytes, false),
+		FIGURE("open_files", "source files held open", s.open_files, false),
+		FIGURE("snapshot_bytes", "catalogs, trees and listings of files in memory", snapshot_bytes, false),
+		FIGURE("directories", "directories of SOURCE examined", n_directories, false),
+		FOR_PEOPLE("read_p50_us", usage_percentile_us(&u->usage, 50)),
+		FOR_PEOPLE("read_p90_us", usage_percentile_us(&u->usage, 90)),
+		FOR_PEOPLE("read_p99_us", usage_percentile_us(&u->usage, 99)),
+		FOR_PEOPLE("started", (uint64_t)u->usage.started_wall_ns / 1000000000),
+	};
 #undef FIGURE
-	out[n++] = (struct uns_figure){ "read_p50_us", "", usage_percentile_us(&u->usage, 50), false, true };
-	out[n++] = (struct uns_figure){ "read_p90_us", "", usage_percentile_us(&u->usage, 90), false, true };
-	out[n++] = (struct uns_figure){ "read_p99_us", "", usage_percentile_us(&u->usage, 99), false, true };
-	out[n++] = (struct uns_figure){ "started", "", (uint64_t)u->usage.started_wall_ns / 1000000000, false, true };
-	return n;
+#undef FOR_PEOPLE
+#undef ATOMIC
+	_Static_assert(sizeof(all) <= MOST_FIGURES * sizeof(*all), "there is room for all figures");
+
+	memcpy(out, all, sizeof(all));
+	return sizeof(all) / sizeof(*all);
 }
 
 static void known_problem(const struct dir_record *record, const struct uns_finding *why, struct uns_text *out)

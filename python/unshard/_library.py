@@ -94,6 +94,11 @@ class Seal(c.Structure):
                 ("where", c.c_char_p), ("files", c.c_size_t), ("pieces", c.c_size_t), ("size_bytes", c.c_uint64)]
 
 
+class Memo(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("path", c.c_char_p), ("state", c.c_int), ("text", c.c_char_p),
+                ("file", c.c_char_p), ("size_bytes", c.c_uint64)]
+
+
 MAGNITUDES, LEAST_EXPONENT = 96, -80
 
 
@@ -103,7 +108,7 @@ class Measure(c.Structure):
 
 TOLD = {"progress": Progress, "checkpoint": Checkpoint, "finding": Finding, "change": Change, "fact": Fact}
 DIFFS = {"tensor_diff": TensorDiff, "group_diff": GroupDiff, "value_diff": ValueDiff}
-LATER = {"sealed": Seal, "measure": Measure}
+LATER = {"sealed": Seal, "measure": Measure, "memo": Memo}
 CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, struct in (TOLD | DIFFS | LATER).items()}
 
 

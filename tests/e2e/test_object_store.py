@@ -95,7 +95,7 @@ def test_every_view_has_the_bytes_that_a_directory_gives(store, mount, mount_url
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("launch, case", [("t2", "tied-f1-fp32"), ("t1", "ds2-bf16"), ("t1", "ds3-bf16")])
+@pytest.mark.parametrize("launch, case", [("t2", "tied-f1-fp32"), ("h2", "z2-bf16"), ("h2", "z3-bf16")])
 def test_every_view_of_a_trainers_run(store, mount, mount_url, made, launch, case):
     views_equal(store, mount, mount_url, made(launch, case) / "run", "made")
 

@@ -59,7 +59,7 @@ STRUCTS = {"error": native.ErrorStruct, "options": native.Options, "progress": n
            "check_counts": native.CheckCounts, "exported": native.Exported, "device_options": native.DeviceOptions,
            "device_box": native.DeviceBox, "figures": native.Figures, "tensor_diff": native.TensorDiff,
            "group_diff": native.GroupDiff, "value_diff": native.ValueDiff, "diff_options": native.DiffOptions,
-           "diff_counts": native.DiffCounts, "measure": native.Measure}
+           "diff_counts": native.DiffCounts, "measure": native.Measure, "memo": native.Memo}
 
 
 def test_structs_are_those_of_the_header(tmp_path):
