@@ -16,6 +16,7 @@
 #include "base/path.h"
 #include "base/search.h"
 #include "io/numbers.h"
+#include "io/object_blocks.h"
 #include "object/bucket.h"
 
 static const char scheme[] = "s3://";
@@ -42,6 +43,7 @@ struct listing {
 struct uns_objects {
 	unsigned refs; /* atomic */
 	struct uns_bucket *bucket;
+	struct uns_blocks *blocks;
 	char *url;
 	char *prefix; /* of every key: "" or "a/b/" */
 	uint64_t dev;
@@ -60,7 +62,7 @@ struct uns_objects {
 struct object {
 	struct uns_objects *objects;
 	char *path; /* below the root */
-	char *etag; /* NULL = it is a directory */
+	struct uns_block_object *bytes; /* NULL = it is a directory */
 	struct uns_identity id;
 };
 
@@ -310,6 +312,7 @@ static void objects_put(struct uns_objects *o)
 		listing_put(o->kept[--o->n_kept]);
 	uns_map_fini(&o->large);
 	uns_arena_fini(&o->arena);
+	uns_blocks_free(o->blocks);
 	uns_bucket_close(o->bucket);
 	pthread_cond_destroy(&o->listed);
 	pthread_mutex_destroy(&o->lock);
@@ -323,11 +326,23 @@ static void objects_put_p(struct uns_objects **o)
 	objects_put(*o);
 }
 
+static int fetch_bytes(void *ctx, const char *key, const char *etag, void *buf, size_t len, uint64_t off,
+		       struct uns_err *err)
+{
+	return uns_bucket_read(ctx, key, etag, buf, len, off, err);
+}
+
+static void release_bucket(void *ctx)
+{
+	uns_bucket_close(ctx);
+}
+
 /* Takes the bucket. */
 static int objects_new(struct uns_bucket *bucket, const char *path, size_t n, struct uns_objects **out,
 		       struct uns_err *err)
 {
 	UNS_CLEANUP(objects_put_p) struct uns_objects *o = calloc(1, sizeof(*o));
+	struct uns_block_store store = { fetch_bytes, release_bucket, NULL };
 
 	if (!o) {
 		uns_bucket_close(bucket);
@@ -343,6 +358,8 @@ static int objects_new(struct uns_bucket *bucket, const char *path, size_t n, st
 	if (asprintf(&o->prefix, "%.*s%s", (int)n, path, n ? "/" : "") < 0)
 		o->prefix = NULL;
 	UNS_TRY_ALLOC(o->url && o->prefix, err);
+	store.ctx = uns_bucket_ref(bucket);
+	UNS_TRY(uns_blocks_new(&store, &o->blocks, err));
 	*out = UNS_TAKE(o);
 	return 0;
 }
@@ -590,26 +607,41 @@ static void object_free(void *what)
 {
 	struct object *f = what;
 
+	uns_blocks_close(f->bytes);
 	objects_put(f->objects);
 	free(f->path);
-	free(f->etag);
 	free(f);
+}
+
+static int open_bytes(struct object *f, const char *etag, struct uns_err *err)
+{
+	struct uns_objects *o = f->objects;
+	UNS_CLEANUP(uns_free_p) char *key = NULL;
+
+	if (asprintf(&key, "%s%s", o->prefix, f->path) < 0) {
+		key = NULL;
+		return uns_oom(err);
+	}
+	return uns_blocks_open(o->blocks, key, etag, f->id.size, &f->bytes, err);
 }
 
 static int object_new(struct uns_objects *o, const char *path, const char *etag, const struct uns_identity *id, int *fd,
 		      struct uns_err *err)
 {
 	struct object *f = calloc(1, sizeof(*f));
+	int code;
 
 	UNS_TRY_ALLOC(f, err);
 	__atomic_add_fetch(&o->refs, 1, __ATOMIC_RELAXED);
 	f->objects = o;
 	f->id = *id;
 	f->path = strdup(path);
-	f->etag = etag ? strdup(etag) : NULL;
-	if (!f->path || (etag && !f->etag)) {
+	code = f->path ? 0 : uns_oom(err);
+	if (code == 0 && etag)
+		code = open_bytes(f, etag, err);
+	if (code < 0) {
 		object_free(f);
-		return uns_oom(err);
+		return code;
 	}
 	*fd = uns_handle_new(f, object_free);
 	return *fd < 0 ? uns_oom(err) : 0;
@@ -654,17 +686,12 @@ const struct uns_identity *uns_object_identity(int fd)
 int uns_object_pread(int fd, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	const struct object *f = uns_handle_get(fd);
-	UNS_CLEANUP(uns_free_p) char *key = NULL;
 	int code;
 
 	if (off > f->id.size || len > f->id.size - off)
 		return uns_fail(err, -ESTALE, "%s/%s: the object ends at byte %llu", f->objects->url, f->path,
 				(unsigned long long)f->id.size);
-	if (asprintf(&key, "%s%s", f->objects->prefix, f->path) < 0) {
-		key = NULL;
-		return uns_oom(err);
-	}
-	code = uns_bucket_read(f->objects->bucket, key, f->etag, buf, len, off, err);
+	code = uns_blocks_read(f->bytes, buf, len, off, err);
 	if (code == -ESTALE)
 		forget_listings(f->objects);
 	return code;

@@ -4,8 +4,8 @@
  * A listing answers everything but reads: names, sizes, times and ETags come by the thousand. One is kept for a moment,
  * as the kernel keeps a directory's attributes. A tree of many objects is listed level by level.
  *
- * An object's identity is its ETag, its size and LastModified. Every read has the ETag (If-Match), so that an object
- * that was replaced gives -ESTALE, never bytes of both.
+ * An object's identity is its ETag, its size and LastModified. Every request has the ETag (If-Match), so that an object
+ * that was replaced gives -ESTALE, never bytes of both. Bytes that were fetched are kept (io/object_blocks.h).
  *
  * Codes are negative errnos without a sentence where no struct uns_err is taken. Threads: any number. */
 #ifndef UNS_IO_OBJECTS_H
@@ -45,7 +45,7 @@ int uns_objects_open_file(struct uns_objects *objects, const char *rel, int *fd,
 			  struct uns_err *err);
 /* What it was when it was opened: what is read since is of that, or fails. */
 const struct uns_identity *uns_object_identity(int fd);
-/* -ESTALE: it was replaced or removed. Its sentence names the object. */
+/* -ESTALE: it was replaced or removed, and not all of these bytes are in memory. Its sentence names the object. */
 int uns_object_pread(int fd, void *buf, size_t len, uint64_t off, struct uns_err *err);
 
 #endif

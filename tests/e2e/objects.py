@@ -101,6 +101,11 @@ class Request:
         self.path, self.query = split.path, {k: v[0] for k, v in parse_qs(split.query).items()}
         self.is_list = "list-type" in self.query
 
+    def bytes(self):
+        """How many are asked for, by the Range."""
+        first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+        return int(last) + 1 - int(first)
+
 
 class Proxy:
     """proxy.faults: what becomes of the requests to come, one after another. Each is a function of the handler, its
@@ -109,6 +114,7 @@ class Proxy:
 
     def __init__(self, store):
         self.requests, self.faults, self.always = [], [], None
+        self.under_way = self.most_under_way = 0
         self.lock = threading.Lock()
         to = urlsplit(store.address)
         proxy = self
@@ -120,6 +126,8 @@ class Proxy:
                 request = Request("GET", self.path, self.headers)
                 with proxy.lock:
                     proxy.requests.append(request)
+                    proxy.under_way += 1
+                    proxy.most_under_way = max(proxy.most_under_way, proxy.under_way)
                     fault = proxy.faults.pop(0) if proxy.faults else proxy.always
                 connection = http.client.HTTPConnection(to.hostname, to.port)
                 connection.putrequest("GET", self.path, skip_host=True, skip_accept_encoding=True)
@@ -131,6 +139,8 @@ class Proxy:
                 connection.close()
                 if fault:
                     found = fault(self, request, found)
+                with proxy.lock:
+                    proxy.under_way -= 1
                 if found:
                     self.give(*found)
 
@@ -159,6 +169,7 @@ class Proxy:
 
     def clear(self):
         self.requests, self.faults, self.always = [], [], None
+        self.under_way = self.most_under_way = 0
 
     def close(self):
         self.server.shutdown()

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import random
 import subprocess
 from pathlib import Path
 
@@ -160,17 +161,20 @@ def test_what_does_not_pass_is_an_error_that_names_the_object(golden, store, pro
 
 
 def test_a_replaced_object_is_stale_and_then_the_new_one(golden, store, mount_url):
+    """Stale is what was not in memory yet: of a large file, its end."""
+    large = random.Random(0).randbytes(32 << 20)
+    store.put("runs/llama/tokenizer.json", large)
     mnt = mount_url(f"s3://{BUCKET}/runs", store.environment())
     folder = mnt / "weights/llama/checkpoint-2"
     before = (folder / "model.safetensors").read_bytes()
     key = "runs/llama/checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp"
     body = bytearray(store.client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
-    with open(mnt / "full/llama/checkpoint-2/optimizer.pt", "rb") as held:
-        other = key.replace("pytorch_model_fsdp_0", "optimizer_0")
-        shard = store.client.get_object(Bucket=BUCKET, Key=other)["Body"].read()
-        store.put(other, shard[:-1] + bytes([shard[-1] ^ 1]))
+    with open(folder / "tokenizer.json", "rb", buffering=0) as held:
+        assert held.read(1) == large[:1]
+        store.put("runs/llama/tokenizer.json", bytes(len(large)))
+        held.seek(-1, os.SEEK_END)
         with pytest.raises(OSError) as failed:
-            held.read()
+            held.read(1)
         assert failed.value.errno == errno.ESTALE
     elements = (before[at:at + 32] for at in range(len(before) - 32, 0, -4))
     body[next(body.find(e) for e in elements if any(e) and e in body)] ^= 1
@@ -184,6 +188,38 @@ def test_a_replaced_object_is_stale_and_then_the_new_one(golden, store, mount_ur
             return False
 
     eventually(is_new)
+
+
+def test_a_small_file_is_one_request(golden, store, proxy, mount_url):
+    """Of a mount, whatever it is read for: findings, headers of items, tensors. The command looks before it mounts."""
+    mnt = mount_url(f"s3://{BUCKET}/runs", store.environment(proxy.address))
+    before = len(proxy.reads())
+    folder = mnt / "weights/llama/checkpoint-2"
+    for name in os.listdir(folder):
+        (folder / name).read_bytes()
+    reads = proxy.reads()[before:]
+    paths = [r.path for r in reads]
+    assert len([p for p in paths if p.endswith(".distcp")]) >= 2 and len(paths) == len(set(paths))
+    sizes = {f"/{BUCKET}/{o['Key']}": o["Size"]
+             for o in store.client.list_objects_v2(Bucket=BUCKET, Prefix="runs/")["Contents"]}
+    assert sum(r.bytes() for r in reads) <= sum(sizes[p] for p in paths)
+    assert all(r.headers["If-Match"] for r in reads)
+
+
+def test_one_reader_has_several_requests_under_way(golden, store, proxy, mount_url):
+    """A file of 100 MiB that a view shows as it is."""
+    body = random.Random(1).randbytes(100 << 20)
+    store.put("runs/llama/tokenizer.json", body)
+    proxy.always = objects.slow(0.03)
+    mnt = mount_url(f"s3://{BUCKET}/runs", store.environment(proxy.address))
+    with open(mnt / "weights/llama/checkpoint-2/tokenizer.json", "rb") as f:
+        before = len(proxy.reads())
+        proxy.most_under_way = 0
+        assert hashlib.file_digest(f, "sha256").digest() == hashlib.sha256(body).digest()
+    reads = [r for r in proxy.reads()[before:] if r.path.endswith("/tokenizer.json")]
+    assert proxy.most_under_way >= 3
+    assert sum(r.bytes() for r in reads) == len(body)
+    assert len(reads) <= 30
 
 
 @pytest.mark.long

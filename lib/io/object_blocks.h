@@ -1,0 +1,53 @@
+/* Bytes of objects that were fetched lately, and those that readers will want next.
+ *
+ * An object is cut into blocks of 8 MiB, and a block into pieces of 256 KiB. A read of bytes that are not here fetches
+ * their pieces. If the pieces before them are here, or are being fetched, the object is read from front to back: then
+ * one request fetches the rest of the block, and threads fetch the next blocks. Nothing else is known of readers.
+ *
+ * Pieces are fetched once, however many threads wait for them; all of these get a failure, and it is not kept. Blocks
+ * that were not used for the longest time make room for others. The more objects there are with blocks, the less is
+ * fetched of each before it is wanted.
+ *
+ * Threads: any number. */
+#ifndef UNS_IO_OBJECT_BLOCKS_H
+#define UNS_IO_OBJECT_BLOCKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum {
+	UNS_BLOCK_BYTES = 8 << 20,
+	UNS_BLOCK_PIECE_BYTES = 256 << 10,
+	/* Of one source. Beyond that there is only what readers wait for. */
+	UNS_BLOCKS_BYTES = 256 << 20,
+	UNS_BLOCKS_AHEAD = 8, /* of one object; as many threads fetch */
+};
+
+/* Where bytes [off, off+len) of an object come from, with a sentence if they do not. -ESTALE: the object is not the one
+ * with this ETag any more. */
+struct uns_block_store {
+	int (*fetch)(void *ctx, const char *key, const char *etag, void *buf, size_t len, uint64_t off,
+		     struct uns_err *err);
+	void (*release)(void *ctx); /* nothing is fetched any more */
+	void *ctx;
+};
+
+struct uns_blocks;
+struct uns_block_object; /* one that is open, or has blocks */
+
+/* Releases the store also if it fails. Threads are started on first use, so that a process may fork after this. */
+int uns_blocks_new(const struct uns_block_store *store, struct uns_blocks **out, struct uns_err *err);
+/* No object is open. Waits a second for requests under way; later ones end by themselves. NULL is allowed. */
+void uns_blocks_free(struct uns_blocks *blocks);
+
+/* Objects of the same key, ETag and size have the same blocks. */
+int uns_blocks_open(struct uns_blocks *blocks, const char *key, const char *etag, uint64_t size,
+		    struct uns_block_object **out, struct uns_err *err);
+void uns_blocks_close(struct uns_block_object *object); /* NULL is allowed; its blocks stay */
+
+/* Bytes that the object has. Fails as the store does. After one -ESTALE no block of the object is used. */
+int uns_blocks_read(struct uns_block_object *object, void *buf, size_t len, uint64_t off, struct uns_err *err);
+
+#endif

@@ -1,0 +1,278 @@
+/* Blocks of objects: each byte is fetched once, in requests of a block; a failure is everybody's and not kept; what is
+ * kept has a bound. The store is a function whose bytes follow from their place, and which waits if it is held. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/object_blocks.h"
+
+enum {
+	MiB = 1 << 20,
+	PIECE = UNS_BLOCK_PIECE_BYTES,
+	BLOCK = UNS_BLOCK_BYTES,
+	READERS = 6,
+	CALLS = 4096,
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned n, n_waiting, most_waiting, released;
+	struct {
+		uint64_t off;
+		size_t len;
+	} call[CALLS];
+	unsigned held; /* requests wait until so many do */
+	int fails;     /* with this code */
+} store = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static uint8_t byte_at(uint64_t off)
+{
+	return (uint8_t)(off * 31 + (off >> 8) * 7 + (off >> 18));
+}
+
+static int fetch(void *ctx, const char *key, const char *etag, void *buf, size_t len, uint64_t off, struct uns_err *err)
+{
+	uint8_t *to = buf;
+	size_t i;
+	int code;
+
+	(void)ctx;
+	assert_string_equal(key, "a/key");
+	assert_string_equal(etag, "an-etag");
+	pthread_mutex_lock(&store.lock);
+	assert_true(store.n < CALLS);
+	store.call[store.n].off = off;
+	store.call[store.n++].len = len;
+	store.n_waiting++;
+	if (store.n_waiting > store.most_waiting)
+		store.most_waiting = store.n_waiting;
+	pthread_cond_broadcast(&store.changed);
+	while (store.held && store.most_waiting < store.held)
+		pthread_cond_wait(&store.changed, &store.lock);
+	store.n_waiting--;
+	code = store.fails;
+	pthread_mutex_unlock(&store.lock);
+	for (i = 0; i < len; i++)
+		to[i] = byte_at(off + i);
+	return code ? uns_fail(err, code, "the store has failed") : 0;
+}
+
+static void release(void *ctx)
+{
+	(void)ctx;
+	store.released++;
+}
+
+static struct uns_blocks *open_blocks(uint64_t size, struct uns_block_object **object)
+{
+	const struct uns_block_store from = { fetch, release, NULL };
+	struct uns_blocks *blocks;
+
+	store.n = store.n_waiting = store.most_waiting = store.released = store.held = 0;
+	store.fails = 0;
+	assert_int_equal(uns_blocks_new(&from, &blocks, NULL), 0);
+	assert_int_equal(uns_blocks_open(blocks, "a/key", "an-etag", size, object, NULL), 0);
+	return blocks;
+}
+
+static void close_blocks(struct uns_blocks *blocks, struct uns_block_object *object)
+{
+	uns_blocks_close(object);
+	uns_blocks_free(blocks);
+	assert_int_equal(store.released, 1);
+}
+
+static int read_at(struct uns_block_object *object, uint64_t off, size_t len, struct uns_err *err)
+{
+	uint8_t *bytes = malloc(len);
+	size_t i, wrong = 0;
+	int code;
+
+	assert_non_null(bytes);
+	code = uns_blocks_read(object, bytes, len, off, err);
+	for (i = 0; i < len && code == 0; i++)
+		wrong += bytes[i] != byte_at(off + i);
+	free(bytes);
+	assert_int_equal(wrong, 0);
+	return code;
+}
+
+static uint64_t fetched(void)
+{
+	uint64_t sum = 0;
+	unsigned i;
+
+	for (i = 0; i < store.n; i++)
+		sum += store.call[i].len;
+	return sum;
+}
+
+static void front_to_back_each_byte_once_in_requests_of_a_block(void **state)
+{
+	const uint64_t size = 20 * (uint64_t)BLOCK + 12345, step = MiB;
+	struct uns_block_object *object;
+	struct uns_blocks *blocks = open_blocks(size, &object);
+	uint64_t at;
+
+	(void)state;
+	for (at = 0; at < size; at += step)
+		assert_int_equal(read_at(object, at, (size_t)(size - at < step ? size - at : step), NULL), 0);
+	close_blocks(blocks, object);
+	assert_int_equal(fetched(), size);
+	assert_int_equal(store.n, 22); /* the first block's first read is one of its own */
+}
+
+static void reads_far_apart_fetch_their_pieces_alone(void **state)
+{
+	const uint64_t size = 40 * (uint64_t)BLOCK;
+	struct uns_block_object *object;
+	struct uns_blocks *blocks = open_blocks(size, &object);
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 40; i++) {
+		assert_int_equal(read_at(object, i * (uint64_t)BLOCK + BLOCK / 2, 1000, NULL), 0);
+		assert_int_equal(read_at(object, i * (uint64_t)BLOCK + BLOCK / 2 + 2000, 1000, NULL), 0);
+	}
+	close_blocks(blocks, object);
+	assert_int_equal(store.n, 40);
+	assert_int_equal(fetched(), 40 * PIECE);
+}
+
+static void one_reader_has_several_requests_under_way(void **state)
+{
+	const uint64_t size = 24 * (uint64_t)BLOCK;
+	struct uns_block_object *object;
+	struct uns_blocks *blocks = open_blocks(size, &object);
+	uint64_t at;
+
+	(void)state;
+	for (at = 0; at < 8 * (uint64_t)BLOCK; at += MiB)
+		assert_int_equal(read_at(object, at, MiB, NULL), 0);
+	pthread_mutex_lock(&store.lock);
+	store.most_waiting = 0;
+	store.held = 4; /* fewer would wait for ever */
+	pthread_mutex_unlock(&store.lock);
+	for (; at < size; at += MiB)
+		assert_int_equal(read_at(object, at, MiB, NULL), 0);
+	assert_true(store.most_waiting >= 4);
+	close_blocks(blocks, object);
+	assert_int_equal(fetched(), size);
+}
+
+static void *read_piece(void *arg)
+{
+	struct uns_err *err = malloc(sizeof(*err));
+
+	assert_non_null(err);
+	*err = (struct uns_err){ 0 };
+	read_at(arg, 5 * (uint64_t)MiB, 1000, err);
+	return err;
+}
+
+/* Readers of the same piece; returns how many failed, with the store's sentence. */
+static unsigned read_together(struct uns_block_object *object)
+{
+	pthread_t thread[READERS];
+	struct uns_err *err;
+	unsigned i, failed = 0;
+
+	for (i = 0; i < READERS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, read_piece, object), 0);
+	for (i = 0; i < READERS; i++) {
+		void *got;
+
+		pthread_join(thread[i], &got);
+		err = got;
+		if (err->code) {
+			assert_string_equal(err->text, "the store has failed");
+			failed++;
+		}
+		free(err);
+	}
+	return failed;
+}
+
+static void threads_that_want_the_same_share_one_request(void **state)
+{
+	struct uns_block_object *object;
+	struct uns_blocks *blocks = open_blocks(2 * (uint64_t)BLOCK, &object);
+
+	(void)state;
+	assert_int_equal(read_together(object), 0);
+	assert_int_equal(store.n, 1);
+	close_blocks(blocks, object);
+}
+
+static void a_failure_is_not_kept(void **state)
+{
+	struct uns_block_object *object;
+	struct uns_blocks *blocks = open_blocks(2 * (uint64_t)BLOCK, &object);
+
+	(void)state;
+	store.fails = -EIO;
+	assert_int_equal(read_together(object), READERS);
+	store.fails = 0;
+	assert_int_equal(read_together(object), 0);
+	close_blocks(blocks, object);
+}
+
+static void no_block_of_a_replaced_object_is_used(void **state)
+{
+	struct uns_block_object *object, *again;
+	struct uns_blocks *blocks = open_blocks(2 * (uint64_t)BLOCK, &object);
+
+	(void)state;
+	assert_int_equal(read_at(object, 0, 1000, NULL), 0);
+	store.fails = -ESTALE;
+	assert_int_equal(read_at(object, 0, 1000, NULL), 0); /* not noticed yet */
+	assert_int_equal(read_at(object, BLOCK, 1000, NULL), -ESTALE);
+	assert_int_equal(read_at(object, 0, 1000, NULL), -ESTALE);
+	assert_int_equal(uns_blocks_open(blocks, "a/key", "an-etag", 2 * (uint64_t)BLOCK, &again, NULL), 0);
+	assert_int_equal(read_at(again, 0, 1000, NULL), -ESTALE);
+	uns_blocks_close(again);
+	close_blocks(blocks, object);
+}
+
+static void blocks_outlive_a_close_and_have_a_bound(void **state)
+{
+	const uint64_t size = UNS_BLOCKS_BYTES + 8 * (uint64_t)BLOCK;
+	struct uns_block_object *object, *again;
+	struct uns_blocks *blocks = open_blocks(size, &object);
+	uint64_t at;
+	unsigned n;
+
+	(void)state;
+	for (at = 0; at < size; at += 4 * MiB)
+		assert_int_equal(read_at(object, at, 4 * MiB, NULL), 0);
+	assert_int_equal(uns_blocks_open(blocks, "a/key", "an-etag", size, &again, NULL), 0);
+	uns_blocks_close(object);
+	n = store.n;
+	assert_int_equal(read_at(again, size - MiB, MiB, NULL), 0);
+	assert_int_equal(store.n, n);
+	assert_int_equal(read_at(again, 0, MiB, NULL), 0); /* made room */
+	assert_true(store.n > n);
+	close_blocks(blocks, again);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(front_to_back_each_byte_once_in_requests_of_a_block),
+		cmocka_unit_test(reads_far_apart_fetch_their_pieces_alone),
+		cmocka_unit_test(one_reader_has_several_requests_under_way),
+		cmocka_unit_test(threads_that_want_the_same_share_one_request),
+		cmocka_unit_test(a_failure_is_not_kept),
+		cmocka_unit_test(no_block_of_a_replaced_object_is_used),
+		cmocka_unit_test(blocks_outlive_a_close_and_have_a_bound),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
