@@ -367,8 +367,8 @@ const struct command cmd_mount = {
 	.arguments = "SOURCE MOUNTPOINT [-f] [-o OPTION,...] [--store FILE|none]",
 	.summary = "show the checkpoints below SOURCE at MOUNTPOINT, read-only",
 	.help = "Returns when the mount is live; a process in the background serves it until it is unmounted "
-		"(unshard umount). Nothing is ever written to SOURCE. MOUNTPOINT /dev/fd/N is the descriptor "
-		"of a mount that another process has made.",
+		"(unshard umount). Nothing is ever written to SOURCE, which is a directory or, in an object store, "
+		"s3://BUCKET/PREFIX. MOUNTPOINT /dev/fd/N is the descriptor of a mount that another process has made.",
 	.example = "unshard mount runs mnt    # then load mnt/weights/RUN/checkpoint-N",
 	.flags =
 		(const struct flag[]){
