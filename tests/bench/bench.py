@@ -13,13 +13,15 @@ import loaders
 import loads
 import many
 import merges
+import nodes
 import reads
 import scale
 import storage
 import values
 import zero
 
-WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "merges", "scale", "many", "values", "storage")
+WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "merges", "scale", "many",
+        "nodes", "values", "storage")
 
 
 def arguments():
@@ -76,6 +78,8 @@ def main():
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
         if not args.what or "many" in args.what:
             many.measure(programs, work, args.quick, args.long)
+        if not args.what or "nodes" in args.what:
+            nodes.measure(programs, work, args.quick)
         if not args.what or "values" in args.what:
             values.measure(programs, work, size, n)
         if not args.what or "storage" in args.what:

@@ -2,14 +2,14 @@
  * as below mountpoint-s3 and newer rclone.
  *
  *     renumber_fs SOURCE MOUNTPOINT [fine] [coarse] [kept=SECONDS] [counts=FILE] [touched] [pages] [direct] [delay=US]
- *                 [type=NAME]
+ *                 [every=US] [type=NAME]
  *
  * coarse: times are whole seconds. kept: inode numbers stay, and the kernel keeps names and attributes for so long, but
  * not that a name is absent, as clients of networks have it. counts: FILE holds how many requests there were of each
  * kind (enum request). touched: a directory's time is that of the mount, as rclone has it. pages: the kernel keeps a
  * file's bytes until its size or its mtime is another, and there is no other time, as below sshfs. direct: the kernel
- * keeps no bytes, each read is asked for (direct_io). delay: a read takes so many microseconds more. type: it is called
- * fuse.NAME.
+ * keeps no bytes, each read is asked for (direct_io). delay: a read takes so many microseconds more. every: so does
+ * each request, and up to 64 of them wait at once. type: it is called fuse.NAME.
  *
  * Read-only, in the foreground, until it is unmounted or gets a signal. */
 #define FUSE_USE_VERSION 312
@@ -31,8 +31,11 @@
 static int source = -1;
 static bool coarse, pages, direct;
 static useconds_t delay_us; /* of a read */
+static useconds_t every_us; /* of each request */
 static double kept_s = -1; /* below 0: nothing is kept */
 static time_t touched_s;   /* 0 = directories have their own times */
+
+#define AT_ONCE 64 /* requests, where each of them takes time */
 
 /* GETATTR: LOOKUP as well, which asks for the same. Behind the requests: bytes that were read, and how many reads were
  * answered at once, at most. */
@@ -54,6 +57,8 @@ static _Atomic uint64_t uncounted[COUNTS], *counts = uncounted, reads_now;
 static void count(enum request kind)
 {
 	atomic_fetch_add(&counts[kind], 1);
+	if (every_us)
+		usleep(every_us);
 }
 
 /* Below SOURCE: "/a/b" -> "a/b". */
@@ -184,7 +189,8 @@ static int op_release(const char *path, struct fuse_file_info *fi)
 
 static void *op_init(struct fuse_conn_info *conn, struct fuse_config *config)
 {
-	(void)conn;
+	if (every_us)
+		conn->max_background = AT_ONCE; /* of reads ahead; libfuse has a thread for each by -o max_threads */
 	config->use_ino = 1;
 	config->kernel_cache = pages;
 	config->attr_timeout = config->entry_timeout = kept_s > 0 ? kept_s : 0;
@@ -217,6 +223,8 @@ static bool take_option(const char *option)
 		touched_s = time(NULL);
 	else if (strncmp(option, "delay=", 6) == 0)
 		delay_us = (useconds_t)atol(option + 6);
+	else if (strncmp(option, "every=", 6) == 0)
+		every_us = (useconds_t)atol(option + 6);
 	else if (strcmp(option, "pages") == 0)
 		pages = true;
 	else if (strcmp(option, "direct") == 0)
@@ -239,12 +247,13 @@ int main(int argc, char **argv)
 		.read = op_read,
 		.release = op_release,
 	};
-	char type[64], *args[] = { argv[0], "-f", argc > 2 ? argv[2] : NULL, type, NULL };
+	char type[64], threads[32], *args[] = { argv[0], "-f", argc > 2 ? argv[2] : NULL, type, threads, NULL };
 	int i;
 
 	if (argc < 3)
 		return 2;
 	snprintf(type, sizeof(type), "-osubtype=renumber_fs");
+	snprintf(threads, sizeof(threads), "-omax_threads=%d", AT_ONCE);
 	for (i = 3; i < argc; i++)
 		if (strncmp(argv[i], "type=", 5) == 0)
 			snprintf(type, sizeof(type), "-osubtype=%s", argv[i] + 5);
@@ -257,5 +266,5 @@ int main(int argc, char **argv)
 		perror(argv[1]);
 		return 1;
 	}
-	return fuse_main(4, args, &ops, NULL);
+	return fuse_main(every_us ? 5 : 4, args, &ops, NULL);
 }
