@@ -32,12 +32,11 @@ static struct uns_store *store_hold_or_fail(struct unshard *u, struct uns_err *e
 
 static int facts_set(struct unshard *u, const struct uns_store_fact *facts, size_t n, struct uns_err *err)
 {
-	struct uns_store *store;
+	struct uns_store *store = store_hold_to_change(&u->store, err);
 	int code;
 
-	store = store_hold_or_fail(u, err, &code);
 	if (!store)
-		return code;
+		return err->code;
 	code = uns_store_set_all(store, facts, n, err);
 	store_release(&u->store);
 	return code;
@@ -146,7 +145,8 @@ int unshard_meta_unset(unshard *u, const char *path, const char *key, struct uns
 
 	if (!subject)
 		return give_error(error, &err, -ENOMEM);
-	store = store_hold_or_fail(u, &err, &code);
+	store = store_hold_to_change(&u->store, &err);
+	code = err.code;
 	if (store) {
 		code = uns_store_unset(store, subject, key, &err);
 		store_release(&u->store);

@@ -127,7 +127,7 @@ static int keep_in_store(struct store_link *link, const char *path, const struct
 	int code;
 
 	UNS_TRY_ALLOC(subject, err);
-	store = store_hold(link, err);
+	store = store_hold_to_change(link, err);
 	if (!store)
 		return -ENOENT;
 	code = uns_store_seal_put(store, subject, text->p, text->len, err);

@@ -190,3 +190,10 @@ int database_end(struct uns_store *store, int result, struct uns_err *err)
 		sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
 	return result;
 }
+
+void database_shorten_log(struct uns_store *store)
+{
+	pthread_mutex_lock(&store->lock);
+	sqlite3_exec(store->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
+	pthread_mutex_unlock(&store->lock);
+}

@@ -49,9 +49,15 @@ int statement_bytes(struct uns_store *store, sqlite3_stmt *statement, int column
 /* A write transaction; database_end commits when code is 0, else rolls back, and returns the result. */
 int database_begin(struct uns_store *store, struct uns_err *err);
 int database_end(struct uns_store *store, int code, struct uns_err *err);
+/* A WAL that grew gives its room back. Takes the store's lock. */
+void database_shorten_log(struct uns_store *store);
 
-/* open_database.c: opens store->path; -EBADMSG when it is damaged and may be moved aside. */
+/* open_database.c: an empty file, if there is none; */
+int database_make_file(const char *path, struct uns_err *err);
+/* opens store->path; -EBADMSG when it is damaged and may be moved aside. */
 int database_open(struct uns_store *store, struct uns_err *err);
+/* Again, after what this node held of the file was dropped. If it fails, the one that was open stays. */
+int database_open_anew(struct uns_store *store, struct uns_err *err);
 void database_close(struct uns_store *store);
 
 /* schema.c: -ENOTSUP when the file has a newer schema or belongs to another program; writes nothing. */

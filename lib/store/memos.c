@@ -6,18 +6,19 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "store/database.h"
+#include "store/change.h"
 #include "store/packed.h"
 
 enum { USED_STEP_S = 24 * 3600 }; /* the last use is kept no more exactly, so that reading rarely writes */
 
 /* -- getting -- */
 
+/* Lock held. */
 static void memo_touch(struct uns_store *store, const char *kind, uint64_t key, int64_t now)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
 
-	if (store->read_only ||
+	if (store->read_only || change_anew(store, NULL) < 0 ||
 	    database_prepare(store, "UPDATE memo SET used_s = ? WHERE kind = ? AND key = ?", &s, NULL) < 0)
 		return;
 	sqlite3_bind_int64(s, 1, now);
@@ -49,13 +50,14 @@ static int memo_find(struct uns_store *store, const char *kind, uint64_t key, st
 int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key, struct uns_arena *arena,
 		       struct uns_span *out, struct uns_err *err)
 {
+	UNS_CLEANUP(turn_give) struct turn turn = TURN_INIT;
 	int64_t used_s, now = (int64_t)time(NULL);
 	int code;
 
 	pthread_mutex_lock(&store->lock);
 	sqlite3_busy_timeout(store->db, BUSY_MEMO_MS);
 	code = memo_find(store, kind, key, arena, out, &used_s, err);
-	if (code == 0 && (now - used_s > USED_STEP_S || used_s > now))
+	if (code == 0 && (now - used_s > USED_STEP_S || used_s > now) && change_turn(store, &turn, 0, NULL) == 0)
 		memo_touch(store, kind, key, now);
 	pthread_mutex_unlock(&store->lock);
 	return code;
@@ -139,6 +141,7 @@ static int memo_put(struct uns_store *store, const char *kind, uint64_t key, con
 {
 	int code;
 
+	UNS_TRY(change_anew(store, err));
 	sqlite3_busy_timeout(store->db, BUSY_MEMO_MS);
 	if (store->has_wal)
 		UNS_TRY(database_exec(store, "PRAGMA synchronous=NORMAL", err));
@@ -156,6 +159,7 @@ static int memo_put(struct uns_store *store, const char *kind, uint64_t key, con
 int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes, size_t len,
 		       struct uns_err *err)
 {
+	UNS_CLEANUP(turn_give) struct turn turn = TURN_INIT;
 	UNS_CLEANUP(uns_free_p) char *packed = NULL;
 	struct uns_err why = { 0 };
 	bool first;
@@ -167,8 +171,12 @@ int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, 
 	if (len > STORE_PACKED_MAX_BYTES)
 		return uns_fail(err, -EFBIG, "cached metadata of %zu bytes is not kept", len);
 	UNS_TRY(store_pack(bytes, len, &packed, &n, err));
+	code = change_turn(store, &turn, 0, &why);
+	if (code == -EBUSY) /* others change the store: this memo is left out */
+		return uns_fail_as(err, &why);
 	pthread_mutex_lock(&store->lock);
-	code = memo_put(store, kind, key, packed, n, &why);
+	if (code == 0)
+		code = memo_put(store, kind, key, packed, n, &why);
 	first = code < 0 && !store->memo_failed;
 	store->memo_failed |= code < 0;
 	pthread_mutex_unlock(&store->lock);
@@ -179,21 +187,17 @@ int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, 
 
 /* -- forgetting -- */
 
+static int memos_delete(struct uns_store *store, const void *arg, struct uns_err *err)
+{
+	(void)arg;
+	return database_exec(store, "DELETE FROM memo; PRAGMA incremental_vacuum", err);
+}
+
 int uns_store_memo_clear(struct uns_store *store, struct uns_err *err)
 {
-	int code;
-
-	pthread_mutex_lock(&store->lock);
-	sqlite3_busy_timeout(store->db, BUSY_FACT_MS);
-	code = database_begin(store, err);
-	if (code == 0)
-		code = database_end(store, database_exec(store, "DELETE FROM memo", err), err);
-	if (code == 0) {
-		sqlite3_exec(store->db, "PRAGMA incremental_vacuum", NULL, NULL, NULL);
-		sqlite3_exec(store->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
-	}
-	pthread_mutex_unlock(&store->lock);
-	return code;
+	UNS_TRY(store_change(store, memos_delete, NULL, err));
+	database_shorten_log(store);
+	return 0;
 }
 
 void uns_store_memo_bound(struct uns_store *store, uint64_t bytes)

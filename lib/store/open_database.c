@@ -15,7 +15,7 @@
 
 /* A new file is for its owner alone; SQLite gives the same mode to the files beside it. A file that
  * exists is not opened here: closing it would drop this process's locks on it. */
-static int file_create(const char *path, struct uns_err *err)
+int database_make_file(const char *path, struct uns_err *err)
 {
 	struct stat st;
 	int fd;
@@ -33,10 +33,22 @@ static int file_create(const char *path, struct uns_err *err)
 	return 0;
 }
 
+/* Pages of a file that another node changes, which this node may have kept. Not while this process holds a lock on the
+ * file: to close a descriptor of it drops them. */
+static void drop_pages(const char *path)
+{
+	UNS_CLEANUP(uns_close_p) int fd = uns_is_local(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 static int database_connect(struct uns_store *store, const char *name, int flags, struct uns_err *err)
 {
-	int code = sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+	int code;
 
+	drop_pages(store->path);
+	code = sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
 	if (code)
 		return database_fail(store, store->db ? sqlite3_extended_errcode(store->db) : code, "cannot be opened",
 				     err);
@@ -97,7 +109,7 @@ static int facts_check(struct uns_store *store, struct uns_err *err)
 
 static int open_writable(struct uns_store *store, struct uns_err *err)
 {
-	UNS_TRY(file_create(store->path, err));
+	UNS_TRY(database_make_file(store->path, err));
 	UNS_TRY(database_connect(store, store->path, SQLITE_OPEN_READWRITE, err));
 	store->read_only = sqlite3_db_readonly(store->db, "main") == 1;
 	UNS_TRY(schema_check(store, err)); /* the journal's kind is a change of the file */
@@ -187,4 +199,27 @@ int database_open(struct uns_store *store, struct uns_err *err)
 	}
 	database_close(store);
 	return uns_fail_as(err, &why);
+}
+
+int database_open_anew(struct uns_store *store, struct uns_err *err)
+{
+	sqlite3 *const before = store->db;
+	sqlite3 *anew;
+	struct uns_err why = { 0 };
+	int code;
+
+	store->db = NULL;
+	code = open_writable(store, &why);
+	if (code == 0 && store->read_only)
+		code = uns_fail(&why, -EROFS, "metadata store %s cannot be written at the moment", store->path);
+	if (code < 0)
+		database_close(store);
+	anew = store->db;
+	store->db = before;
+	store->read_only = false;
+	if (code < 0)
+		return uns_fail_as(err, &why);
+	database_close(store);
+	store->db = anew;
+	return 0;
 }

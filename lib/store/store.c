@@ -8,7 +8,10 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "io/mounts.h"
 #include "store/database.h"
+#include "store/shared.h"
+#include "store/turn.h"
 
 enum { N_ASIDE_NAMES = 100 };
 
@@ -119,12 +122,37 @@ static int read_to_the_end(const char *path, const char *suffix, struct uns_err 
 			       : 0;
 }
 
+static bool is_new(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) < 0 ? errno == ENOENT : st.st_size == 0;
+}
+
+/* Of all nodes that find no file, one makes the tables. What goes wrong here has its sentence when the file is opened.
+ */
+static void wait_to_begin(const char *path, struct turn *turn)
+{
+	unsigned n;
+
+	if (!is_new(path) || database_make_file(path, NULL) < 0 || uns_is_local(path))
+		return;
+	for (n = 0; n < SHARED_OPEN_S && is_new(path); n++)
+		if (turn_take(turn, path, 1, NULL) != -EBUSY)
+			return;
+}
+
 static int open_or_begin(struct uns_store *store, char **note, struct uns_err *err)
 {
+	UNS_CLEANUP(turn_give) struct turn turn = TURN_INIT;
 	struct uns_err why = { 0 };
-	int code = database_open(store, &why);
+	int code;
 
+	wait_to_begin(store->path, &turn);
+	code = database_open(store, &why);
 	if (code == -EBADMSG) {
+		if (!uns_is_local(store->path))
+			UNS_TRY(turn_take(&turn, store->path, SHARED_OPEN_S, err));
 		/* SQLite calls it damage too if a read of the file fails (EIO). Facts are moved aside only for what is
 		 * found again, in a file that can be read. */
 		why.code = 0;

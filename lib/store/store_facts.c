@@ -7,8 +7,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "store/database.h"
-#include "store/shared.h"
+#include "store/change.h"
 
 static void facts_begin(struct uns_store *store)
 {
@@ -46,31 +45,26 @@ static int fact_put(struct uns_store *store, const struct uns_store_fact *f, str
 	return statement_step(store, s, err);
 }
 
-static int set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n, struct uns_err *err)
-{
-	size_t i;
-	int code = database_begin(store, err);
+struct facts {
+	const struct uns_store_fact *v;
+	size_t n;
+};
 
-	if (code < 0)
-		return code;
-	for (i = 0; i < n && code == 0; i++)
-		code = fact_put(store, &facts[i], err);
-	if (code == 0)
-		code = revision_bump(store, err);
-	return database_end(store, code, err);
+static int set_all(struct uns_store *store, const void *arg, struct uns_err *err)
+{
+	const struct facts *facts = arg;
+	size_t i;
+
+	for (i = 0; i < facts->n; i++)
+		UNS_TRY(fact_put(store, &facts->v[i], err));
+	return revision_bump(store, err);
 }
 
 int uns_store_set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n, struct uns_err *err)
 {
-	struct shared_tries tries = { 0 };
-	struct uns_err why = { 0 };
-	int code;
+	const struct facts all = { facts, n };
 
-	facts_begin(store);
-	while ((code = set_all(store, facts, n, &why)) < 0 && shared_try_again(store, code, SHARED_FACT_S, &tries))
-		why = (struct uns_err){ 0 };
-	facts_end(store, code);
-	return code < 0 ? uns_fail_as(err, &why) : 0;
+	return store_change(store, set_all, &all, err);
 }
 
 int uns_store_set(struct uns_store *store, const char *subject, const char *key, const char *json, const char *origin,
@@ -81,36 +75,25 @@ int uns_store_set(struct uns_store *store, const char *subject, const char *key,
 	return uns_store_set_all(store, &fact, 1, err);
 }
 
-static int fact_delete(struct uns_store *store, const char *subject, const char *key, struct uns_err *err)
+static int fact_delete(struct uns_store *store, const void *arg, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+	const struct uns_store_fact *fact = arg;
 
 	UNS_TRY(database_prepare(store, "DELETE FROM fact WHERE subject = ? AND key = ?", &s, err));
-	sqlite3_bind_text(s, 1, subject, -1, SQLITE_STATIC);
-	sqlite3_bind_text(s, 2, key, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 1, fact->subject, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 2, fact->key, -1, SQLITE_STATIC);
 	UNS_TRY(statement_step(store, s, err));
 	if (!sqlite3_changes(store->db))
-		return uns_fail(err, -ENOENT, "%s is not set for %s", key, subject);
+		return uns_fail(err, -ENOENT, "%s is not set for %s", fact->key, fact->subject);
 	return revision_bump(store, err);
-}
-
-static int unset(struct uns_store *store, const char *subject, const char *key, struct uns_err *err)
-{
-	UNS_TRY(database_begin(store, err));
-	return database_end(store, fact_delete(store, subject, key, err), err);
 }
 
 int uns_store_unset(struct uns_store *store, const char *subject, const char *key, struct uns_err *err)
 {
-	struct shared_tries tries = { 0 };
-	struct uns_err why = { 0 };
-	int code;
+	const struct uns_store_fact fact = { .subject = subject, .key = key };
 
-	facts_begin(store);
-	while ((code = unset(store, subject, key, &why)) < 0 && shared_try_again(store, code, SHARED_FACT_S, &tries))
-		why = (struct uns_err){ 0 };
-	facts_end(store, code);
-	return code < 0 ? uns_fail_as(err, &why) : 0;
+	return store_change(store, fact_delete, &fact, err);
 }
 
 /* -- reading -- */

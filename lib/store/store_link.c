@@ -6,13 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "io/mounts.h"
 #include "store/database.h"
+#include "store/turn.h"
 
 enum { RETRY_S = 10, N_OWN_NAMES = 2 /* unshard/store.db */ };
 #define NS INT64_C(1000000000)
@@ -190,6 +193,28 @@ struct uns_store *store_hold(struct store_link *s, struct uns_err *err)
 	uns_fail(err, s->problem_code, "%s", s->problem);
 	pthread_rwlock_unlock(&s->lock);
 	return NULL;
+}
+
+/* One that exists, is not held yet, and that other nodes may change. */
+static bool is_to_be_opened_in_turn(struct store_link *s)
+{
+	struct stat st;
+	bool held;
+
+	pthread_rwlock_rdlock(&s->lock);
+	held = s->handle;
+	pthread_rwlock_unlock(&s->lock);
+	return !s->off && !held && stat(s->path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 &&
+	       access(s->path, W_OK) == 0 && !uns_is_local(s->path);
+}
+
+struct uns_store *store_hold_to_change(struct store_link *s, struct uns_err *err)
+{
+	UNS_CLEANUP(turn_give) struct turn turn = TURN_INIT;
+
+	if (is_to_be_opened_in_turn(s) && turn_take(&turn, s->path, TURN_WAIT_S, err) < 0)
+		return NULL;
+	return store_hold(s, err);
 }
 
 void store_release(struct store_link *s)

@@ -39,6 +39,9 @@ int store_link_choose(struct store_link *link, bool off, const char *store, cons
 
 /* The store, opened if need be; give it back. NULL = there is none, and why (err->code). */
 struct uns_store *store_hold(struct store_link *link, struct uns_err *err);
+/* The same for a change that a user asked for: a file on a network is opened in turn (turn.h), so that programs which
+ * all want to change it do not keep each other from it. May wait for TURN_WAIT_S. */
+struct uns_store *store_hold_to_change(struct store_link *link, struct uns_err *err);
 void store_release(struct store_link *link);
 /* A line on what is wrong with it, or nothing. */
 void store_problem(struct store_link *link, struct uns_text *out);

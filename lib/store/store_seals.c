@@ -6,8 +6,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
-#include "store/database.h"
-#include "store/shared.h"
+#include "store/change.h"
 #include "store/packed.h"
 
 static int seal_find(struct uns_store *store, const char *subject, struct uns_arena *arena, struct uns_span *out,
@@ -40,42 +39,33 @@ int uns_store_seal_get(struct uns_store *store, const char *subject, struct uns_
 	return code;
 }
 
-static int seal_insert(struct uns_store *store, const char *subject, const char *packed, size_t n, struct uns_err *err)
+struct seal {
+	const char *subject, *packed;
+	size_t n;
+};
+
+static int seal_insert(struct uns_store *store, const void *arg, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+	const struct seal *seal = arg;
 
 	UNS_TRY(database_prepare(store, "INSERT OR REPLACE INTO seal (subject, time_s, bytes) VALUES (?, ?, ?)", &s,
 				 err));
-	sqlite3_bind_text(s, 1, subject, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 1, seal->subject, -1, SQLITE_STATIC);
 	sqlite3_bind_int64(s, 2, (int64_t)time(NULL));
-	sqlite3_bind_blob64(s, 3, packed, n, SQLITE_STATIC);
+	sqlite3_bind_blob64(s, 3, seal->packed, seal->n, SQLITE_STATIC);
 	return statement_step(store, s, err);
-}
-
-static int seal_write(struct uns_store *store, const char *subject, const char *packed, size_t n, struct uns_err *err)
-{
-	UNS_TRY(database_begin(store, err));
-	return database_end(store, seal_insert(store, subject, packed, n, err), err);
 }
 
 int uns_store_seal_put(struct uns_store *store, const char *subject, const void *bytes, size_t len, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *packed = NULL;
-	struct shared_tries tries = { 0 };
-	struct uns_err why = { 0 };
 	size_t n;
-	int code;
 
 	if (store->read_only)
 		return uns_fail(err, -EROFS, "metadata store %s is read-only", store->path);
 	if (len > STORE_PACKED_MAX_BYTES)
 		return uns_fail(err, -EFBIG, "a seal of %zu bytes is not kept", len);
 	UNS_TRY(store_pack(bytes, len, &packed, &n, err));
-	pthread_mutex_lock(&store->lock);
-	sqlite3_busy_timeout(store->db, BUSY_FACT_MS);
-	while ((code = seal_write(store, subject, packed, n, &why)) < 0 &&
-	       shared_try_again(store, code, SHARED_FACT_S, &tries))
-		why = (struct uns_err){ 0 };
-	pthread_mutex_unlock(&store->lock);
-	return code < 0 ? uns_fail_as(err, &why) : 0;
+	return store_change(store, seal_insert, &(struct seal){ subject, packed, n }, err);
 }

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "store/database.h"
+#include "store/change.h"
 #include "store/store.h"
 
 /* Lock held. */
@@ -71,32 +71,36 @@ int uns_store_verify(struct uns_store *store, struct uns_err *err)
 	return code;
 }
 
-int uns_store_memo_forget(struct uns_store *store, int64_t before_s, uint64_t *n, struct uns_err *err)
+struct unused {
+	int64_t before_s;
+	uint64_t *n;
+};
+
+static int delete_unused(struct uns_store *store, const void *arg, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
-	int code;
+	const struct unused *unused = arg;
 
-	*n = 0;
+	UNS_TRY(database_prepare(store, "DELETE FROM memo WHERE used_s < ?", &s, err));
+	if (sqlite3_bind_int64(s, 1, unused->before_s) != SQLITE_OK)
+		return uns_oom(err);
+	UNS_TRY(statement_step(store, s, err));
+	*unused->n = (uint64_t)sqlite3_changes(store->db);
+	return database_exec(store, "PRAGMA incremental_vacuum", err);
+}
+
+int uns_store_memo_forget(struct uns_store *store, int64_t before_s, uint64_t *n, struct uns_err *err)
+{
+	int code = -EROFS;
+
 	if (store->read_only)
-		return uns_fail(err, -EROFS, "metadata store %s is read-only", store->path);
-	pthread_mutex_lock(&store->lock);
-	sqlite3_busy_timeout(store->db, BUSY_FACT_MS);
-	code = database_begin(store, err);
-	if (code == 0) {
-		code = database_prepare(store, "DELETE FROM memo WHERE used_s < ?", &s, err);
-		if (code == 0)
-			code = sqlite3_bind_int64(s, 1, before_s) == SQLITE_OK ? statement_step(store, s, err)
-									       : uns_oom(err);
-		*n = code == 0 ? (uint64_t)sqlite3_changes(store->db) : 0;
-		statement_end(&s);
-		s = NULL;
-		code = database_end(store, code, err);
-	}
-	if (code == 0) {
-		sqlite3_exec(store->db, "PRAGMA incremental_vacuum", NULL, NULL, NULL);
-		sqlite3_exec(store->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
-	}
-	pthread_mutex_unlock(&store->lock);
+		uns_fail(err, code, "metadata store %s is read-only", store->path);
+	else
+		code = store_change(store, delete_unused, &(struct unused){ before_s, n }, err);
+	if (code < 0)
+		*n = 0;
+	else
+		database_shorten_log(store);
 	return code;
 }
 

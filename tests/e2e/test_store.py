@@ -242,6 +242,15 @@ def test_a_path_of_the_mount_is_not_a_checkpoint(run, mount, store, meta):
 # -- what can be wrong with the file --
 
 
+def test_facts_of_many_programs_at_once_are_all_kept(run, store, meta):
+    """In a store that is not there yet."""
+    programs = [subprocess.Popen([UNSHARD, "meta", "set", run, f"k{i}={i}", "--store", store], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True) for i in range(24)]
+    answers = [(p.communicate(), p.returncode) for p in programs]
+    assert [answer for answer, code in answers if code] == []
+    assert facts(meta("list", run, "--json").stdout) == {f"k{i}": i for i in range(24)}
+
+
 def problems(mounted):
     return (mounted / ".unshard/problems.txt").read_text()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import ROOT, detach, eventually, unshard
+from conftest import ROOT, UNSHARD, detach, eventually, unshard
 from file_system import DEADLINE_S
 from kinds import KINDS, QUICK
 from trees import assert_same, tensors
@@ -270,6 +270,60 @@ def test_a_second_save_while_nobody_reads_is_seen_whole(cluster, shared, mounts,
 
 
 # -- clients that hang --
+
+# -- a metadata store there --
+
+def meta_set(store, key, **how):
+    return subprocess.Popen([UNSHARD, "meta", "set", GOLDEN / "run", f"{key}=1", "--store", store], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, **how)
+
+
+def facts_of(store):
+    done = subprocess.run([UNSHARD, "meta", "list", GOLDEN / "run", "--json", "--store", store], capture_output=True,
+                          text=True, check=True, timeout=DEADLINE_S)
+    return {f["key"] for f in json.loads(done.stdout)}
+
+
+def holder_of(lock):
+    """A process that has the lock of the file, and hangs."""
+    process = subprocess.Popen([sys.executable, "-c", "import fcntl, struct, sys, time; f = open(sys.argv[1], 'a+');"
+                                "fcntl.fcntl(f, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0));"
+                                "print(flush=True); time.sleep(3600)", lock], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"\n"
+    return process
+
+
+def waits(program):
+    """It has slept a few times, and not ended."""
+    def slept():
+        assert program.poll() is None, program.communicate()
+        fields = Path(f"/proc/{program.pid}/status").read_text().split()
+        return int(fields[fields.index("voluntary_ctxt_switches:") + 1]) > 50
+
+    eventually(slept)
+    return True
+
+
+def test_a_turn_that_hangs_is_waited_for_and_ctrl_c_ends_the_wait(cluster, shared):
+    if not isinstance(cluster, KINDS["sshfs"]):
+        return
+    store = cluster.node("a") / shared / "store.db"
+    first = meta_set(store, "before")
+    assert first.wait(DEADLINE_S) == 0, first.communicate()
+    hangs = holder_of(f"{store}-turn")
+    try:
+        eventually(lambda: facts_of(store) == {"before"})
+        ended, waiting = meta_set(store, "ended"), meta_set(store, "waiting")
+        assert waits(ended) and waits(waiting)
+        ended.send_signal(signal.SIGINT)
+        assert ended.wait(DEADLINE_S) != 0
+        assert waiting.poll() is None
+    finally:
+        hangs.kill()
+        hangs.wait()
+    assert waiting.wait(DEADLINE_S) == 0, waiting.communicate()
+    eventually(lambda: facts_of(store) == {"before", "waiting"})
+
 
 def test_what_waits_for_a_client_that_hangs_can_be_ended(cluster, shared, mounts, run):
     save(run.saves[0], cluster.node("a") / shared / "checkpoint-1")

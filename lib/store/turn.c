@@ -1,0 +1,146 @@
+#include "store/turn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+/* -- the file -- */
+
+/* Beside the file to which a link leads, as SQLite's journal is. */
+static char *turn_name(const char *store_path)
+{
+	UNS_CLEANUP(uns_free_p) char *real = realpath(store_path, NULL);
+	char *name;
+
+	return asprintf(&name, "%s-turn", real ? real : store_path) < 0 ? NULL : name;
+}
+
+/* Each user that may write the store may take the turn. The file is never removed: one program
+ * could then lock the file without a name that it had just opened, and another at the same time a new file. */
+static int turn_open(const char *name, const char *store_path, int *fd)
+{
+	const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+	struct stat st;
+
+	*fd = open(name, flags);
+	if (*fd >= 0 || errno != ENOENT)
+		return *fd < 0 ? -errno : 0;
+	*fd = open(name, flags | O_CREAT | O_EXCL, 0600);
+	if (*fd >= 0 && stat(store_path, &st) == 0)
+		(void)fchmod(*fd, st.st_mode & 0666);
+	if (*fd < 0 && errno == EEXIST)
+		*fd = open(name, flags | O_CREAT, 0600); /* this node may still know that it does not exist */
+	return *fd < 0 ? -errno : 0;
+}
+
+static int fail_open(int code, const char *name, const char *store_path, struct uns_err *err)
+{
+	if (code == -EACCES || code == -EPERM)
+		code = -EROFS;
+	return uns_fail(err, code, "metadata store %s cannot be written: %s, which programs lock to take turns: %s",
+			store_path, name, strerror(-code));
+}
+
+/* -- the lock -- */
+
+/* A lock of the open file keeps threads of one process apart, too. */
+static int set_lock(int fd, short type)
+{
+	struct flock lock = { .l_type = type, .l_whence = SEEK_SET };
+
+	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+		return 0;
+	if (errno == EINVAL && fcntl(fd, F_SETLK, &lock) == 0)
+		return 0;
+	return -errno;
+}
+
+static bool is_taken(int code)
+{
+	return code == -EAGAIN || code == -EACCES;
+}
+
+static bool has_no_locks(int code)
+{
+	return code == -ENOSYS || code == -EOPNOTSUPP || code == -ENOLCK || code == -EINVAL;
+}
+
+/* Not as long for each, so that they do not look at the same moments. false: a handler ran. */
+static bool wait_a_moment(unsigned n)
+{
+	const long ms = 20 + ((long)getpid() * 7 + (long)n * 31) % 100;
+	const struct timespec t = { .tv_nsec = ms * 1000000 };
+
+	return nanosleep(&t, NULL) == 0;
+}
+
+/* A lock that is waited for in the kernel cannot be given up on all file systems, so it is asked for again and again.
+ */
+static int lock_patiently(int fd, unsigned seconds)
+{
+	const int64_t until_ns = uns_now_ns() + seconds * INT64_C(1000000000);
+	unsigned n;
+	int code;
+
+	for (n = 0; is_taken(code = set_lock(fd, F_WRLCK)); n++) {
+		if (uns_now_ns() >= until_ns)
+			return -EBUSY;
+		if (!wait_a_moment(n))
+			return -EINTR;
+	}
+	return code;
+}
+
+static int fail_lock(int code, const char *name, const char *store_path, unsigned seconds, struct uns_err *err)
+{
+	if (code == -EBUSY)
+		return uns_fail(
+			err, code,
+			"metadata store %s was not changed: others held the lock on %s for all of the %u s that this "
+			"program waited: end one that hangs, or try again",
+			store_path, name, seconds);
+	if (code == -EINTR)
+		return uns_fail(err, code, "metadata store %s was not changed: a signal ended the wait for its turn",
+				store_path);
+	return uns_fail(err, code, "metadata store %s cannot be written: the lock on %s: %s", store_path, name,
+			strerror(-code));
+}
+
+int turn_take(struct turn *turn, const char *store_path, unsigned seconds, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) char *name = NULL;
+	int code;
+
+	if (turn->fd >= 0)
+		return 0;
+	name = turn_name(store_path);
+	UNS_TRY_ALLOC(name, err);
+	code = turn_open(name, store_path, &turn->fd);
+	if (code < 0)
+		return fail_open(code, name, store_path, err);
+	code = lock_patiently(turn->fd, seconds);
+	if (code == 0)
+		return 0;
+	close(turn->fd);
+	turn->fd = -1;
+	return has_no_locks(code) ? 0 : fail_lock(code, name, store_path, seconds, err);
+}
+
+/* Not by close alone: on FUSE the server may not hear of a lock that went with its file. */
+void turn_give(struct turn *turn)
+{
+	if (turn->fd < 0)
+		return;
+	set_lock(turn->fd, F_UNLCK);
+	close(turn->fd);
+	turn->fd = -1;
+}
