@@ -306,6 +306,16 @@ void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot)
 	pthread_mutex_unlock(&fds->lock);
 }
 
+bool uns_fds_is_open(struct uns_fds *fds, struct uns_fd_slot *slot)
+{
+	bool is_open;
+
+	pthread_mutex_lock(&fds->lock);
+	is_open = slot->is_open;
+	pthread_mutex_unlock(&fds->lock);
+	return is_open;
+}
+
 void uns_fds_let_go(struct uns_fds *fds, struct uns_fd_slot *slot)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;

@@ -71,6 +71,9 @@ void uns_fds_fini(struct uns_fds *fds); /* waits for the file that is being clos
 int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err);
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot);
 
+/* Is the file open, so that to pin it does not wait for storage? It may be closed right after. */
+bool uns_fds_is_open(struct uns_fds *fds, struct uns_fd_slot *slot);
+
 /* Does the pinned slot's descriptor still hold the bytes that the catalog saw? -ESTALE if not. By what the kernel
  * knows; once a second, and first of all, it asks the file's storage. Waits while another thread does. */
 int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err);

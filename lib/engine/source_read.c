@@ -63,6 +63,8 @@ int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how ho
 	if (!uns_inside(off, len, f->stat.id.size) && !f->missing)
 		return uns_fail(err, -EBADMSG, "%s/%s: bytes %llu+%zu pass its end at %llu", uns_root_path(f->root),
 				f->path, (unsigned long long)off, len, (unsigned long long)f->stat.id.size);
+	if (!how.may_wait && b->is_far && !uns_fds_is_open(fds, slot)) /* to open it is to wait */
+		return -EAGAIN;
 	if (how.way == UNS_WAY_SUITED && (code = uns_fds_pin(fds, slot, f, err)) == 0) {
 		how.way = uns_direct_suits(slot->fd, off, len) ? UNS_WAY_DIRECT : UNS_WAY_CACHE;
 		uns_fds_unpin(fds, slot);

@@ -230,14 +230,49 @@ static void join_near(struct wish *wish)
 	qsort(v, wish->n, sizeof(*v), by_turn);
 }
 
+/* Files of a wish that are opened at once: fewer than descriptors that may be open. */
+enum { OPENED_AT_ONCE = 32 };
+
+struct to_open {
+	struct uns_backing *b;
+	const struct stretch *v;
+};
+
+/* A file that cannot be opened is left for the reader to find. */
+static int open_quietly(void *ctx, size_t i, struct uns_err *err)
+{
+	const struct to_open *of = ctx;
+	const uint32_t file = of->v[i].file;
+	struct uns_fds *fds = &of->b->engine->fds;
+	struct uns_fd_slot *slot = &of->b->slot[file];
+
+	(void)err;
+	if (!uns_fds_is_open(fds, slot) && uns_fds_pin(fds, slot, &of->b->cat->files[file], NULL) == 0)
+		uns_fds_unpin(fds, slot);
+	return 0;
+}
+
+/* Where storage is far, to open a file is to wait: for the next ones together. */
+static void open_next(const struct wish *wish, size_t first)
+{
+	struct to_open of = { wish->b, &wish->v[first] };
+
+	if (wish->b->is_far)
+		uns_pool_each(wish->b->engine->pool, uns_u64_min(wish->n - first, OPENED_AT_ONCE), open_quietly, &of,
+			      NULL);
+}
+
 static void ask_all(struct wish *wish)
 {
 	size_t i;
 
 	if (wish->n)
 		join_near(wish);
-	for (i = 0; i < wish->n; i++)
+	for (i = 0; i < wish->n; i++) {
+		if (i % OPENED_AT_ONCE == 0)
+			open_next(wish, i);
 		ask_file(wish, &wish->v[i]);
+	}
 }
 
 /* Bytes [first, end) of a piece's elements. */
