@@ -28,6 +28,7 @@ struct block {
 	unsigned n_failures;
 	unsigned pins;
 	bool is_queued;
+	bool passed; /* a reader has had its last byte */
 	pthread_cond_t came; /* or failed to */
 };
 
@@ -136,15 +137,22 @@ static void unpin(struct block *b)
 		remove_block(b);
 }
 
-static bool make_room(struct uns_blocks *c, uint64_t bytes)
+static void evict(struct uns_blocks *c, uint64_t bytes, bool passed)
 {
 	struct block *b, *next;
 
 	for (b = TAILQ_FIRST(&c->used); b && c->bytes + bytes > UNS_BLOCKS_BYTES; b = next) {
 		next = TAILQ_NEXT(b, use);
-		if (!b->pins)
+		if (!b->pins && b->passed == passed)
 			remove_block(b);
 	}
+}
+
+/* What readers have passed goes first: what was fetched ahead for a slow reader may have waited longer. */
+static bool make_room(struct uns_blocks *c, uint64_t bytes)
+{
+	evict(c, bytes, true);
+	evict(c, bytes, false);
 	return c->bytes + bytes <= UNS_BLOCKS_BYTES;
 }
 
@@ -414,6 +422,7 @@ static int read_block(struct uns_block_object *o, size_t index, uint8_t *to, siz
 		pthread_mutex_unlock(&c->lock);
 		memcpy(to, b->bytes + at, len);
 		pthread_mutex_lock(&c->lock);
+		b->passed |= at + len == bytes_in(o, index);
 	}
 	unpin(b);
 	return code;

@@ -5,8 +5,8 @@
  * one request fetches the rest of the block, and threads fetch the next blocks. Nothing else is known of readers.
  *
  * Pieces are fetched once, however many threads wait for them; all of these get a failure, and it is not kept. Blocks
- * that were not used for the longest time make room for others. The more objects there are with blocks, the less is
- * fetched of each before it is wanted.
+ * that were not used for the longest time make room for others, first those that were read to their end. The more
+ * objects there are with blocks, the less is fetched of each before it is wanted.
  *
  * Threads: any number. */
 #ifndef UNS_IO_OBJECT_BLOCKS_H

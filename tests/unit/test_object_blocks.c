@@ -262,6 +262,34 @@ static void blocks_outlive_a_close_and_have_a_bound(void **state)
 	close_blocks(blocks, again);
 }
 
+/* Objects of other sizes are others. One reader is faster than the next. */
+static void eight_files_at_once_are_fetched_once(void **state)
+{
+	const uint64_t size = 6 * (uint64_t)BLOCK;
+	struct uns_block_object *object[8];
+	struct uns_blocks *blocks = open_blocks(size, &object[0]);
+	uint64_t at[8] = { 0 }, left = 8;
+	unsigned i;
+
+	(void)state;
+	for (i = 1; i < 8; i++)
+		assert_int_equal(uns_blocks_open(blocks, "a/key", "an-etag", size + i, &object[i], NULL), 0);
+	while (left)
+		for (i = 0, left = 0; i < 8; i++) {
+			const uint64_t end = size + i, step = (i + 8) * (uint64_t)(MiB / 8);
+			const uint64_t len = end - at[i] < step ? end - at[i] : step;
+
+			if (len)
+				assert_int_equal(read_at(object[i], at[i], (size_t)len, NULL), 0);
+			at[i] += len;
+			left += end - at[i];
+		}
+	for (i = 1; i < 8; i++)
+		uns_blocks_close(object[i]);
+	close_blocks(blocks, object[0]);
+	assert_int_equal(fetched(), 8 * size + 28);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -271,6 +299,7 @@ int main(void)
 		cmocka_unit_test(threads_that_want_the_same_share_one_request),
 		cmocka_unit_test(a_failure_is_not_kept),
 		cmocka_unit_test(no_block_of_a_replaced_object_is_used),
+		cmocka_unit_test(eight_files_at_once_are_fetched_once),
 		cmocka_unit_test(blocks_outlive_a_close_and_have_a_bound),
 	};
 
