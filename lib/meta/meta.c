@@ -114,9 +114,9 @@ static int fact_set(struct unshard *u, const char *path, const char *key, const 
 	UNS_TRY_ALLOC(subject, err);
 	UNS_TRY(value_json(value, &json, err));
 	UNS_TRY(fact_key_check(key, json.p, err));
-	store = store_hold_or_fail(u, err, &code);
+	store = store_hold_to_change(&u->store, err);
 	if (!store)
-		return code;
+		return err->code;
 	code = uns_store_set(store, subject, key, json.p, origin ? origin : "set by the user", err);
 	store_release(&u->store);
 	return code;
@@ -406,7 +406,8 @@ int unshard_meta_clear_cache(unshard *u, struct unshard_error *error)
 	struct uns_store *store;
 	int code;
 
-	store = store_hold_or_fail(u, &err, &code);
+	store = store_hold_to_change(&u->store, &err);
+	code = err.code;
 	if (store) {
 		code = uns_store_memo_clear(store, &err);
 		store_release(&u->store);

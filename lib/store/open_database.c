@@ -82,14 +82,18 @@ static int pragma_ask(struct uns_store *store, const char *sql, char *out, size_
 	return row < 0 ? row : 0;
 }
 
-/* A new file is set up so that the room of deleted memos can be given back to the file system. */
+/* A new file is set up so that the room of deleted memos can be given back to the file system. SQLite writes
+ * the file each time: a full disk is found so; but a file that other nodes change is written in turn only. */
 static int choose_journal(struct uns_store *store, struct uns_err *err)
 {
 	char mode[16];
 
 	if (store->read_only)
 		return 0;
-	UNS_TRY(database_exec(store, "PRAGMA auto_vacuum=INCREMENTAL;PRAGMA journal_size_limit=16777216", err));
+	UNS_TRY(pragma_ask(store, "PRAGMA auto_vacuum", mode, sizeof(mode), err));
+	if (uns_is_local(store->path) || strcmp(mode, "2") != 0)
+		UNS_TRY(database_exec(store, "PRAGMA auto_vacuum=INCREMENTAL", err));
+	UNS_TRY(database_exec(store, "PRAGMA journal_size_limit=16777216", err));
 	UNS_TRY(pragma_ask(store, uns_is_local(store->path) ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE",
 			   mode, sizeof(mode), err));
 	store->has_wal = strcmp(mode, "wal") == 0;
