@@ -1,6 +1,7 @@
 #include "session/shared_memos.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "engine/places.h"
@@ -129,6 +130,17 @@ static int make(struct shared_memos *m, const struct dir_record *record, const s
 	return code;
 }
 
+/* Until what changed last is old enough to be told from what changes after it: 2.5 s at most. Not longer, where clocks
+ * differ: then it is refused. */
+static void wait_until_lasting(int64_t newest_ns, const struct uns_stop *stop)
+{
+	const struct timespec t = { .tv_nsec = 50000000 };
+	unsigned n;
+
+	for (n = 0; n < 60 && !memo_lasts(newest_ns) && !(stop && stop->asked(stop->ctx)); n++)
+		nanosleep(&t, NULL);
+}
+
 int shared_memo_make(struct shared_memos *m, const struct dir_record *record, const struct uns_stop *stop,
 		     struct shared_memo *out, struct uns_err *err)
 {
@@ -141,6 +153,7 @@ int shared_memo_make(struct shared_memos *m, const struct dir_record *record, co
 	int code;
 
 	*out = (struct shared_memo){ 0 };
+	wait_until_lasting(record->is.newest_ns, stop);
 	UNS_TRY(examine(&x, &is, &capture, err));
 	if (is.format != record->is.format || is.own_generation != record->is.own_generation)
 		code = uns_fail(err, -EAGAIN, "it has changed");

@@ -39,7 +39,8 @@ struct shared_memo {
 };
 
 /* Opens the checkpoint once more, from its own files alone, and reads the header of every item. -ENOTSUP: it cannot be
- * described for other machines, and why. -EAGAIN: it changed a moment ago. -EINTR when `stop` asks for it. */
+ * described for other machines, and why. Waits 3 s at most where it changed a moment ago. -EAGAIN: it still
+ * changes. -EINTR when `stop` asks for it. */
 int shared_memo_make(struct shared_memos *m, const struct dir_record *record, const struct uns_stop *stop,
 		     struct shared_memo *out, struct uns_err *err);
 void shared_memo_fini(struct shared_memo *memo);

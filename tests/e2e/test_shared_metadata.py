@@ -47,6 +47,13 @@ def write(command, tmp_path):
     return call
 
 
+def test_what_changed_a_moment_ago_is_waited_for(run, write):
+    soon = time.time_ns() + 10**9
+    os.utime(run / "checkpoint-2/trainer_state.json", ns=(soon, soon))
+    the_memo(write(run))
+    assert time.time_ns() > soon
+
+
 def stats(mounted):
     figures = json.loads((mounted / ".unshard/stats.json").read_text())
     return {k: figures[k] for k in ("catalogs_opened", "catalogs_from_memos", "items_resolved")}
