@@ -130,7 +130,7 @@ static int make(struct shared_memos *m, const struct dir_record *record, const s
 	return code;
 }
 
-/* Until what changed last is old enough to be told from what changes after it: 2.5 s at most. Not longer, where clocks
+/* Until what changed last is old enough that a later change has another time: 2.5 s at most. Not longer, where clocks
  * differ: then it is refused. */
 static void wait_until_lasting(int64_t newest_ns, const struct uns_stop *stop)
 {
