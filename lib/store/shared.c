@@ -25,13 +25,12 @@ static bool may_be_written(const char *path)
 	return dir && access(path, R_OK | W_OK) == 0 && access(slash ? dir : ".", W_OK | X_OK) == 0;
 }
 
-/* Not as long for each: those that failed together would collide again. */
-static void wait_a_moment(unsigned n)
+bool shared_wait(unsigned n)
 {
 	const long ms = 20 + ((long)getpid() * 7 + (long)n * 31) % 100;
 	const struct timespec t = { .tv_nsec = ms * 1000000 };
 
-	nanosleep(&t, NULL);
+	return nanosleep(&t, NULL) == 0;
 }
 
 bool shared_try_again(const struct uns_store *store, int code, unsigned seconds, struct shared_tries *tries)
@@ -47,6 +46,6 @@ bool shared_try_again(const struct uns_store *store, int code, unsigned seconds,
 	}
 	if (now_ns >= tries->until_ns)
 		return false;
-	wait_a_moment(tries->n++);
+	shared_wait(tries->n++);
 	return true;
 }

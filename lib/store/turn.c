@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "store/shared.h"
 
 /* -- the file -- */
 
@@ -74,15 +74,6 @@ static bool has_no_locks(int code)
 	return code == -ENOSYS || code == -EOPNOTSUPP || code == -ENOLCK || code == -EINVAL;
 }
 
-/* Not as long for each, so that they do not look at the same moments. false: a handler ran. */
-static bool wait_a_moment(unsigned n)
-{
-	const long ms = 20 + ((long)getpid() * 7 + (long)n * 31) % 100;
-	const struct timespec t = { .tv_nsec = ms * 1000000 };
-
-	return nanosleep(&t, NULL) == 0;
-}
-
 /* A lock that is waited for in the kernel cannot be given up on all file systems, so it is asked for again and again.
  */
 static int lock_patiently(int fd, unsigned seconds)
@@ -94,7 +85,7 @@ static int lock_patiently(int fd, unsigned seconds)
 	for (n = 0; is_taken(code = set_lock(fd, F_WRLCK)); n++) {
 		if (uns_now_ns() >= until_ns)
 			return -EBUSY;
-		if (!wait_a_moment(n))
+		if (!shared_wait(n))
 			return -EINTR;
 	}
 	return code;
