@@ -58,6 +58,12 @@ void uns_text_le(struct uns_text *t, uint64_t v, unsigned n_bytes)
 	uns_text_add(t, bytes, n_bytes);
 }
 
+void uns_text_hex(struct uns_text *t, const uint8_t *bytes, size_t n)
+{
+	for (; n--; bytes++)
+		uns_text_printf(t, "%02x", *bytes);
+}
+
 void uns_text_printf(struct uns_text *t, const char *fmt, ...)
 {
 	va_list ap;

@@ -19,6 +19,8 @@ void uns_text_add(struct uns_text *t, const void *bytes, size_t len);
 void uns_text_str(struct uns_text *t, const char *s);
 /* The lowest n_bytes of a number, at most 8, little-endian. */
 void uns_text_le(struct uns_text *t, uint64_t v, unsigned n_bytes);
+/* Two hexadecimal digits, in lower case, for each byte. */
+void uns_text_hex(struct uns_text *t, const uint8_t *bytes, size_t n);
 __attribute__((format(printf, 2, 3))) void uns_text_printf(struct uns_text *t, const char *fmt, ...);
 /* A JSON string with its quotes; control characters and invalid UTF-8 are escaped. */
 void uns_text_json_str(struct uns_text *t, const char *s);

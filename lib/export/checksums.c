@@ -59,12 +59,10 @@ static int sum_entry(void *ctx, size_t i, struct uns_err *err)
 static void add_line(struct uns_text *t, const uint8_t sum[UNS_SHA256_BYTES], const char *name)
 {
 	const char *p;
-	size_t i;
 
 	if (strpbrk(name, "\\\n\r"))
 		uns_text_str(t, "\\");
-	for (i = 0; i < UNS_SHA256_BYTES; i++)
-		uns_text_printf(t, "%02x", sum[i]);
+	uns_text_hex(t, sum, UNS_SHA256_BYTES);
 	uns_text_str(t, "  ");
 	for (p = name; *p; p++)
 		if (*p == '\\')

@@ -252,8 +252,7 @@ static void write_subject(struct uns_text *out, const char *subject)
 	if (uns_utf8_valid(p, strlen(subject), false))
 		return;
 	uns_text_str(out, ", \"subject_hex\": \"");
-	for (; *p; p++)
-		uns_text_printf(out, "%02x", *p);
+	uns_text_hex(out, p, strlen(subject));
 	uns_text_str(out, "\"");
 }
 

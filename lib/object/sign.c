@@ -65,14 +65,6 @@ static void hmac(const void *key, size_t key_len, const void *text, size_t len, 
 	forget(&h, sizeof(h));
 }
 
-static void add_hex(struct uns_text *out, const uint8_t digest[UNS_SHA256_BYTES])
-{
-	size_t i;
-
-	for (i = 0; i < UNS_SHA256_BYTES; i++)
-		uns_text_printf(out, "%02x", digest[i]);
-}
-
 static void add_names(struct uns_text *out, const struct uns_sign *r)
 {
 	size_t i;
@@ -121,7 +113,7 @@ void uns_sign_authorization(const struct uns_sign *r, struct uns_text *out)
 	uns_sha256_add(&h, canonical.p, canonical.len);
 	uns_sha256_end(&h, digest);
 	uns_text_printf(&to_sign, "%s\n%s\n%s\n", algorithm, r->date, scope);
-	add_hex(&to_sign, digest);
+	uns_text_hex(&to_sign, digest, sizeof(digest));
 	out->failed |= canonical.failed || to_sign.failed;
 	if (!out->failed) {
 		derive_key(r, key);
@@ -130,7 +122,7 @@ void uns_sign_authorization(const struct uns_sign *r, struct uns_text *out)
 		uns_text_printf(out, "%s Credential=%s/%s, SignedHeaders=", algorithm, r->id, scope);
 		add_names(out, r);
 		uns_text_str(out, ", Signature=");
-		add_hex(out, digest);
+		uns_text_hex(out, digest, sizeof(digest));
 	}
 	uns_text_fini(&canonical);
 	uns_text_fini(&to_sign);

@@ -127,14 +127,12 @@ static int give_sha256(struct asking *a, struct unshard_file *file, struct uns_e
 	struct uns_sha256 sum;
 	struct caller caller;
 	uint8_t digest[UNS_SHA256_BYTES];
-	size_t i;
 
 	uns_sha256_init(&sum);
 	UNS_TRY(caller_init(&caller, a->calls, err));
 	UNS_TRY(caller_fini(&caller, add_all(file, file_bytes(file).size_bytes, &sum, &caller, err)));
 	uns_sha256_end(&sum, digest);
-	for (i = 0; i < sizeof(digest); i++)
-		uns_text_printf(&a->out, "%02x", digest[i]);
+	uns_text_hex(&a->out, digest, sizeof(digest));
 	return 0;
 }
 

@@ -22,14 +22,6 @@ static const char end_line[] = "# end ";
 
 /* -- emitting -- */
 
-static void emit_hash(struct uns_text *t, const uint8_t hash[UNS_SHA256_BYTES])
-{
-	size_t i;
-
-	for (i = 0; i < UNS_SHA256_BYTES; i++)
-		uns_text_printf(t, "%02x", hash[i]);
-}
-
 static void emit_name(struct uns_text *t, const char *name)
 {
 	for (; *name; name++)
@@ -67,7 +59,7 @@ static void emit_file(struct uns_text *t, const struct uns_seal_file *f)
 
 	if (strpbrk(f->name, "\\\n\r"))
 		uns_text_str(t, "\\");
-	emit_hash(t, f->sha256);
+	uns_text_hex(t, f->sha256, UNS_SHA256_BYTES);
 	uns_text_str(t, "  ");
 	emit_name(t, f->name);
 	uns_text_printf(t, "\n#file %" PRIu64 " %" PRId64 " %016" PRIx64 " %s\n", f->size_bytes, f->mtime_ns, f->sample,
@@ -93,7 +85,7 @@ void uns_seal_emit(const struct uns_seal *seal, struct uns_text *out)
 	uns_sha256_add(&h, out->p, out->len);
 	uns_sha256_end(&h, hash);
 	uns_text_str(out, end_line);
-	emit_hash(out, hash);
+	uns_text_hex(out, hash, UNS_SHA256_BYTES);
 	uns_text_str(out, "\n");
 }
 
