@@ -1,46 +1,25 @@
 #include "device/runtime.h"
 
-#include <dlfcn.h>
 #include <stddef.h>
+
+#include "base/late_library.h"
 
 /* By the oldest driver that each runs with; 11 last, since it knows fewer GPUs. */
 static const char *const names[] = { "libcudart.so.12", "libcudart.so.13", "libcudart.so.11.0" };
 enum { N_NAMES = sizeof(names) / sizeof(*names) };
 
-/* The one that the process has (torch's, for example), else the first that there is. NODELETE: CUDA's threads and
- * handlers at exit outlive a dlclose. */
-static void *open_library(const char **name)
-{
-	const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
-	void *library = NULL;
-	size_t i;
-
-	for (i = 0; i < N_NAMES && !library; i++)
-		library = dlopen(*name = names[i], flags | RTLD_NOLOAD);
-	for (i = 0; i < N_NAMES && !library; i++)
-		library = dlopen(*name = names[i], flags);
-	return library;
-}
-
 static int find_functions(struct uns_cuda *cuda, void *library, struct uns_err *err)
 {
-	static const struct {
-		const char *name;
-		size_t at;
-	} functions[] = {
+	static const struct uns_late_function functions[] = {
 #define UNS_CUDA_ROW(name) { "cuda" #name, offsetof(struct uns_cuda, name) },
 		UNS_CUDA_FUNCTIONS(UNS_CUDA_ROW)
 #undef UNS_CUDA_ROW
 	};
-	size_t i;
+	const char *missing = uns_late_functions(library, functions, sizeof(functions) / sizeof(*functions), cuda);
 
-	for (i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
-		*(void **)((char *)cuda + functions[i].at) = dlsym(library, functions[i].name);
-		if (!*(void **)((char *)cuda + functions[i].at))
-			return uns_fail(err, -ENODEV,
-					"GPU %d: %s has no function %s; install the CUDA runtime 11, 12 or 13",
-					cuda->ordinal, cuda->library, functions[i].name);
-	}
+	if (missing)
+		return uns_fail(err, -ENODEV, "GPU %d: %s has no function %s; install the CUDA runtime 11, 12 or 13",
+				cuda->ordinal, cuda->library, missing);
 	return 0;
 }
 
@@ -61,7 +40,7 @@ int uns_cuda_load(struct uns_cuda *cuda, int ordinal, struct uns_err *err)
 	void *library;
 
 	cuda->ordinal = ordinal;
-	library = open_library(&cuda->library);
+	library = uns_late_library(names, N_NAMES, &cuda->library);
 	if (!library)
 		return uns_fail(err, -ENODEV,
 				"GPU %d: no CUDA runtime was found (libcudart.so.12, .13 or .11.0); install one, or "

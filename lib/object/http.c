@@ -2,7 +2,6 @@
 #include "object/http.h"
 
 #include <curl/curl.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/late_library.h"
 #include "base/thread.h"
 
 enum {
@@ -48,43 +48,24 @@ struct uns_http {
 
 /* -- the library -- */
 
-/* The one that the process has, else the first that there is. NODELETE: its handlers at exit outlive a dlclose. */
-static void *open_library(void)
-{
-	static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4" };
-	const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
-	void *library = NULL;
-	size_t i;
-
-	for (i = 0; i < 2 && !library; i++)
-		library = dlopen(names[i], flags | RTLD_NOLOAD);
-	for (i = 0; i < 2 && !library; i++)
-		library = dlopen(names[i], flags);
-	return library;
-}
-
 static int find_functions(struct curl *curl, struct uns_err *err)
 {
-	static const struct {
-		const char *name;
-		size_t at;
-	} functions[] = {
+	static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4" };
+	static const struct uns_late_function functions[] = {
 #define ROW(name) { "curl_" #name, offsetof(struct curl, name) },
 		FUNCTIONS(ROW)
 #undef ROW
 	};
-	void *library = open_library();
-	size_t i;
+	const char *name, *missing;
+	void *library = uns_late_library(names, 2, &name);
 
 	if (!library)
 		return uns_fail(err, -ENOTSUP,
 				"object stores need libcurl.so.4, which is not installed (package libcurl4 or "
 				"libcurl)");
-	for (i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
-		*(void **)((char *)curl + functions[i].at) = dlsym(library, functions[i].name);
-		if (!*(void **)((char *)curl + functions[i].at))
-			return uns_fail(err, -ENOTSUP, "libcurl.so.4 has no function %s", functions[i].name);
-	}
+	missing = uns_late_functions(library, functions, sizeof(functions) / sizeof(*functions), curl);
+	if (missing)
+		return uns_fail(err, -ENOTSUP, "%s has no function %s", name, missing);
 	return 0;
 }
 
