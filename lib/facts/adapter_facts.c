@@ -2,6 +2,7 @@
  *
  *   args.json             ms-swift
  *   training_args.yaml    LLaMA-Factory's board
+ *   torchtune_config.yaml torchtune: under the key model
  *   training_args.json    a user's own
  *   training_args.bin     a Trainer, if its arguments have these fields
  *   README.md             PEFT, TRL: base_model between the lines "---"; axolotl: its config as well, in a block
@@ -87,6 +88,15 @@ static int yaml_take(struct taking *t, struct uns_span text, struct uns_err *err
 	return uns_yaml_parse(text, &parsed, NULL) < 0 ? 0 : object_take(t, parsed, err);
 }
 
+static int tune_take(struct taking *t, struct uns_span text, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
+
+	return uns_yaml_parse(text, &parsed, NULL) < 0
+		       ? 0
+		       : object_take(t, cJSON_GetObjectItemCaseSensitive(parsed, "model"), err);
+}
+
 static int json_take(struct taking *t, struct uns_span text, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
@@ -164,6 +174,7 @@ int adapter_facts_of_dir(const struct adapter_facts_input *in, const struct uns_
 	} files[] = {
 		{ "args.json", json_take },
 		{ "training_args.yaml", yaml_take },
+		{ "torchtune_config.yaml", tune_take },
 		{ "training_args.json", json_take },
 		{ "README.md", readme_take },
 	};

@@ -159,6 +159,19 @@ static int add_project(struct search *s, const struct uns_root *root, const char
 	return project ? add_candidate(s, root, project, "the directory above checkpoints/", false, err) : 0;
 }
 
+/* torchtune saves a LoRA as RUN/epoch_0/adapter_model.pt, a checkpoint that is one file, and torchtune_config.yaml in
+ * RUN. */
+static int add_above_epoch(struct search *s, const char *epoch, struct uns_err *err)
+{
+	const struct uns_root *root = s->run_root;
+	const char *run;
+
+	if (s->cat->summary.adapter != UNS_ADAPTER_OTHER || !uns_str_starts(uns_root_name(root, epoch), "epoch_"))
+		return 0;
+	UNS_TRY(uns_root_up(root, epoch, &s->out->arena, &root, &run, err));
+	return run ? add_candidate(s, root, run, "the directory above epoch_N/", false, err) : 0;
+}
+
 /* Directories beside Megatron's shards: huggingface/ (veRL), context/ and in it nemo_tokenizer/ (NeMo 2, whose shards
  * are in weights/). LLaMA-Factory's shards are one deeper, in iter_0000001/dist_model/. */
 static int add_beside_megatron(struct search *s, const char *run, struct uns_err *err)
@@ -197,6 +210,7 @@ static int add_run(struct search *s, struct uns_err *err)
 	UNS_TRY_ALLOC(what, err);
 	UNS_TRY(add_candidate(s, s->run_root, run, what, false, err));
 	UNS_TRY(add_project(s, s->run_root, run, err));
+	UNS_TRY(add_above_epoch(s, run, err));
 	return s->cat->summary.is_megatron ? add_beside_megatron(s, run, err) : 0;
 }
 
@@ -880,7 +894,7 @@ static int choose_base_model(struct search *s, struct uns_err *err)
 	struct companions *out = s->out;
 	size_t i;
 
-	if (s->cat->summary.adapter != UNS_ADAPTER_ALONE)
+	if (s->cat->summary.adapter != UNS_ADAPTER_ALONE && s->cat->summary.adapter != UNS_ADAPTER_OTHER)
 		return 0;
 	for (i = s->first_named; i < s->end_named && !out->base_model.where; i++)
 		UNS_TRY(uns_base_model_read(s->cat, s->candidate[i].root, s->candidate[i].path, &out->arena,

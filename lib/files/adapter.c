@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "files/other_lora.h"
 
 static const char WRAPPED[] = "base_model.";
 static const char PREFIX[] = "base_model.model.";
@@ -42,17 +43,6 @@ static const char *const methods[] = {
 };
 /* clang-format on */
 
-/* What others call a LoRA's matrices: torchtune 0.6.1, modules/peft/lora.py; Megatron-Bridge, peft/utils.py
- * (ParallelLinearAdapter), as NeMo has it, too. */
-static const struct {
-	const char *part, *program;
-} others[] = {
-	{ ".lora_a.weight", "torchtune" },
-	{ ".lora_b.weight", "torchtune" },
-	{ ".adapter.linear_in.weight", "Megatron-Bridge" },
-	{ ".adapter.linear_out.weight", "Megatron-Bridge" },
-};
-
 /* -- one name -- */
 
 /* The first place in the name where a component begins with `what`; NULL = there is none. */
@@ -66,22 +56,12 @@ static const char *component_find(const char *name, const char *what)
 	return at;
 }
 
-static const char *program_of(const char *name)
-{
-	size_t i;
-
-	for (i = 0; i < sizeof(others) / sizeof(*others); i++)
-		if (uns_str_ends(name, others[i].part))
-			return others[i].program;
-	return NULL;
-}
-
 const char *uns_adapter_part(const char *name)
 {
 	const char *dot;
 	size_t i;
 
-	if (program_of(name))
+	if (uns_other_lora_program(name))
 		return NULL;
 	for (; name; name = dot ? dot + 1 : NULL) {
 		dot = strchr(name, '.');
@@ -369,8 +349,10 @@ int uns_adapter_find(struct uns_catalog *cat, struct uns_err *err)
 	struct seen seen = names_look(&s);
 	int renamed;
 
-	if (!seen.wrapped && !seen.lora)
+	if (!seen.wrapped && !seen.lora) {
+		uns_other_lora_find(cat);
 		return 0;
+	}
 	UNS_TRY(params_find(&s, err));
 	UNS_TRY(renamed = tensors_rename(&s, err));
 	seen = names_look(&s);
@@ -378,17 +360,11 @@ int uns_adapter_find(struct uns_catalog *cat, struct uns_err *err)
 		return tensors_mark(&s, UNS_ADAPTER_ALONE, err);
 	if (seen.adapter && seen.wrapped)
 		return tensors_mark(&s, UNS_ADAPTER_AND_BASE, err);
+	uns_other_lora_find(cat);
 	return 0;
 }
 
 int uns_adapter_absence(const struct uns_catalog *cat, struct uns_err *why)
 {
-	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
-
-	while (t < end && !(uns_role_is_model(t->role) && program_of(t->name)))
-		t++;
-	if (t == end)
-		return UNS_CATALOG_FAIL(cat, why, NO_ADAPTER, .scope = UNS_SCOPE_WEIGHTS);
-	return UNS_CATALOG_FAIL(cat, why, OTHER_LORA, .scope = UNS_SCOPE_WEIGHTS, .tensor = t->name,
-				.arg = { { "what", uns_str(program_of(t->name)) } });
+	return UNS_CATALOG_FAIL(cat, why, NO_ADAPTER, .scope = UNS_SCOPE_WEIGHTS);
 }

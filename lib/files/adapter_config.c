@@ -143,7 +143,7 @@ int uns_adapter_config_add(const struct uns_adapter_config *in, struct uns_vtree
 	for (i = 0; i < in->n_borrowed; i++)
 		if (strcmp(in->borrowed[i].name, NAME) == 0)
 			return 0;
-	UNS_TRY(uns_adapter_list(in->catalog, &all, err));
+	UNS_TRY(uns_adapter_list(in->catalog, in->other, &all, err));
 	UNS_TRY(uns_lora_read(in->catalog, &all.v[all.chosen], &out->arena, &lora, err));
 	if (lora.unlike || !in->facts->v[UNS_ADAPTER_ALPHA].json)
 		return note_needed(in->facts, !lora.unlike, out, err);
@@ -159,7 +159,7 @@ int uns_adapter_config_text(const struct uns_adapter_config *in, struct uns_aren
 	const char *text;
 
 	*out = uns_span_of("", 0);
-	UNS_TRY(uns_adapter_list(in->catalog, &all, err));
+	UNS_TRY(uns_adapter_list(in->catalog, in->other, &all, err));
 	UNS_TRY(uns_lora_read(in->catalog, &all.v[all.chosen], arena, &lora, err));
 	if (lora.unlike || !in->facts->v[UNS_ADAPTER_ALPHA].json)
 		return 0;

@@ -2,7 +2,7 @@
 #ifndef UNS_FILES_ADAPTER_CONFIG_H
 #define UNS_FILES_ADAPTER_CONFIG_H
 
-#include "model/tree.h"
+#include "files/other_lora.h"
 
 /* What does not follow from names and shapes of an adapter's tensors. */
 enum uns_adapter_fact {
@@ -29,6 +29,7 @@ struct uns_adapter_config {
 	const struct uns_companion *borrowed;
 	size_t n_borrowed;
 	const struct uns_adapter_facts *facts;
+	const struct uns_other_lora *other; /* if summary.adapter is OTHER, else NULL */
 };
 
 /* If none of the borrowed files is adapter_config.json: adds one, with a note on where its values are from and what is

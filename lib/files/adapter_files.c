@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-#include "files/adapter.h"
 #include "files/adapter_list.h"
 #include "files/masters.h"
 #include "files/safetensors_file.h"
@@ -13,20 +12,16 @@ static int adapter_add(const struct uns_adapter_files *in, const struct uns_one_
 		       struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_catalog *cat = in->catalog;
-	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(cat->n_tensors + 1, sizeof(*v));
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = NULL;
 	const char *stem =
 		top ? "adapter_model" : uns_arena_printf(&out->arena, "%.*s/adapter_model", (int)a->len, a->name);
-	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
-	const struct uns_tensor *source;
-	size_t n = 0;
+	size_t n, i;
 
-	UNS_TRY_ALLOC(v && stem, err);
-	for (; t < end; t++) {
-		if (!uns_adapter_has(a, t))
-			continue;
-		source = uns_masters_or(in->masters, t);
-		v[n] = (struct uns_named_tensor){ uns_adapter_name(&out->arena, t->name), source, source->dtype, NULL };
-		UNS_TRY_ALLOC(v[n++].name, err);
+	UNS_TRY_ALLOC(stem, err);
+	UNS_TRY(uns_adapter_tensors(cat, a, &out->arena, &v, &n, err));
+	for (i = 0; i < n; i++) {
+		v[i].tensor = uns_masters_or(in->masters, v[i].tensor);
+		v[i].out = v[i].tensor->dtype;
 	}
 	return uns_part_safetensors_set(cat, v, n, stem, UINT64_MAX, in->origin, out,
 					err); /* one file: PEFT reads no index */
@@ -37,7 +32,7 @@ int uns_adapter_files_add(const struct uns_adapter_files *in, struct uns_vtree *
 	UNS_CLEANUP(uns_adapter_list_fini) struct uns_adapter_list all = { 0 };
 	size_t i;
 
-	UNS_TRY(uns_adapter_list(in->catalog, &all, err));
+	UNS_TRY(uns_adapter_list(in->catalog, in->other, &all, err));
 	for (i = 0; i < all.n; i++)
 		UNS_TRY(adapter_add(in, &all.v[i], in->apart ? all.n == 1 : i == all.chosen, out, err));
 	return 0;

@@ -2,11 +2,12 @@
 #ifndef UNS_FILES_ADAPTER_FILES_H
 #define UNS_FILES_ADAPTER_FILES_H
 
-#include "model/tree.h"
+#include "files/other_lora.h"
 
 /* The adapters of a catalog, and how to write them. */
 struct uns_adapter_files {
 	const struct uns_catalog *catalog; /* summary.adapter is not NONE */
+	const struct uns_other_lora *other; /* if summary.adapter is OTHER, else NULL */
 	const struct uns_map *masters;     /* files/masters.h: fp32 copies to use instead of rounded weights */
 	/* True: of several adapters each has a directory of its name, as a Trainer saves them. False: the trained one
 	 * is in the tree's own directory, from which PeftModel.from_pretrained loads it. */

@@ -12,12 +12,33 @@ static bool is_called(const struct uns_one_adapter *a, const char *name, size_t 
 	return a->len == len && memcmp(a->name, name, len) == 0;
 }
 
-bool uns_adapter_has(const struct uns_one_adapter *adapter, const struct uns_tensor *t)
+static bool has(const struct uns_one_adapter *adapter, const struct uns_tensor *t)
 {
 	size_t len;
 	const char *name = t->of_adapter ? uns_adapter_of(t->name, &len) : NULL;
 
 	return t->of_adapter && (!name || is_called(adapter, name, len));
+}
+
+int uns_adapter_tensors(const struct uns_catalog *cat, const struct uns_one_adapter *adapter, struct uns_arena *arena,
+			struct uns_named_tensor **out, size_t *n, struct uns_err *err)
+{
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+
+	*n = 0;
+	UNS_TRY_ALLOC(*out = calloc(cat->n_tensors + 1, sizeof(**out)), err);
+	if (adapter->other) {
+		memcpy(*out, adapter->other->v, adapter->other->n * sizeof(**out));
+		*n = adapter->other->n;
+		return 0;
+	}
+	for (; t < end; t++) {
+		if (!has(adapter, t))
+			continue;
+		(*out)[*n] = (struct uns_named_tensor){ uns_adapter_name(arena, t->name), t, t->dtype, NULL };
+		UNS_TRY_ALLOC((*out)[(*n)++].name, err);
+	}
+	return 0;
 }
 
 static int add(struct uns_adapter_list *out, struct uns_one_adapter a, struct uns_err *err)
@@ -60,7 +81,8 @@ static void choose(struct uns_adapter_list *list)
 	}
 }
 
-int uns_adapter_list(const struct uns_catalog *cat, struct uns_adapter_list *out, struct uns_err *err)
+int uns_adapter_list(const struct uns_catalog *cat, const struct uns_other_lora *other, struct uns_adapter_list *out,
+		     struct uns_err *err)
 {
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
 	struct uns_one_adapter a;
@@ -73,7 +95,7 @@ int uns_adapter_list(const struct uns_catalog *cat, struct uns_adapter_list *out
 		UNS_TRY(add(out, a, err));
 	}
 	if (!out->n)
-		UNS_TRY(add(out, (struct uns_one_adapter){ .name = "" }, err));
+		UNS_TRY(add(out, (struct uns_one_adapter){ .name = "", .other = other }, err));
 	choose(out);
 	return 0;
 }

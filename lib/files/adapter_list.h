@@ -2,13 +2,14 @@
 #ifndef UNS_FILES_ADAPTER_LIST_H
 #define UNS_FILES_ADAPTER_LIST_H
 
-#include "model/catalog.h"
+#include "files/other_lora.h"
 
 /* One adapter: a range of a tensor's name; "" if the names of the checkpoint contain none. */
 struct uns_one_adapter {
 	const char *name;
 	size_t len;
 	bool trained;
+	const struct uns_other_lora *other; /* its tensors, if another program than PEFT named them; else NULL */
 };
 
 /* Those that the user names (-o adapters=), and by what each one's change is multiplied. */
@@ -24,14 +25,17 @@ struct uns_adapter_list {
 	size_t chosen; /* the trained one, else the one with PEFT's default name, else the first */
 };
 
-/* Lists the adapters of a catalog whose summary.adapter is not NONE. Call uns_adapter_list_fini whatever this returned;
- * names stay the catalog's. Fails only if memory is out. */
-int uns_adapter_list(const struct uns_catalog *cat, struct uns_adapter_list *out, struct uns_err *err);
+/* Lists the adapters of a catalog whose summary.adapter is not NONE. other: the one that it has if that is OTHER, else
+ * NULL. Call uns_adapter_list_fini whatever this returned; names stay the catalog's. Fails only if memory is out. */
+int uns_adapter_list(const struct uns_catalog *cat, const struct uns_other_lora *other, struct uns_adapter_list *out,
+		     struct uns_err *err);
 void uns_adapter_list_fini(struct uns_adapter_list *list);
 /* NULL = there is none of this name. One whose name the checkpoint does not contain is PEFT's "default". */
 const struct uns_one_adapter *uns_adapter_named(const struct uns_adapter_list *list, const char *name);
 
-/* Does the tensor belong to this adapter? One whose name contains no adapter's belongs to all. */
-bool uns_adapter_has(const struct uns_one_adapter *adapter, const struct uns_tensor *t);
+/* The adapter's tensors under their names in PEFT's files. One whose name contains no adapter's belongs to all. *out is
+ * malloc'd, names are in the arena. Fails only if memory is out. */
+int uns_adapter_tensors(const struct uns_catalog *cat, const struct uns_one_adapter *adapter, struct uns_arena *arena,
+			struct uns_named_tensor **out, size_t *n, struct uns_err *err);
 
 #endif

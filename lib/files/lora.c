@@ -44,18 +44,16 @@ static const char *before(const struct reading *r, const char *name, const char 
 
 static int names_find(struct reading *r, struct uns_err *err)
 {
-	const struct uns_tensor *t = r->cat->tensors, *end = t + r->cat->n_tensors;
-	const char *name;
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = NULL;
+	size_t n, i;
 
-	for (; t < end; t++) {
-		if (!uns_adapter_has(r->adapter, t))
-			continue;
-		UNS_TRY_ALLOC(name = uns_adapter_name(r->arena, t->name), err);
-		if (!uns_str_starts(name, PREFIX))
-			r->out->unlike = t->name;
+	UNS_TRY(uns_adapter_tensors(r->cat, r->adapter, r->arena, &v, &n, err));
+	for (i = 0; i < n; i++)
+		if (!uns_str_starts(v[i].name, PREFIX))
+			r->out->unlike = v[i].tensor->name;
 		else
-			UNS_TRY_ALLOC(uns_map_put(&r->names, name + strlen(PREFIX), (void *)t, NULL), err);
-	}
+			UNS_TRY_ALLOC(uns_map_put(&r->names, v[i].name + strlen(PREFIX), (void *)v[i].tensor, NULL),
+				      err);
 	return 0;
 }
 

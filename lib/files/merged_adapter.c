@@ -144,14 +144,15 @@ static int replace(struct adding *a, const struct uns_tensor *t, const char *nam
 static int adapter_read(struct adding *a, struct uns_err *err)
 {
 	struct merge *m = a->of;
-	const struct uns_catalog *cat = m->in->catalog;
-	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = NULL;
+	const struct uns_tensor *t;
 	const char *name, *part;
+	size_t n, i;
 
-	for (; t < end; t++) {
-		if (!uns_adapter_has(a->adapter, t))
-			continue;
-		UNS_TRY_ALLOC(name = uns_adapter_name(m->arena, from_prefix(t->name)), err);
+	UNS_TRY(uns_adapter_tensors(m->in->catalog, a->adapter, m->arena, &v, &n, err));
+	for (i = 0; i < n; i++) {
+		t = v[i].tensor;
+		name = from_prefix(v[i].name);
 		if (!uns_str_starts(name, PREFIX))
 			return uns_fail(err, -ENOTSUP, "%s is no module's of the base model", t->name);
 		name += strlen(PREFIX);
@@ -420,7 +421,7 @@ int uns_merged_adapter_make(const struct uns_merge_input *in, struct uns_arena *
 	const struct uns_one_adapter *trained;
 
 	UNS_TRY(base_check(in, err));
-	UNS_TRY(uns_adapter_list(in->catalog, &all, err));
+	UNS_TRY(uns_adapter_list(in->catalog, in->other, &all, err));
 	UNS_TRY(base_list(&m, err));
 	if (in->adapters->n) {
 		UNS_TRY(chosen_add(&m, &all, err));

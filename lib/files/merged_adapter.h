@@ -8,7 +8,8 @@
 
 struct uns_merge_input {
 	const struct uns_catalog *catalog; /* summary.adapter is not NONE */
-	const struct uns_base_model *base; /* for an adapter alone */
+	const struct uns_other_lora *other; /* if summary.adapter is OTHER, else NULL */
+	const struct uns_base_model *base; /* for an adapter alone, and another program's */
 	struct uns_span adapter_config;    /* the trained one's, or of all; empty = there is none */
 	const struct uns_adapter_choice *adapters; /* those that the user names; n = 0: the trained one */
 	const struct uns_span *adapter_configs; /* of each of these its own; empty = it has none */

@@ -8,6 +8,7 @@
 #include "formats/format.h"
 
 #include "base/cleanup.h"
+#include "files/other_lora.h"
 #include "model/wrappers.h"
 #include "ranks/state_dict.h"
 
@@ -21,6 +22,7 @@ static int open_file(const struct uns_directory *dir, const struct uns_format_op
 	UNS_TRY(uns_state_dict_look(dir->root, dir->path, &file, err));
 	UNS_TRY(uns_state_dict_add(cat, dir->root, &file, err));
 	UNS_TRY(uns_wrappers_clean(cat, err));
+	uns_other_lora_find(cat);
 	return uns_catalog_seal(cat, err);
 }
 

@@ -232,6 +232,7 @@ enum uns_adapter {
 	UNS_ADAPTER_ALONE, /* all of them are: they are loaded into a model that is somewhere else */
 	UNS_ADAPTER_AND_BASE, /* the model that they adapt was saved with them */
 	UNS_ADAPTER_BESIDE, /* they are no weights of the model: PEFT's own files lie beside it (torchtune) */
+	UNS_ADAPTER_OTHER, /* of a LoRA under another program's names (files/other_lora.h), alone or with its model */
 	UNS_N_ADAPTERS
 };
 

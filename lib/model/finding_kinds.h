@@ -551,8 +551,9 @@ KIND(NO_WEIGHTS_UNDER_ROOT, no_weights_under_root, UNKNOWN,
 KIND(NO_ADAPTER, no_adapter, UNKNOWN, "{checkpoint} holds no PEFT adapter", .advice = "", .help = OTHER_VIEW,
      .cause = "the checkpoint was not saved by PEFT")
 KIND(OTHER_LORA, other_lora, UNKNOWN,
-     "{checkpoint}: {tensor} is of a LoRA under the names of {what}, which unshard does not convert to PEFT's",
-     .advice = "", .help = "save it as PEFT's adapter with that program, or take the view weights",
+     "{checkpoint}: {tensor} is of a LoRA under the names of {what}, which cannot be converted to PEFT's: {cause}",
+     .advice = "",
+     .help = "mount with -o model=DIR where DIR holds the base model's config.json and safetensors, save it as PEFT's adapter with that program, or take the view weights",
      .cause = "the adapter was trained and saved by a program other than PEFT")
 KIND(NOT_MERGED, not_merged, UNKNOWN, "{checkpoint}: adapter and base model cannot be merged: {cause}", .advice = "",
      .help = "load the base model and the view adapter with PEFT, or mount with -o model=DIR where DIR holds the base model's safetensors",

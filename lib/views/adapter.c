@@ -2,6 +2,7 @@
  * adapter_config.json and tokenizer. Of every checkpoint that holds one, with the model that it adapts or without. */
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/map.h"
 #include "files/adapter.h"
 #include "files/adapter_files.h"
@@ -17,9 +18,20 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 		return uns_adapter_absence(cat, why);
 	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why));
 	for (i = 0; i < cat->n_tensors; i++)
-		if (cat->tensors[i].of_adapter)
+		if (cat->tensors[i].of_adapter ||
+		    (cat->summary.adapter == UNS_ADAPTER_OTHER && uns_other_lora_has(&cat->tensors[i])))
 			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
 	return 0;
+}
+
+static int supports_input(const struct uns_view_input *in, uint64_t parameter, struct uns_err *why)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_other_lora *other;
+	struct uns_other_lora room;
+
+	(void)parameter;
+	return uns_view_other_lora(in, &arena, &room, &other, why);
 }
 
 /* They are the adapted model's, and what loads that finds them beside it. */
@@ -38,15 +50,20 @@ static bool are_apart(const struct uns_view_input *in)
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_map no_masters = UNS_MAP_INIT;
-	const struct uns_adapter_files files = { .catalog = in->catalog,
-						 .masters = &no_masters,
-						 .apart = are_apart(in),
-						 .origin = "assembled from the checkpoint's tensors" };
-	const struct uns_adapter_config config = uns_view_adapter_config(in);
+	struct uns_adapter_files files = { .catalog = in->catalog,
+					   .masters = &no_masters,
+					   .apart = are_apart(in),
+					   .origin = "assembled from the checkpoint's tensors" };
+	struct uns_adapter_config config = uns_view_adapter_config(in);
+	struct uns_other_lora room;
 	size_t i;
 
 	(void)parameter;
 	UNS_TRY(uns_expert_forms_adapter(in->catalog, in->experts, err));
+	UNS_TRY(uns_view_other_lora(in, &out->arena, &room, &files.other, err));
+	config.other = files.other;
+	if (files.other)
+		files.origin = "the checkpoint's tensors under PEFT's names, rows in the order of transformers";
 	UNS_TRY(uns_adapter_files_add(&files, out, err));
 	for (i = 0; i < in->n_borrowed; i++)
 		if (!in->borrowed[i].of_base && !is_of_base(in->borrowed[i].name))
@@ -59,9 +76,11 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 /* Where adapter_config.json is from, or that there is none. */
 static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
-	const struct uns_adapter_config config = uns_view_adapter_config(in);
+	struct uns_adapter_config config = uns_view_adapter_config(in);
+	struct uns_other_lora room;
 
 	UNS_TRY(uns_expert_forms_adapter(in->catalog, in->experts, err));
+	UNS_TRY(uns_view_other_lora(in, &out->arena, &room, &config.other, err));
 	return uns_adapter_config_add(&config, out, err);
 }
 
@@ -78,7 +97,9 @@ const struct uns_view uns_view_adapter = {
 	.name = "adapter",
 	UNS_VIEW_IS_BARE,
 	.needs_companions = true,
+	.opens_files = true,
 	.supports = supports,
+	.supports_input = supports_input,
 	.tree = tree,
 	.notes = notes,
 	.usage = usage,

@@ -187,7 +187,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	} else {
 		UNS_TRY(find_modules(in, &full, out, err));
 		UNS_TRY(add_plain(&full, in->config, out, err));
-		if (in->catalog->summary.adapter != UNS_ADAPTER_NONE)
+		if (in->catalog->summary.adapter != UNS_ADAPTER_NONE &&
+		    in->catalog->summary.adapter != UNS_ADAPTER_OTHER)
 			UNS_TRY(uns_adapter_config_add(&adapter, out, err));
 	}
 	return uns_full_add_rest(&full, out, err);

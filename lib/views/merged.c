@@ -31,7 +31,8 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 		return uns_adapter_absence(cat, why);
 	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why));
 	for (i = 0; i < cat->n_tensors; i++)
-		if (cat->tensors[i].of_adapter || uns_adapter_is_base(&cat->tensors[i]))
+		if (cat->tensors[i].of_adapter || uns_adapter_is_base(&cat->tensors[i]) ||
+		    (cat->summary.adapter == UNS_ADAPTER_OTHER && uns_other_lora_has(&cat->tensors[i])))
 			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
 	return 0;
 }
@@ -44,7 +45,7 @@ static const struct uns_config_info *info_of(const struct uns_view_input *in)
 static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns_arena *arena, struct uns_merged *out,
 		 struct uns_err *err)
 {
-	const struct uns_adapter_config made = uns_view_adapter_config(in);
+	struct uns_adapter_config made = uns_view_adapter_config(in);
 	struct uns_merge_input of = { .catalog = in->catalog,
 				      .base = in->base_model,
 				      .adapter_config = in->adapter_config,
@@ -54,9 +55,12 @@ static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns
 				      .n_tied = in->n_tied,
 				      .config = info_of(in),
 				      .out = (enum uns_dtype)parameter };
+	struct uns_other_lora room;
 	struct uns_err why = { 0 };
 	int code;
 
+	UNS_TRY(uns_view_other_lora(in, arena, &room, &of.other, err));
+	made.other = of.other;
 	if (!uns_span_left(&of.adapter_config))
 		UNS_TRY(uns_adapter_config_text(&made, arena, &of.adapter_config, err));
 	code = uns_merged_adapter_make(&of, arena, out, &why);
@@ -98,11 +102,6 @@ static const char *origin_of(const struct uns_view_input *in, const struct uns_m
 		merged->peft ? merged->peft : "");
 }
 
-static const struct uns_span *config_of(const struct uns_view_input *in)
-{
-	return uns_span_left(&in->config) ? &in->config : &in->base_model->config;
-}
-
 /* A loader that finds adapter_config.json would load an adapter once more. */
 static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out, struct uns_err *err)
 {
@@ -112,8 +111,8 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 		if (strcmp(uns_path_name(c->name), "adapter_config.json") == 0)
 			continue;
 		if (strcmp(c->name, "config.json") == 0)
-			UNS_TRY(uns_view_dtype_add_config(in->catalog, c, *config_of(in), (enum uns_dtype)parameter,
-							  out, err));
+			UNS_TRY(uns_view_dtype_add_config(in->catalog, c, *uns_view_adapted_config(in),
+							  (enum uns_dtype)parameter, out, err));
 		else
 			UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
 	}
@@ -147,7 +146,7 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 {
 	(void)parameter;
 	(void)is_file;
-	return uns_span_left(config_of(in)) ? uns_config_loader(&in->config_info) : UNS_LINE_OF_FILES;
+	return uns_span_left(uns_view_adapted_config(in)) ? uns_config_loader(&in->config_info) : UNS_LINE_OF_FILES;
 }
 
 static const char *const listed[] = { "", NULL };
@@ -158,6 +157,7 @@ const struct uns_view uns_view_merged = {
 	.listed = listed,
 	.parse = uns_view_dtype_parse,
 	.needs_companions = true,
+	.opens_files = true,
 	.supports = supports,
 	.supports_input = supports_input,
 	.tree = tree,

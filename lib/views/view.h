@@ -141,10 +141,26 @@ static inline bool uns_view_always(uint64_t parameter)
 /* For `usage`: Lightning Fabric loads all that the script names in `state`. */
 #define UNS_LINE_OF_FABRIC "fabric.load(\"%s\", state)"
 
-/* What an adapter_config.json is made of. */
+/* What an adapter_config.json is made of, unless another program than PEFT named the adapter's tensors. */
 static inline struct uns_adapter_config uns_view_adapter_config(const struct uns_view_input *in)
 {
-	return (struct uns_adapter_config){ in->catalog, in->borrowed, in->n_borrowed, &in->adapter };
+	return (struct uns_adapter_config){ in->catalog, in->borrowed, in->n_borrowed, &in->adapter, NULL };
+}
+
+/* The config.json of the adapted model; empty = none was found. */
+static inline const struct uns_span *uns_view_adapted_config(const struct uns_view_input *in)
+{
+	return uns_span_left(&in->config) ? &in->config : &in->base_model->config;
+}
+
+/* Sets *out to the adapter that another program than PEFT named, in *room; to NULL if there is none. Fails as
+ * uns_other_lora_convert. */
+static inline int uns_view_other_lora(const struct uns_view_input *in, struct uns_arena *arena,
+				      struct uns_other_lora *room, const struct uns_other_lora **out,
+				      struct uns_err *err)
+{
+	*out = in->catalog->summary.adapter == UNS_ADAPTER_OTHER ? room : NULL;
+	return *out ? uns_other_lora_convert(in->catalog, *uns_view_adapted_config(in), arena, room, err) : 0;
 }
 
 /* What a view shows beside weights and optimizer. */

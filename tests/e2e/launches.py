@@ -94,6 +94,7 @@ LAUNCHES = {
     "mf4": ("megatron_fsdp.py", 4, ["qwen2-tp2-dp2-fsdp"]),
     "w2": ("transposed.py", 2, ["f2", "z1", "z3", "verl-f2", "lightning-fsdp"]),
     "tune": ("torchtune_run.py", 0, ["full", "lora"]),
+    "loras": ("torchtune_loras.py", 0, ["llama", "llama-dora", "mistral", "gemma", "qwen2"]),
     "titan": ("torchtitan_run.py", 2, ["fsdp2"]),
     "composer": ("composer_run.py", 2, ["fsdp", "plain"]),
     "ti2": ("tied_models.py", 2, ["t5-f1", "t5-f2", "t5-z2", "t5-z3", "bart-f2", "bart-z3", "marian-f1", "marian-z2",

@@ -39,6 +39,8 @@ WRITERS = [
      "bytes": ["test_subclasses.py::test_what_float8_wraps_is_served"]},
     {"does": "torchtune: full finetuning, LoRA (merged model and adapter), its own and Meta's names, "
              "`DistributedCheckpointer`", "packages": ["torchtune"], "bytes": ["test_recipes.py::test_torchtune_s"]},
+    {"does": "torchtune: a LoRA under its own names, of Llama, Mistral, Gemma and Qwen2, with DoRA", "packages": ["torchtune"],
+     "bytes": ["test_torchtune_loras.py::test_it_is_torchtune_s"]},
     {"does": "torchtitan's `CheckpointManager`, FSDP2", "packages": ["torchtitan"],
      "bytes": ["test_recipes.py::test_torchtitan_s"]},
     {"does": "Composer's Trainer, FSDP and DDP", "packages": ["mosaicml"], "bytes": ["test_recipes.py::test_composer_s"]},
