@@ -237,10 +237,13 @@ static int checkpoint_add(void *ctx, const struct unshard_checkpoint *c)
 	return 0;
 }
 
-static int run_page(const struct shown_at *at, const char *rows, const char *training, const char *html)
+/* newest: whose history `training` is */
+static int run_page(const struct shown_at *at, const char *rows, const char *newest, const char *training,
+		    const char *html)
 {
 	const char *const sources[] = { at->real, NULL };
 	const struct page_part parts[] = { { .key = "path", .text = at->typed },
+					   { .key = "newest", .text = newest },
 					   { .key = "training", .text = training },
 					   { .key = "run", .json = rows },
 					   { 0 } };
@@ -269,7 +272,7 @@ static int run_draw(struct arguments *a, const struct shown_at *at)
 		training = training_of(u, r.newest, info);
 	rows = status < 0 ? cJSON_PrintUnformatted(r.rows) : NULL;
 	if (status < 0)
-		status = rows ? run_page(at, rows, training, a->html) : command_fail("out of memory");
+		status = rows ? run_page(at, rows, r.newest, training, a->html) : command_fail("out of memory");
 	if (status == EXIT_DONE && r.n_bad)
 		status = EXIT_PROBLEM;
 	cJSON_free(rows);

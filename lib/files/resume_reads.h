@@ -31,7 +31,7 @@ struct uns_resume_read {
 	const char *files;   /* as the view names them: "optimizer.pt", "rng_state_RANK.pth"; NULL without a row */
 	bool found;
 	const char *effect;   /* of its absence, as of a miss; NULL without a row */
-	const char *supplied; /* what unshard does about its absence: "are shown with -o rng=keep"; NULL = nothing */
+	const char *supplied; /* what unshard does about its absence: "-o rng=keep shows them"; NULL = nothing */
 };
 
 /* The weights and the optimizer, of which every trainer reads what the view has, and all else that the table has for

@@ -195,9 +195,9 @@ static int note_loader(const struct uns_config_info *config, const struct uns_ca
 			"v[\"step\"].clone()`. Stages 1 and 2 do not need it",
 			params->n_groups, uns_plural(params->n_groups, "group", "groups"), world_first(cat)));
 	if (params->n_widened)
-		UNS_TRY(uns_vtree_note(
-			out, err, "%zu %s no fp32 copy in the checkpoint: fp32.pt is the weight, widened",
-			params->n_widened, uns_plural(params->n_widened, "parameter has", "parameters have")));
+		UNS_TRY(uns_vtree_note(out, err, "fp32.pt of %zu %s made from the weight: no fp32 copy was saved",
+				       params->n_widened,
+				       uns_plural(params->n_widened, "parameter is", "parameters is")));
 	if (!params->n_stateless)
 		return 0;
 	return uns_vtree_note(out, err,

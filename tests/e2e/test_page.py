@@ -406,11 +406,13 @@ def test_a_browser_shows_the_numbers(browser, command, name, tmp_path):
     lines = browser.run("return [...document.querySelectorAll('#load .card code')].map((c) => c.textContent)")
     ok = {v["usage"] for v in info["views"].values() if v["state"] == "ok"}
     assert lines and set(lines) <= ok
+    reads = [(name, i, r) for name, v in info["views"].items() if v["state"] == "ok" for i, r in enumerate(v.get("resume", []))]
+    columns = [k for k in ("trainer", "files") if any(r[k] for _, _, r in reads)]
     resumes = browser.run("return [...document.querySelectorAll('#resume tbody tr')].map((r) => "
                           "[...r.cells].map((c) => c.textContent))")
-    assert resumes == [[name, r["trainer"] or "", r["part"], r["files"] or "", "restored" if r["found"] else
-                        ": ".join(["absent", *(r[k] for k in ("without", "unshard") if r[k])])]
-                       for name, v in info["views"].items() if v["state"] == "ok" for r in v.get("resume", [])]
+    assert resumes == [[*([] if i else [name]), *([r["trainer"] or ""] if "trainer" in columns else []), r["part"],
+                        *([r["files"] or ""] if "files" in columns else []), "restored" if r["found"] else
+                        "absent: " + "; ".join(r[k] for k in ("without", "unshard") if r[k])] for name, i, r in reads]
     held = {}
     for tensor in want["tensors"]:
         size = getattr(torch, tensor["dtype"]).itemsize
@@ -459,13 +461,15 @@ def test_a_browser_shows_each_name_beside_the_others(browser, command, tmp_path)
         n, first, last = names[name]
         leaf, = (text for text in leaves if first in text)
         assert leaf.startswith(name.split(".")[-1]) and f"published as {first} to {last} ({n})" in leaf
-        assert leaf.endswith(f"saved as model.{name}")
+        assert leaf.endswith(f"{n})") and "saved as" not in leaf  # which is said once, of all
         browser.run(f"const f = document.querySelector('#modules input'); f.value = {json.dumps(last)};"
                     "f.dispatchEvent(new Event('input')); document.querySelector('#modules .tools + .tree .leaf').click()")
         assert browser.run("return document.querySelector('#tensor h3').textContent") == name
-        assert f"published as {first} to {last} ({n})" in browser.run("return document.querySelector('#tensor').textContent")
-    norm, = (text for text in leaves if "saved as model.model.norm.weight" in text)
+        panel = browser.run("return document.querySelector('#tensor').textContent")
+        assert f"published as {first} to {last} ({n})" in panel and f"saved as model.{name}" in panel
+    norm, = (text for text in leaves if text.startswith("norm.weight"))
     assert "published as" not in norm
+    assert "saved each name with model. in front" in browser.run("return document.querySelector('#modules').textContent")
     assert browser.console() == []
 
 
@@ -485,9 +489,30 @@ def test_a_browser_shows_a_run(browser, command, tmp_path):
     command("show", GOLDEN, "--html", tmp_path / "page.html", *OPTIONS, check=False)
     browser.console()
     browser.open(tmp_path / "page.html")
-    rows = browser.run("return [...document.querySelectorAll('#checkpoints tbody tr')].map((r) => r.cells[0].textContent)")
+    rows = browser.run("return [...document.querySelectorAll('#checkpoints tbody tr')].map((r) => "
+                       "[[...r.cells[0].childNodes].map((n) => n.textContent).join('|'), r.cells[6].textContent])")
     listed = json.loads(command("ls", GOLDEN, "--json", *OPTIONS, check=False).stdout)
-    assert rows == [row["path"] for row in listed] and rows
+    assert rows == [["|".join(filter(None, [row["path"], row["problem"]])), row["state"]] for row in listed]
+    assert {"ok", "damaged"} <= {state for _, state in rows}
+    assert browser.console() == []
+
+
+@pytest.mark.long
+def test_a_page_of_runs_marks_the_checkpoints_of_one(browser, command, tmp_path):
+    """That whose curves are drawn: a line for each of its checkpoints, a red one for what is damaged, none for another run's."""
+    for run, steps in (("a", (2, 4, 6)), ("b", (3,))):
+        for step in steps:
+            at = shutil.copytree(GOLDEN / "run/checkpoint-2", tmp_path / f"runs/{run}/checkpoint-{step}")
+            log = [{"step": n, "loss": 1 / n} for n in range(1, step + 1)]
+            (at / "trainer_state.json").write_text(json.dumps({"global_step": step, "log_history": log}))
+    (tmp_path / "runs/a/checkpoint-4/pytorch_model_fsdp_0/__1_0.distcp").unlink()
+    browser.console()
+    command("show", tmp_path / "runs", "--html", tmp_path / "page.html", *OPTIONS, check=False)
+    browser.open(tmp_path / "page.html")
+    assert browser.run("return document.querySelector('#training .name').textContent") == "a/checkpoint-6"
+    marks = browser.run("return [...document.querySelectorAll('#training .mark')].map((m) => "
+                        "[parseFloat(m.getAttribute('d').split(' ')[1]), m.classList.contains('bad')])")
+    assert marks == [[60.0, False], [180.0, True], [300.0, False]]
     assert browser.console() == []
 
 

@@ -27,15 +27,15 @@ function drawing(tag, attributes) {
 	return e;
 }
 
-function patchOf(colour) {
-	return make("i", { style: `background: ${colour}` });
-}
+const patchOf = (colour) => make("i", { style: `background: ${colour}` });
 
 /* -- colours: [red, green, blue] to 255 -- */
 
 function ofHex(hex) {
 	return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 }
+
+const hexOf = (colour) => `#${colour.map((v) => v.toString(16).padStart(2, "0")).join("")}`;
 
 /* hue in degrees, others from 0 to 1 */
 function shade(hue, saturation, lightness) {
@@ -125,26 +125,16 @@ function figure(x) {
 	return size >= 0.001 && size < 99950 ? String(Number(x.toPrecision(3))) : x.toExponential(1);
 }
 
-function elements(shape) {
-	return shape.reduce((n, d) => n * d, 1);
-}
-
-function dtype(tensor) {
-	return tensor.dtype.replace("torch.", "");
-}
+const elements = (shape) => shape.reduce((n, d) => n * d, 1);
+const dtype = (tensor) => tensor.dtype.replace("torch.", "");
 
 /* -- the checkpoint as it is asked for below -- */
 
 const MODEL = new Set(["weight", "buffer"]);
 const OPTIMIZER = new Set(["master", "exp_avg", "exp_avg_sq", "step", "optim_other"]);
 
-function isModel(t) {
-	return MODEL.has(t.role);
-}
-
-function isOptimizer(t) {
-	return !isModel(t) && (OPTIMIZER.has(t.role) || t.state !== null);
-}
+const isModel = (t) => MODEL.has(t.role);
+const isOptimizer = (t) => !isModel(t) && (OPTIMIZER.has(t.role) || t.state !== null);
 
 /* [{rank, file, box: {lo, len} | null, first, count}]: the pieces of a tensor. box: of its dimensions. */
 function pieces(t) {
@@ -159,9 +149,7 @@ function pieces(t) {
 	});
 }
 
-function isMissing(piece) {
-	return Boolean((map.files[piece.file] || {}).missing);
-}
+const isMissing = (piece) => Boolean((map.files[piece.file] || {}).missing);
 
 /* rank -> {count: elements that it holds, missing: a file of them is}, by layout: tensors that are cut alike share it. */
 const heldByLayout = new Map();
@@ -195,9 +183,7 @@ function kindOf(name) {
 
 const ranks = [...new Set(map.layouts.flatMap((l) => l.map((p) => p[0])))].sort((a, b) => a - b);
 
-function rankName(rank) {
-	return rank < 0 ? "no rank known" : `rank ${rank}`;
-}
+const rankName = (rank) => (rank < 0 ? "no rank known" : `rank ${rank}`);
 
 /* Ranks that follow each other and hold as much of every tensor share a bar: [[rank]] */
 const alikeRanks = (function alike() {
@@ -216,13 +202,17 @@ const alikeRanks = (function alike() {
 	return runs;
 })();
 
-function runName(run) {
-	return run.length > 1 ? `ranks ${run[0]} to ${run[run.length - 1]}` : rankName(run[0]);
-}
+const runName = (run) => (run.length > 1 ? `ranks ${run[0]} to ${run[run.length - 1]}` : rankName(run[0]));
 
 /* What the view weights calls a tensor, if that is another name, or several: of parts of it. */
 const publishedByName = new Map((data.names || []).map(([i, n, first, last]) =>
 	[map.tensors[i].name, n > 1 ? `${first} to ${last} (${count(n)})` : first]));
+
+/* What the trainer's own names of the model's tensors have in front, if that is all in which they differ. */
+const savedPrefix = (function prefix() {
+	const ends = map.tensors.filter(isModel).map((t) => (t.key.endsWith(t.name) ? t.key.slice(0, t.key.length - t.name.length) : null));
+	return ends.every((e) => e === ends[0]) ? ends[0] || "" : "";
+})();
 
 /* Beside the name in memory: [who has another, which]. */
 function otherNames(t) {
@@ -247,8 +237,9 @@ function pathTitle(path) {
 
 const tensorsAndBytes = (n, size) => `${plural(n, "tensor", "tensors")}, ${bytes(size)}`;
 
+const serious = (info.problems || []).filter((p) => p.severity !== "note");
+
 function drawHeader() {
-	const serious = (info.problems || []).filter((p) => p.severity !== "note");
 	const notes = (info.problems || []).length - serious.length;
 	const verdict = serious.length ? plural(serious.length, "problem", "problems") : "no problem found in its metadata";
 	return make("header", {}, pathTitle(data.path),
@@ -297,12 +288,14 @@ function drawResume() {
 	const resumes = Object.entries(info.views || {}).filter(([, view]) => view.state === "ok" && view.resume);
 	if (!resumes.length)
 		return null;
-	const happens = (r) => r.found ? "restored" : ["absent", r.without, r.unshard].filter(Boolean).join(": ");
-	const row = (name, r) => [make("th", { scope: "row" }, name), r.trainer || "", r.part, make("code", {}, r.files || ""),
-		make("td", { class: r.found ? "" : "bad" }, happens(r))];
+	const happens = (r) => (r.found ? "restored" : `absent: ${[r.without, r.unshard].filter(Boolean).join("; ")}`);
+	const known = (key) => resumes.some(([, view]) => view.resume.some((r) => r[key])); /* a column of nothing is left out */
+	const cells = (r) => [known("trainer") ? [r.trainer || ""] : [], [r.part], known("files") ? [make("code", {}, r.files || "")] : [],
+		[make("td", { class: r.found ? "" : "bad" }, happens(r))]].flat();
 	return section("resume", "What a resume restores", make("div", { class: "wideTable" }, tableOf(
-		[["view"], ["trainer"], ["part"], ["file"], ["what happens"]],
-		resumes.flatMap(([name, view]) => view.resume.map((read) => row(name, read))))));
+		[["view"], known("trainer") ? ["trainer"] : [], ["part"], known("files") ? ["file"] : [], ["what happens"]].filter((c) => c.length),
+		resumes.flatMap(([name, view]) => view.resume.map((r, i) =>
+			[...(i ? [] : [make("th", { scope: "rowgroup", rowspan: view.resume.length }, name)]), ...cells(r)])))));
 }
 
 function drawProblems() {
@@ -413,7 +406,7 @@ function paintBar(context, width, bar, view, style) {
 	for (const [s, c, x, right] of labels) {
 		const text = segmentLabel(s), room = right - x - 10;
 		if (context.measureText(text).width <= room) {
-			context.fillStyle = c[0] === "#" ? inkOn(ofHex(c)) : "#000000";
+			context.fillStyle = inkOn(ofHex(c));
 			context.fillText(text, x + 5, ROW / 2 + 0.5);
 		}
 	}
@@ -652,7 +645,8 @@ function drawMap(showTensor) {
 		alikeRanks.flatMap((run, i) => run.map((r) => [rankName(r), count(all.bars[i].length), count(all.ends[i])])));
 	const missing = map.files.filter((f) => f.missing);
 	const whole = section("map", "Who holds what",
-		make("p", { class: "quiet" }, "One bar for each rank, one segment for each tensor, as long as the rank holds bytes of it. ",
+		make("p", { class: "quiet" }, `${plural(ranks.length, "bar", "bars")}, one for each rank. In a bar each tensor is `,
+			"a segment, as long as the rank holds bytes of it. ",
 			make("span", { class: "screen" }, "Click a segment to see how that tensor is cut. The keys: arrows, Enter, + and −. "
 				+ "Ctrl and the wheel zoom.")),
 		missing.length ? make("p", { class: "verdict bad" }, `missing: ${missing.map((f) => f.path).join(", ")}`) : null,
@@ -696,7 +690,7 @@ function drawWorlds() {
 	const longest = Math.max(1, ...panels.flatMap((p) => p.rows.map((r) => r.bytes)));
 	const whole = section("worlds", "Other numbers of ranks",
 		make("p", { class: "quiet" }, "What each rank's files hold, all on one scale: as they were saved, and as the view "
-			+ "world-N shows them. Grey: padding."),
+			+ "world-N shows them. Light grey: padding."),
 		make("div", { class: "worlds" }, panels.map((p) => {
 			const of = p.rows.filter((r) => r.order >= 0), sizes = of.map((r) => r.bytes);
 			const padding = p.rows.reduce((n, r) => n + r.padding, 0);
@@ -722,7 +716,7 @@ function drawWorlds() {
 /* -- one tensor: its boxes, drawn to scale -- */
 
 function rankColour(rank) {
-	return rank < 0 ? "#8892a0" : `hsl(${70 + (rank * 137.508) % 220} 50% 55%)`; /* no red */
+	return rank < 0 ? "#8892a0" : hexOf(shade(70 + (rank * 137.508) % 220, 0.5, 0.6)); /* no red */
 }
 
 /* [first column, first row, columns, rows] of a piece; inner: elements of one step along the second dimension. */
@@ -735,7 +729,7 @@ function boxOf(p, inner) {
 function nameBox(context, text, [x, y, w, h], colour) {
 	if (h < 14 || context.measureText(text).width + 8 > w)
 		return;
-	context.fillStyle = colour;
+	context.fillStyle = inkOn(ofHex(colour));
 	context.fillText(text, x + w / 2, y + h / 2);
 }
 
@@ -755,7 +749,7 @@ function paintBoxes(context, t, width, height) {
 	for (const p of pieces(t)) {
 		if (isMissing(p)) {
 			if (p.box)
-				nameBox(context, `missing: ${rankName(p.rank)}`, scaled(boxOf(p, inner)), "#ffffff");
+				nameBox(context, `missing: ${rankName(p.rank)}`, scaled(boxOf(p, inner)), RED);
 			continue;
 		}
 		const colour = rankColour(p.rank);
@@ -787,7 +781,7 @@ function paintBoxes(context, t, width, height) {
 			}
 			context.restore();
 		} else {
-			nameBox(context, rankName(p.rank), [x, y, w, h], "#101418");
+			nameBox(context, rankName(p.rank), [x, y, w, h], colour);
 		}
 		seen.add(key);
 		context.strokeStyle = "#00000055";
@@ -815,10 +809,13 @@ function drawTensor() {
 	const whole = section("tensor", "One tensor", make("p", { class: "quiet screen" }, "Choose another in the map or in the tree."), content);
 	whole.show = (t, move) => {
 		const all = pieces(t), states = map.tensors.filter((s) => s.name === t.name && s !== t);
-		const width = 640, rows = t.shape.length > 1 ? t.shape[0] : 1, columns = elements(t.shape) / rows || 1;
+		const width = Math.min(640, document.documentElement.clientWidth - 24), ratio = devicePixelRatio || 1;
+		const rows = t.shape.length > 1 ? t.shape[0] : 1, columns = elements(t.shape) / rows || 1;
 		const height = Math.min(320, Math.max(40, Math.round(width * rows / columns)));
-		const canvas = make("canvas", { class: "boxes", width, height, role: "img",
+		const canvas = make("canvas", { class: "boxes", width: width * ratio, height: height * ratio, role: "img",
 			"aria-label": `${t.name}: ${plural(all.length, "piece", "pieces")}; the table below lists them` });
+		canvas.style.width = `${width}px`;
+		canvas.getContext("2d").scale(ratio, ratio);
 		paintBoxes(canvas.getContext("2d"), t, width, height);
 		content.replaceChildren(...[
 			make("h3", { class: "name", tabindex: -1 }, t.name, t.state ? ` · ${t.state}` : ""),
@@ -909,7 +906,8 @@ function leafOf(t, name, showTensor) {
 		make("span", { class: "quiet" }, `${dtype(t)} [${t.shape.join(", ")}]`),
 		make("span", { class: "quiet" }, bytes(elements(t.shape) * t.size)),
 		states.length ? make("span", { class: "quiet" }, states.map((s) => s.state || s.role).join(", ")) : null,
-		otherNames(t).map(([who, name]) => make("span", { class: "quiet" }, `${who} `, make("span", { class: "name" }, name)))));
+		otherNames(t).filter((pair) => pair[1] !== savedPrefix + t.name).map(([who, name]) =>
+			make("span", { class: "quiet" }, `${who} `, make("span", { class: "name" }, name)))));
 }
 
 /* A branch is open at first if what is in it is few rows; `whole`: bytes of the model, of which each row has a bar. */
@@ -956,7 +954,9 @@ function drawTree(showTensor) {
 				found.length > ROWS_SHOWN ? `and ${count(found.length - ROWS_SHOWN)} more` : "");
 		} });
 	const results = make("div", { class: "tree" });
-	return section("modules", "Modules", make("div", { class: "tools" }, find), results, tree);
+	return section("modules", "Modules", make("p", { class: "quiet" }, "A bar is the part of the model's bytes. ×32: 32 modules that are alike. ",
+		savedPrefix ? ["The trainer saved each name with ", make("code", {}, savedPrefix), " in front."] : null),
+	make("div", { class: "tools" }, find), results, tree);
 }
 
 /* -- the training -- */
@@ -993,7 +993,7 @@ function framed(title, words, svg, upright, across) {
 		make("div", { class: "frame" }, upright ? ends(upright, "upright") : null, svg, ends(across, "across")));
 }
 
-/* marks: steps that have a checkpoint */
+/* marks: checkpoints */
 function chart([key, points], marks) {
 	const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
 	const least = (v) => v.reduce((a, b) => Math.min(a, b)), most = (v) => v.reduce((a, b) => Math.max(a, b));
@@ -1004,9 +1004,9 @@ function chart([key, points], marks) {
 	const line = points.filter((p, i) => i % every === 0 || i === points.length - 1).map(place).join(" L ");
 	const svg = drawing("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "img",
 		"aria-label": `${key}: from ${ys[0]} at step ${from} to ${ys[ys.length - 1]} at step ${to}` });
-	for (const step of marks.filter((s) => s >= from && s <= to)) {
+	for (const { step, state } of marks.filter((m) => m.step >= from && m.step <= to)) {
 		const x = place([step, low]).split(" ")[0];
-		svg.append(drawing("path", { class: "mark", d: `M ${x} 0 L ${x} 100` }));
+		svg.append(drawing("path", { class: state === "ok" ? "mark" : "mark bad", d: `M ${x} 0 L ${x} 100` }));
 	}
 	svg.append(drawing("path", { d: `M ${line}` }));
 	return framed(key, `last ${figure(ys[ys.length - 1])}`, svg, [figure(high), figure(low)], [`step ${from}`, `step ${to}`]);
@@ -1016,13 +1016,15 @@ function drawTraining() {
 	const state = trainingState();
 	if (!state)
 		return null;
-	const marks = (data.run || []).map((c) => c.step).filter((step) => step >= 0);
+	const runOf = (path) => path.slice(0, path.lastIndexOf("/") + 1);
+	const marks = (data.run || []).filter((c) => c.step >= 0 && runOf(c.path) === runOf(data.newest));
 	const charts = seriesOf(state.log_history || []).map((series) => chart(series, marks));
 	return section("training", "The training",
-		make("div", { class: "facts" }, fact(state.global_step, "step"), fact(state.max_steps, "of"),
+		data.newest ? make("p", {}, "As ", make("span", { class: "name" }, data.newest), " has it.") : null,
+		make("div", { class: "facts" }, fact(state.global_step, state.max_steps > 0 ? `step of ${count(state.max_steps)}` : "step"),
 			typeof state.epoch === "number" ? fact(state.epoch.toFixed(3), "epoch") : null,
 			fact(state.best_metric, "best metric"), fact(state.train_batch_size, "batch size of a device")),
-		charts.length && marks.length ? make("p", { class: "quiet" }, "Upright lines: checkpoints.") : null,
+		charts.length && marks.length ? make("p", { class: "quiet" }, "Upright lines: checkpoints. Red: not in order.") : null,
 		charts.length ? make("div", { class: "charts" }, charts)
 			: make("p", { class: "quiet" }, "trainer_state.json has no history of two steps or more."));
 }
@@ -1045,9 +1047,9 @@ function drawCheckpoints() {
 	const row = (c) => {
 		const bar = make("div", { class: "bar" });
 		bar.style.width = `${c.bytes / largest * 100}%`;
-		return [c.path, c.format || "-", known(c.step), known(c.world_size), bytes(c.bytes), bar,
-			make("td", { class: c.state === "ok" ? "" : "verdict bad" }, c.state,
-				c.state !== "ok" && c.problem ? make("div", { class: "quiet" }, c.problem) : null)];
+		return [[c.path, c.state !== "ok" && c.problem ? make("div", { class: "quiet" }, c.problem) : null],
+			c.format || "-", known(c.step), known(c.world_size), bytes(c.bytes), bar,
+			make("td", { class: c.state === "ok" ? "" : "verdict bad" }, c.state)];
 	};
 	return section("checkpoints", "Checkpoints", tableOf([["checkpoint", "name"], ["format", "format"], ["step", "n"], ["ranks", "n"],
 		["size", "n"], ["", "wide"], ["state"]], data.run.map(row)));
@@ -1140,16 +1142,17 @@ function printable() {
 	const tensor = drawTensor();
 	const showTensor = (t) => tensor.show(t, true);
 	const rankMap = drawMap(showTensor), worlds = drawWorlds();
+	const first = [drawViews(), drawResume()], wrong = drawProblems();
 	const parts = (data.diff ? diffParts(data.diff) : data.run ? [drawCheckpoints(), drawTraining()]
-		: [drawViews(), drawResume(), drawProblems(), rankMap, worlds, drawTree(showTensor), map.tensors.length ? tensor : null,
-		   drawValues(), drawTraining(), drawFingerprint()]).filter(Boolean);
+		: [...(serious.length ? [wrong, ...first] : [...first, wrong]), rankMap, worlds, drawTree(showTensor),
+		   map.tensors.length ? tensor : null, drawValues(), drawTraining(), drawFingerprint()]).filter(Boolean);
 	const links = make("nav", { "aria-label": "parts of this page" },
 		parts.map((p) => make("a", { href: `#${p.id}` }, p.querySelector("h2").textContent)));
 	const header = data.diff ? drawDiffHeader(data.diff) : data.run ? drawRunHeader() : drawHeader();
 	header.append(links);
 	document.title = `${data.diff ? `${data.diff.a} → ${data.diff.b}` : data.path} · unshard`;
 	document.getElementById("main").append(header, ...parts,
-		make("p", { class: "quiet" }, `Made by unshard ${data.version}. This file needs no network.`));
+		make("footer", { class: "quiet" }, `Made by unshard ${data.version}. This file needs no network.`));
 	for (const part of [rankMap, worlds].filter(Boolean))
 		part.start();
 	printable();

@@ -63,7 +63,7 @@ function histogram(kind, counts) {
 		bar.append(title);
 		svg.append(bar);
 	}
-	return exponents.length ? framed(kind, "a bar for each power of two", svg, null, [figure(2 ** low), figure(2 ** (high + 1))])
+	return exponents.length ? framed(kind, "sizes by powers of two", svg, null, [figure(2 ** low), figure(2 ** (high + 1))])
 		: make("figure", { class: "chart" }, make("b", {}, kind), " no element but zeros");
 }
 
@@ -142,8 +142,8 @@ function drawValues() {
 		make("div", { class: "facts" }, fact(count(all.elements), "elements read"), fact(count(all.nan), "NaN"),
 			fact(count(all.infinite), "infinite"), fact(percent(all.zeros, all.elements), "zeros"),
 			fact(`${count(all.small_rows)} of ${count(all.rows)}`, "small rows")),
-		make("p", { class: "quiet" }, "A small row has no element but zeros; one of Adam's second moments, none above 1e-16: it had next "
-			+ "to no gradient."),
+		make("p", { class: "quiet" }, "A row is small if all of it is zero. A row of Adam's second moments is small up to 1e-16: such "
+			+ "a row had next to no gradient. Histograms: how many elements have which size, without signs."),
 		lost.length ? make("details", {}, make("summary", { class: "verdict bad" }, `${plural(lost.length, "tensor", "tensors")} not read`),
 			make("ul", {}, lost.map((v) => make("li", {}, make("span", { class: "name" }, `${v.name} ${v.state || ""}`), ` ${v.why}`)))) : null,
 		wholeValues().length ? drawLayerValues() : null, drawExpertValues(),
