@@ -142,7 +142,7 @@ static int count_for_checkpoint(struct export *e, const char *path, const unshar
 	struct spot spot;
 	bool kept = true;
 
-	UNS_TRY(node_spot(node, &spot, NULL, err));
+	UNS_TRY(node_spot(node, LOOK_FULL, &spot, NULL, err));
 	checkpoint = spot.key.kind == SPOT_SHOWN ? uns_map_get(&e->shown, spot.key.path) : NULL;
 	if (checkpoint && !*checkpoint)
 		kept = uns_map_put(&e->shown, uns_arena_str(&e->arena, spot.key.path), (void *)path, NULL);
@@ -237,7 +237,7 @@ static int is_left_out(struct export *e, const unshard_node *node, struct uns_er
 
 	if (!e->left_out.n)
 		return 0;
-	UNS_TRY(node_spot(node, &spot, NULL, err));
+	UNS_TRY(node_spot(node, LOOK_FULL, &spot, NULL, err));
 	found = spot.key.kind == SPOT_SHOWN && uns_map_get(&e->left_out, spot.key.path);
 	spot_fini(e->u, &spot);
 	return found;

@@ -214,7 +214,7 @@ int unshard_node_open(const unshard_node *node, const struct unshard_calls *call
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
-	int code = node_spot(node, &spot, NULL, &err);
+	int code = node_spot(node, LOOK_FULL, &spot, NULL, &err);
 
 	if (code == 0)
 		code = open_at(node_session(node), &spot, unshard_node_path(node), calls, out, st, &err);

@@ -78,7 +78,7 @@ struct lookup {
 /* What is shown as a directory is not looked at for its name. */
 static int find_record(const struct lookup *l, const char *path, struct dir_record **out, struct uns_err *err)
 {
-	UNS_TRY(record_glance(l->u, path, out, err));
+	UNS_TRY(record_look(l->u, path, LOOK_NAMES, out, err));
 	if (!forms_has_file(l->view, *out))
 		return 0;
 	record_put(l->u, *out);

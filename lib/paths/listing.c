@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/path.h"
 #include "paths/forms.h"
 #include "paths/info.h"
@@ -88,7 +89,7 @@ static int add_spot(struct unshard_listing *l, int code, struct spot *spot, cons
 
 static int add_child(struct unshard_listing *l, const struct spot_key *dir, const char *name, struct uns_err *err)
 {
-	struct spot child = { .key = *dir, .glances = true };
+	struct spot child = { .key = *dir, .look = LOOK_NAMES };
 	struct uns_err why = { 0 };
 
 	return add_spot(l, spot_enter(l->u, &child, name, &why), &child, name, &why, err);
@@ -99,7 +100,7 @@ static int add_key(struct unshard_listing *l, const struct spot_key *key, const 
 	struct uns_err why = { 0 };
 	struct spot spot;
 
-	return add_spot(l, spot_of(l->u, key, &spot, &why), &spot, name, &why, err);
+	return add_spot(l, spot_of(l->u, key, LOOK_LISTS, &spot, &why), &spot, name, &why, err);
 }
 
 /* -- directories -- */
@@ -167,7 +168,7 @@ static int add_forms(struct unshard_listing *l, const struct spot_key *dir, cons
 
 	if (!dir->view->form || !key.path || !session_walks_into(l->u, key.path, entry->kind))
 		return 0;
-	code = record_glance(l->u, key.path, &record, &why);
+	code = record_look(l->u, key.path, LOOK_NAMES, &record, &why);
 	if (code < 0)
 		return code == -EACCES || code == -ESTALE ? 0 : uns_fail_if_passing(err, code, &why);
 	if (forms_has_file(dir->view, record)) {
@@ -193,6 +194,7 @@ static int by_name(const void *a, const void *b)
 
 static int list_source(struct unshard_listing *l, const struct spot_key *dir, struct uns_err *err)
 {
+	const int64_t began_ns = uns_now_ns();
 	struct uns_listing list;
 	bool sorted = true;
 	size_t i;
@@ -211,6 +213,7 @@ static int list_source(struct unshard_listing *l, const struct spot_key *dir, st
 	}
 	if (!sorted)
 		qsort(l->v, l->n, sizeof(*l->v), by_name);
+	records_listed(&l->u->records, dir->path, &list, uns_now_ns() - began_ns);
 	return 0;
 }
 
@@ -282,7 +285,7 @@ int unshard_node_list(const unshard_node *node, unshard_listing **out, struct un
 	struct uns_err err = { 0 };
 	struct spot spot;
 	bool moved_on; /* not asked: if the node has changed, its present entries are listed */
-	int code = node_spot(node, &spot, &moved_on, &err);
+	int code = node_spot(node, LOOK_LISTS, &spot, &moved_on, &err);
 
 	if (code == 0)
 		code = list(node_session(node), &spot, unshard_node_path(node), out, &err);

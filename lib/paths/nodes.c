@@ -77,10 +77,10 @@ static int fail_moved_on(const struct unshard_node *node, struct uns_err *err)
 	return uns_fail(err, -ESTALE, "%s is not what it was when it was looked up: its source changed", node->name);
 }
 
-int node_spot(const struct unshard_node *node, struct spot *out, bool *moved_on, struct uns_err *err)
+int node_spot(const struct unshard_node *node, enum look look, struct spot *out, bool *moved_on, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
-	int code = spot_of(node->u, &node->key, out, &why);
+	int code = spot_of(node->u, &node->key, look, out, &why);
 
 	if (code == -ENOTDIR || code == -ESTALE)
 		return fail_moved_on(node, err);
@@ -136,8 +136,8 @@ static int enter_node(const struct unshard_node *dir, const char *name, struct s
 		*out = (struct spot){ 0 };
 		return spot_root_info(dir->u, out, err);
 	}
-	UNS_TRY(node_spot(dir, out, NULL, err));
-	out->glances = true;
+	UNS_TRY(node_spot(dir, LOOK_LISTS, out, NULL, err));
+	out->look = LOOK_NAMES;
 	code = spot_enter(dir->u, out, name, err);
 	if (code == 0)
 		code = spot_check(dir->u, out, err);
@@ -182,7 +182,7 @@ int unshard_node_stat(const unshard_node *node, struct unshard_stat *out, struct
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
-	int code = node_spot(node, &spot, NULL, &err);
+	int code = node_spot(node, LOOK_LISTS, &spot, NULL, &err);
 
 	if (code == 0)
 		code = stat_out(node->u, &spot, out, &err);
@@ -245,7 +245,7 @@ int unshard_node_readlink(const unshard_node *node, char **target, struct unshar
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
-	int code = node_spot(node, &spot, NULL, &err);
+	int code = node_spot(node, LOOK_FULL, &spot, NULL, &err);
 
 	if (code == 0) {
 		code = read_link(node->u, &spot, node->name, target, &err);

@@ -9,8 +9,8 @@
 struct unshard_node *node_new(struct unshard *u, const struct spot_key *key, const char *name,
 			      const struct unshard_stat *st);
 struct unshard *node_session(const struct unshard_node *node);
-/* What its path leads to now. -ESTALE when that is not what the node is of: `moved_on` (may be NULL) allows
- * that, and receives whether it is so. */
-int node_spot(const struct unshard_node *node, struct spot *out, bool *moved_on, struct uns_err *err);
+/* What its path leads to now, looked at so closely. -ESTALE when that is not what the node is of: `moved_on` (may be
+ * NULL) allows that, and receives whether it is so. */
+int node_spot(const struct unshard_node *node, enum look look, struct spot *out, bool *moved_on, struct uns_err *err);
 
 #endif

@@ -212,8 +212,7 @@ static int find_record(struct unshard *u, struct spot *spot, struct uns_err *err
 {
 	const struct uns_view *view = spot->key.view;
 
-	UNS_TRY(spot->glances ? record_glance(u, spot->key.path, &spot->record, err)
-			      : record_get(u, spot->key.path, &spot->record, err));
+	UNS_TRY(record_look(u, spot->key.path, spot->look, &spot->record, err));
 	if (!view || !view->of_run || !spot->record->is.format)
 		return 0;
 	let_go(u, spot);
@@ -368,7 +367,7 @@ static int enter_source(struct unshard *u, struct spot *spot, const char *name, 
 	let_go(u, spot);
 	UNS_TRY_ALLOC(spot->key.path = uns_path_join(&spot->arena, dir, name), err);
 	/* What was looked at a moment ago is not looked at again. */
-	spot->record = records_known(&u->records, spot->key.path, spot->glances);
+	spot->record = records_known(&u->records, spot->key.path, spot->look);
 	if (spot->record && !forms_has_file(view, spot->record) && !(view->of_run && spot->record->is.format))
 		return go_to_record(u, spot, err);
 	let_go(u, spot);
@@ -546,14 +545,14 @@ static int go_to_key(struct unshard *u, struct spot *spot, struct uns_err *err)
 		go_to_link(spot, inside);
 		return 0;
 	}
-	UNS_TRY(record_get_for(u, path, spot->key.view, spot->key.parameter, &spot->record, err));
+	UNS_TRY(find_record(u, spot, err));
 	if (!spot->record->is.format)
 		return uns_fail(err, -ESTALE, "%s is not a checkpoint any more", spot->key.path);
 	spot->key.inside = inside;
 	return kind == SPOT_INFO ? go_to_info(u, spot, err) : go_inside(u, spot, err);
 }
 
-int spot_of(struct unshard *u, const struct spot_key *key, struct spot *out, struct uns_err *err)
+int spot_of(struct unshard *u, const struct spot_key *key, enum look look, struct spot *out, struct uns_err *err)
 {
 	int code;
 
@@ -561,6 +560,7 @@ int spot_of(struct unshard *u, const struct spot_key *key, struct spot *out, str
 		return spot_top(u, out, err);
 	memset(out, 0, sizeof(*out));
 	out->key = *key;
+	out->look = look;
 	out->key.path = uns_arena_str(&out->arena, key->path);
 	out->key.inside = uns_arena_str(&out->arena, key->inside);
 	code = out->key.path && out->key.inside ? go_to_key(u, out, err) : uns_oom(err);

@@ -31,7 +31,7 @@ struct spot_key {
 struct spot {
 	struct spot_key key;
 	struct uns_arena arena;
-	bool glances; /* the next step is for its name alone: it opens nothing (records_glance) */
+	enum look look; /* for what the next step is */
 	struct dir_record *record;  /* of a directory of SOURCE, and of everything in a checkpoint */
 	struct uns_stat stat; /* SPOT_SOURCE that is no directory; SPOT_MARK: SOURCE's own mark */
 	struct contents *contents; /* SPOT_SHOWN, once spot_load was called */
@@ -49,7 +49,7 @@ int spot_top(struct unshard *u, struct spot *out, struct uns_err *err);
 bool spot_is_root_info(const struct unshard *u, const struct spot_key *dir, const char *name);
 int spot_root_info(struct unshard *u, struct spot *spot, struct uns_err *err);
 /* What is at the key now; its texts are copied. -ESTALE when no such thing can be there any more. */
-int spot_of(struct unshard *u, const struct spot_key *key, struct spot *out, struct uns_err *err);
+int spot_of(struct unshard *u, const struct spot_key *key, enum look look, struct spot *out, struct uns_err *err);
 /* Move to the child of that name. -ENOENT, -ENOTDIR; then the spot is only good for spot_fini. */
 int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err);
 /* Whether the view shows it at all: to be asked of what is returned, not of what is passed on the way. */

@@ -195,7 +195,7 @@ int unshard_node_attribute(const unshard_node *node, const char *name, const str
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
-	int code = node_spot(node, &spot, NULL, &err);
+	int code = node_spot(node, LOOK_FULL, &spot, NULL, &err);
 
 	*text = NULL;
 	if (code == 0)

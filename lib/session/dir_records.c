@@ -87,13 +87,6 @@ static bool table_add(struct record_table *t, struct dir_record *record)
 	return true;
 }
 
-static bool is_fresh(const struct record_table *t, const struct dir_record *record, bool glance)
-{
-	const int64_t looked_ns = glance ? record->glanced_ns : record->checked_ns;
-
-	return record->known && uns_now_ns() - looked_ns < t->recheck_ns;
-}
-
 /* It was opened, and nothing of it has changed for so long that a save into it is not to be expected. */
 static bool rests(const struct dir_record *record)
 {
@@ -103,8 +96,32 @@ static bool rests(const struct dir_record *record)
 	       uns_wall_ns() - record->newest_ns >= long_ns;
 }
 
+/* May it be looked at by its directories? */
+static bool glance_is_enough(const struct dir_record *record, enum look look)
+{
+	const int64_t lists_ns = LISTS_S * INT64_C(1000000000);
+
+	return look != LOOK_FULL && rests(record) &&
+	       (look == LOOK_NAMES || uns_now_ns() - record->checked_ns < lists_ns);
+}
+
+/* For how long a look by its directories holds. */
+static int64_t glance_holds_ns(const struct record_table *t, const struct dir_record *record)
+{
+	return t->recheck_ns + record->listing_ns;
+}
+
+static bool is_fresh(const struct record_table *t, const struct dir_record *record, enum look look)
+{
+	const int64_t now_ns = uns_now_ns();
+
+	if (record->known && now_ns - record->checked_ns < t->recheck_ns)
+		return true;
+	return glance_is_enough(record, look) && now_ns - record->glanced_ns < glance_holds_ns(t, record);
+}
+
 /* The record, with a reference: fresh, or busy for the caller alone. NULL = out of memory. */
-static struct dir_record *record_acquire(struct record_table *t, const char *path, unsigned n_averaged, bool glance,
+static struct dir_record *record_acquire(struct record_table *t, const char *path, unsigned n_averaged, enum look look,
 					 bool *fresh)
 {
 	UNS_CLEANUP(uns_free_p) char *key = key_of(path, n_averaged);
@@ -122,7 +139,7 @@ static struct dir_record *record_acquire(struct record_table *t, const char *pat
 		}
 	}
 	record->refs++;
-	*fresh = is_fresh(t, record, glance);
+	*fresh = is_fresh(t, record, look);
 	record->busy = !*fresh;
 	return record;
 }
@@ -331,19 +348,19 @@ static struct examiner examiner_of(const struct record_table *t, const struct di
 				  .before = record->known ? before : NULL };
 }
 
-static int find_record(struct record_table *t, const char *path, unsigned n_averaged, bool glance,
+static int find_record(struct record_table *t, const char *path, unsigned n_averaged, enum look look,
 		       struct dir_record **out, struct uns_err *err)
 {
 	struct uns_capture *capture = NULL;
 	struct examined found, before = { 0 };
 	struct dir_record *record;
 	struct examiner x;
-	bool fresh;
+	bool fresh, glance;
 	int code;
 
 	pthread_mutex_lock(t->lock);
-	record = record_acquire(t, path, n_averaged, glance, &fresh);
-	glance = glance && record && rests(record);
+	record = record_acquire(t, path, n_averaged, look, &fresh);
+	glance = record && glance_is_enough(record, look);
 	if (record && !fresh)
 		before = copy_known(record);
 	pthread_mutex_unlock(t->lock);
@@ -358,10 +375,10 @@ static int find_record(struct record_table *t, const char *path, unsigned n_aver
 	return conclude(t, record, code, &found, capture, out, err);
 }
 
-static int get(struct record_table *t, const char *path, unsigned n_averaged, bool glance, struct dir_record **out,
+static int get(struct record_table *t, const char *path, unsigned n_averaged, enum look look, struct dir_record **out,
 	       struct uns_err *err)
 {
-	UNS_TRY(find_record(t, path, n_averaged, glance, out, err));
+	UNS_TRY(find_record(t, path, n_averaged, look, out, err));
 	if ((*out)->is.format || (*out)->is.stat.kind == UNS_KIND_DIR)
 		return 0;
 	records_put(t, *out);
@@ -371,33 +388,57 @@ static int get(struct record_table *t, const char *path, unsigned n_averaged, bo
 
 int records_get(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err)
 {
-	return get(t, path, 0, false, out, err);
+	return get(t, path, 0, LOOK_FULL, out, err);
 }
 
 int records_get_averaged(struct record_table *t, const char *path, unsigned n, struct dir_record **out,
 			 struct uns_err *err)
 {
-	return get(t, path, n, false, out, err);
+	return get(t, path, n, LOOK_FULL, out, err);
 }
 
-int records_glance(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err)
+int records_look(struct record_table *t, const char *path, enum look look, struct dir_record **out, struct uns_err *err)
 {
-	return get(t, path, 0, true, out, err);
+	return get(t, path, 0, look, out, err);
 }
 
-struct dir_record *records_known(struct record_table *t, const char *path, bool glance)
+/* Was its name seen to be a directory so lately that it is not asked for again? Lock held. */
+static bool is_still_itself(const struct record_table *t, const struct dir_record *record, enum look look)
+{
+	const int64_t holds_ns = glance_is_enough(record, look) ? glance_holds_ns(t, record) : t->recheck_ns;
+
+	return record->itself_ns && uns_now_ns() - record->itself_ns < holds_ns;
+}
+
+struct dir_record *records_known(struct record_table *t, const char *path, enum look look)
 {
 	struct dir_record *record;
 
 	pthread_mutex_lock(t->lock);
 	record = uns_map_get(&t->map, path);
-	if (record && !record->busy && is_fresh(t, record, glance) && record->itself_ns &&
-	    uns_now_ns() - record->itself_ns < t->recheck_ns)
+	if (record && !record->busy && is_fresh(t, record, look) && is_still_itself(t, record, look))
 		record->refs++;
 	else
 		record = NULL;
 	pthread_mutex_unlock(t->lock);
 	return record;
+}
+
+void records_listed(struct record_table *t, const char *dir, const struct uns_listing *list, int64_t took_ns)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct dir_record *record;
+	const char *path;
+	size_t i;
+
+	pthread_mutex_lock(t->lock);
+	for (i = 0; i < list->n; i++) {
+		path = uns_path_join(&arena, dir, list->v[i].name);
+		record = path ? uns_map_get(&t->map, path) : NULL;
+		if (record)
+			record->listing_ns = took_ns;
+	}
+	pthread_mutex_unlock(t->lock);
 }
 
 void records_seen_itself(struct record_table *t, struct dir_record *record)

@@ -52,6 +52,8 @@ struct dir_record {
 	int64_t itself_ns; /* monotonic: when its name was seen to be a directory, not a link to one */
 	int64_t checked_ns; /* monotonic: when all of it was looked at */
 	int64_t glanced_ns; /* monotonic: when all of it was, or its directories alone */
+	int64_t listing_ns; /* how long it took to list the directory around it: so long glances hold (records_listed)
+			     */
 	struct uns_capture *capture; /* what was seen when it was examined, until it is opened; or NULL */
 	bool capture_taken;
 
@@ -104,6 +106,16 @@ struct record_table {
 	struct devices devices;
 };
 
+/* How closely to look, where each look is a request to a server, at a checkpoint that rests: of which nothing has
+ * changed for an hour. All others are looked at in full. */
+enum look {
+	LOOK_FULL,  /* at each of its files: for what opens or reads one */
+	LOOK_LISTS, /* for what lists its files: by its directories, if it was looked at in full within LISTS_S */
+	LOOK_NAMES, /* for what lists or looks up its name: by its directories alone */
+};
+
+enum { LISTS_S = 300 };
+
 /* What is at this directory of SOURCE, or a file that is a checkpoint: examined now, or at most recheck_ns ago.
  * Returns a reference. -ENOENT; -ENOTDIR: any other file. */
 int records_get(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err);
@@ -111,12 +123,17 @@ void records_put(struct record_table *t, struct dir_record *record); /* NULL is 
 /* The same with a record of its own for views that are made of n checkpoints. */
 int records_get_averaged(struct record_table *t, const char *path, unsigned n, struct dir_record **out,
 			 struct uns_err *err);
-/* The same for what only lists or looks up the directory, and opens nothing in it. Where each look is a request to a
- * server, a checkpoint that rests is compared by its directories: that a file of it was written over is not seen. */
-int records_glance(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err);
-/* A reference to what records_get, or records_glance, would give without a look, where the path's last name is no link.
- * NULL = that takes a look. */
-struct dir_record *records_known(struct record_table *t, const char *path, bool glance);
+/* The same for what opens nothing. By its directories it is not seen that a file of it was written over. */
+int records_look(struct record_table *t, const char *path, enum look look, struct dir_record **out,
+		 struct uns_err *err);
+/* A reference to what records_look would give without a look, where the path's last name is no link. NULL = that takes
+ * a look. */
+struct dir_record *records_known(struct record_table *t, const char *path, enum look look);
+/* To list the directory `dir`, which has these entries, took so long. A program that lists a run, and then each
+ * checkpoint in it, comes to the last one after about as long: until then, what was seen by the directories of one that
+ * rests holds.
+ */
+void records_listed(struct record_table *t, const char *dir, const struct uns_listing *list, int64_t took_ns);
 void records_seen_itself(struct record_table *t, struct dir_record *record);
 /* Look again at the next request, because something could not be read. `stale`: what was made of its files is no longer
  * true, even if nothing else shows that they changed. */

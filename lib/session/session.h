@@ -59,9 +59,10 @@ static inline int record_get(struct unshard *u, const char *path, struct dir_rec
 	return records_get(&u->records, path, out, err);
 }
 
-static inline int record_glance(struct unshard *u, const char *path, struct dir_record **out, struct uns_err *err)
+static inline int record_look(struct unshard *u, const char *path, enum look look, struct dir_record **out,
+			      struct uns_err *err)
 {
-	return records_glance(&u->records, path, out, err);
+	return records_look(&u->records, path, look, out, err);
 }
 
 /* What the view is made of at that path. */
