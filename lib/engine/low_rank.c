@@ -5,10 +5,10 @@
  * The bound. With u = 2^-24, a sum of n products in fp32, of which no number goes through more than m additions and
  * one multiplication, is at most (m + 1) * u / (1 - (m + 1) * u) * S from the exact one, where S is the sum of the
  * products' magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). S is at most the product
- * of the norms of the row and the column. Products are added in parts of PART, so m is PART and the number of parts.
- * `times` in fp32, and the multiplication by it, add 2 * u * S; the addition of the matrix's element and those of the
- * bound itself, 2 * u of the result; numbers below the normal ones, 2^-149 for each operation. What fp64 is from the
- * exact sum is far less than what these are rounded up by. */
+ * of the norms of the row and the column. m is uns_panels_additions. `times` in fp32, and the multiplication by it, add
+ * 2 * u * S; the addition of the matrix's element and those of the bound itself, 2 * u of the result; numbers below the
+ * normal ones, 2^-149 for each operation. What fp64 is from the exact sum is far less than what these are rounded up
+ * by. */
 #include "engine/low_rank.h"
 
 #include <math.h>
@@ -19,32 +19,28 @@
 #include "base/cleanup.h"
 #include "engine/cast.h"
 #include "engine/elements.h"
+#include "engine/panels.h"
 #include "engine/products.h"
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
 
-/* Columns are multiplied by so many at once. */
-enum { ACROSS = 8, COLUMNS = 2 * ACROSS, DOWN = 4, PART = 16 };
-/* STEP: rows of a tile lie in different lines of a processor's cache. */
-enum { WINDOW_BYTES = 512 << 10, TILE = 256, STEP = TILE + COLUMNS, ROWS = 32, INNER = 256 };
+enum { WINDOW_BYTES = 1 << 20, TILE = 256, ROWS = 48, INNER = 256 };
 
 #define U             0x1p-24
 #define MOST_NORM     0x1p50 /* below it nothing overflows in fp32 */
 #define MOST_TIMES    0x1p20
 #define OF_THE_RESULT (3 * U)
 
-typedef float numbers __attribute__((vector_size(ACROSS * sizeof(float)), aligned(4), may_alias));
-
 struct work {
 	const struct uns_catalog *cat;
 	const struct uns_tensor *tensor;
 	const struct uns_sum_reader *reader;
 	float times, least; /* least: the part of the bound that does not depend on the numbers */
-	float left[ROWS * INNER], right[INNER * STEP], tile[ROWS * STEP];
-	float of_row[ROWS], of_column[STEP]; /* the bound on times * tile is one times the other */
-	float value[TILE * INNER]; /* as they lie */
+	float left[ROWS * INNER], right[TILE * INNER], tile[ROWS * TILE]; /* right: in panels */
+	float of_row[ROWS], of_column[TILE]; /* the bound on times * tile is one times the other */
+	float value[TILE * INNER]; /* of right, as they lie: a column behind the other */
 	uint8_t raw[TILE * INNER * sizeof(float)];
 	uint8_t base[WINDOW_BYTES]; /* the matrix's elements of a window, in its dtype */
 };
@@ -75,55 +71,16 @@ bool uns_low_rank_is(const struct uns_catalog *cat, const struct uns_tensor *ten
 
 /* -- arithmetic, once for any processor and once for those with AVX2 -- */
 
-/* n_rows, DOWN at most and known to the compiler: what is added up stays in registers. */
-static inline __attribute__((always_inline)) void multiply_rows(const float *left, size_t n_rows, size_t inner,
-								const float *right, size_t n_columns, float *tile)
-{
-	numbers a[DOWN], b[DOWN];
-	size_t i, j, k, part, end;
+/* The ends of the interval in which the sum is, of row `row` of the tile. If there is none, two numbers that are
+ * rounded to different ones. */
+struct ends {
+	float low[TILE], high[TILE];
+};
 
-	for (j = 0; j < n_columns; j += COLUMNS) {
-		for (part = 0; part < inner; part = end) {
-			end = inner - part < PART ? inner : part + PART;
-			for (i = 0; i < n_rows; i++)
-				a[i] = b[i] = (numbers){ 0 };
-			for (k = part; k < end; k++) {
-				const numbers x = *(const numbers *)(right + k * STEP + j);
-				const numbers y = *(const numbers *)(right + k * STEP + j + ACROSS);
-
-				for (i = 0; i < n_rows; i++) {
-					a[i] += left[i * inner + k] * x;
-					b[i] += left[i * inner + k] * y;
-				}
-			}
-			for (i = 0; i < n_rows; i++) {
-				if (part) {
-					a[i] += *(const numbers *)(tile + i * STEP + j);
-					b[i] += *(const numbers *)(tile + i * STEP + j + ACROSS);
-				}
-				*(numbers *)(tile + i * STEP + j) = a[i];
-				*(numbers *)(tile + i * STEP + j + ACROSS) = b[i];
-			}
-		}
-	}
-}
-
-static inline __attribute__((always_inline)) void multiply_all(const float *left, size_t n_rows, size_t inner,
-							       const float *right, size_t n_columns, float *tile)
-{
-	size_t i;
-
-	for (i = 0; i + DOWN <= n_rows; i += DOWN)
-		multiply_rows(left + i * inner, DOWN, inner, right, n_columns, tile + i * STEP);
-	for (; i < n_rows; i++)
-		multiply_rows(left + i * inner, 1, inner, right, n_columns, tile + i * STEP);
-}
-
-/* The ends of the interval in which the sum is. If there is none, two numbers that are rounded to different ones. */
 static inline __attribute__((always_inline)) void bound_all(const struct work *w, const float *base, size_t row,
-							    size_t column, size_t n, float *low, float *high)
+							    size_t column, size_t n, struct ends *out)
 {
-	const float *tile = w->tile + row * STEP + column, *of_column = w->of_column + column;
+	const float *tile = w->tile + row * TILE + column, *of_column = w->of_column + column;
 	const float times = w->times, least = w->least, of_row = w->of_row[row];
 	float v, e;
 	size_t i;
@@ -131,50 +88,28 @@ static inline __attribute__((always_inline)) void bound_all(const struct work *w
 	for (i = 0; i < n; i++) {
 		v = base[i] + times * tile[i];
 		e = of_row * of_column[i] + fabsf(v) * (float)OF_THE_RESULT + least;
-		low[i] = e < INFINITY ? v - e : 0;
-		high[i] = e < INFINITY ? v + e : 1;
+		out->low[i] = e < INFINITY ? v - e : 0;
+		out->high[i] = e < INFINITY ? v + e : 1;
 	}
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static void multiply_by_avx2(const float *left, size_t n_rows, size_t inner,
-								 const float *right, size_t n_columns, float *tile)
-{
-	multiply_all(left, n_rows, inner, right, n_columns, tile);
-}
-
 __attribute__((target("avx2,fma"))) static void bound_by_avx2(const struct work *w, const float *base, size_t row,
-							      size_t column, size_t n, float *low, float *high)
+							      size_t column, size_t n, struct ends *out)
 {
-	bound_all(w, base, row, column, n, low, high);
-}
-
-static bool has_avx2(void)
-{
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+	bound_all(w, base, row, column, n, out);
 }
 #endif
 
-static void multiply(const float *left, size_t n_rows, size_t inner, const float *right, size_t n_columns, float *tile)
+static void bound(const struct work *w, const float *base, size_t row, size_t column, size_t n, struct ends *out)
 {
 #if defined(__x86_64__)
-	if (has_avx2()) {
-		multiply_by_avx2(left, n_rows, inner, right, n_columns, tile);
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+		bound_by_avx2(w, base, row, column, n, out);
 		return;
 	}
 #endif
-	multiply_all(left, n_rows, inner, right, n_columns, tile);
-}
-
-static void bound(const struct work *w, const float *base, size_t row, size_t column, size_t n, float *low, float *high)
-{
-#if defined(__x86_64__)
-	if (has_avx2()) {
-		bound_by_avx2(w, base, row, column, n, low, high);
-		return;
-	}
-#endif
-	bound_all(w, base, row, column, n, low, high);
+	bound_all(w, base, row, column, n, out);
 }
 
 /* -- factors -- */
@@ -198,92 +133,130 @@ static float bounding(double square)
 	return norm < MOST_NORM ? (float)(norm * 1.000001) + 0x1p-100f : INFINITY;
 }
 
+/* Of n columns, the first UNS_PANEL at most. */
+static void panel_make(const float *value, size_t n, size_t inner, float *panel)
+{
+	size_t i, j;
+
+	if (n < UNS_PANEL)
+		memset(panel, 0, UNS_PANEL * inner * sizeof(*panel));
+	for (j = 0; n < UNS_PANEL && j < n; j++)
+		for (i = 0; i < inner; i++)
+			panel[i * UNS_PANEL + j] = value[j * inner + i];
+	for (i = 0; n >= UNS_PANEL && i < inner; i++)
+		for (j = 0; j < UNS_PANEL; j++)
+			panel[i * UNS_PANEL + j] = value[j * inner + i];
+}
+
 /* Sets `right`: columns [column, column+n) of the product's second matrix, of all those of all batches. */
 static int right_read(struct work *w, const struct uns_term *term, uint64_t column, size_t n, struct uns_err *err)
 {
 	const size_t inner = (size_t)term->inner;
-	double square[TILE] = { 0 };
-	size_t i, j;
+	size_t j;
 
 	UNS_TRY(rows_read(w, &term->right, term->inner, column, n, w->value, err));
 	for (j = 0; j < n; j++)
-		for (i = 0; i < inner; i++)
-			w->right[i * STEP + j] = w->value[j * inner + i];
-	for (i = 0; i < inner; i++) {
-		for (j = n; j % COLUMNS; j++)
-			w->right[i * STEP + j] = 0;
-		for (j = 0; j < n; j++)
-			square[j] += (double)w->right[i * STEP + j] * w->right[i * STEP + j];
-	}
-	for (j = 0; j < n; j++)
-		w->of_column[j] = bounding(square[j]);
+		w->of_column[j] = bounding(uns_panels_dot(w->value + j * inner, w->value + j * inner, inner));
+	for (j = 0; j < n; j += UNS_PANEL)
+		panel_make(w->value + j * inner, n - j, inner, w->right + j * inner);
 	return 0;
 }
 
 static int left_read(struct work *w, const struct uns_term *term, uint64_t row, size_t n, struct uns_err *err)
 {
-	const size_t inner = (size_t)term->inner, steps = PART + (inner + PART - 1) / PART + 4;
+	const size_t inner = (size_t)term->inner, steps = uns_panels_additions(inner) + 4;
 	const float *left = w->left;
-	double square;
-	size_t i, k;
+	size_t i;
 
 	UNS_TRY(rows_read(w, &term->left, term->inner, row, n, w->left, err));
 	for (i = 0; i < n; i++, left += inner) {
-		square = 0;
-		for (k = 0; k < inner; k++)
-			square += (double)left[k] * left[k];
-		w->of_row[i] = bounding(square) * (float)(1.05 * (double)steps * U * (fabs(term->times) + 0x1p-20));
+		w->of_row[i] = bounding(uns_panels_dot(left, left, inner)) *
+			       (float)(1.05 * (double)steps * U * (fabs(term->times) + 0x1p-20));
 	}
 	return 0;
 }
 
 /* -- elements -- */
 
-static void element_make(const struct work *w, double base, size_t row, size_t column, uint8_t *out)
+/* In the order in which engine/sum.c adds. */
+static double sum_in_order(const float *left, const float *right, size_t n)
 {
-	const struct uns_term *term = &w->tensor->sum->term[1];
-	const size_t inner = (size_t)term->inner;
 	double sum = 0, product;
 	size_t k;
 
-	for (k = 0; k < inner; k++) {
-		product = (double)w->left[row * inner + k] * w->right[k * STEP + column]; /* exact */
+	for (k = 0; k < n; k++) {
+		product = (double)left[k] * right[k]; /* exact */
 		sum += product;
 	}
-	product = term->times * sum;
-	sum = base + product;
-	uns_products_round(&sum, w->tensor->dtype, out, 1);
+	return sum;
+}
+
+/* An element that fp32 does not decide. Products are exact in fp64, and may be added in any order, if that decides: by
+ * the same bound with u = 2^-53, twice, for the other order's error. It is less than 2^-24 of that of fp32. */
+static void element_make(const struct work *w, double base, size_t row, size_t column, uint8_t *out)
+{
+	const struct uns_term *term = &w->tensor->sum->term[1];
+	const enum uns_dtype to = w->tensor->dtype;
+	const size_t inner = (size_t)term->inner;
+	const float *left = w->left + row * inner, *right = w->value + column * inner;
+	double product = term->times * uns_panels_dot(left, right, inner), ends[2];
+	const double e = (double)w->of_row[row] * w->of_column[column] * 0x1p-24 +
+			 (fabs(base) + fabs(product)) * 0x1p-50 + w->least;
+	uint16_t code[2];
+
+	ends[0] = base + product - e;
+	ends[1] = base + product + e;
+	uns_products_round(ends, to, (uint8_t *)code, 2);
+	if (!(e < INFINITY) || code[0] != code[1]) {
+		product = term->times * sum_in_order(left, right, inner);
+		ends[0] = base + product;
+		uns_products_round(ends, to, (uint8_t *)code, 1);
+	}
+	memcpy(out, code, sizeof(*code));
+}
+
+/* Those of the n elements for which both ends of the interval are not rounded to the same number. */
+static void undecided_make(const struct work *w, const float *base, size_t row, size_t column, const uint16_t *down,
+			   const uint16_t *up, size_t n, uint8_t *out)
+{
+	enum { AT_ONCE = 8 };
+	size_t first, i;
+
+	for (first = 0; first < n; first += AT_ONCE) {
+		if (n - first >= AT_ONCE && memcmp(down + first, up + first, AT_ONCE * sizeof(*down)) == 0)
+			continue;
+		for (i = first; i < n && i < first + AT_ONCE; i++)
+			if (down[i] != up[i])
+				element_make(w, base[i], row, column + i, out + i * sizeof(*down));
+	}
 }
 
 /* n elements of a tile's row. */
 static void row_make(const struct work *w, const uint8_t *raw, size_t row, size_t column, size_t n, uint8_t *out)
 {
-	float base[TILE], low[TILE], high[TILE];
+	float base[TILE];
 	uint16_t down[TILE], up[TILE];
-	size_t i;
+	struct ends ends;
 
 	uns_cast(w->tensor->sum->term[0].left.as, raw, UNS_F32, base, n);
-	bound(w, base, row, column, n, low, high);
-	uns_cast(UNS_F32, low, w->tensor->dtype, down, n);
-	uns_cast(UNS_F32, high, w->tensor->dtype, up, n);
+	bound(w, base, row, column, n, &ends);
+	uns_cast(UNS_F32, ends.low, w->tensor->dtype, down, n);
+	uns_cast(UNS_F32, ends.high, w->tensor->dtype, up, n);
 	memcpy(out, down, n * sizeof(*down));
-	if (memcmp(down, up, n * sizeof(*down)) == 0)
-		return;
-	for (i = 0; i < n; i++)
-		if (down[i] != up[i])
-			element_make(w, base[i], row, column + i, out + i * sizeof(*down));
+	if (memcmp(down, up, n * sizeof(*down)) != 0)
+		undecided_make(w, base, row, column, down, up, n, out);
 }
 
 /* Elements [first, first+n), as far as the tile has some of them. */
 static void tile_make(struct work *w, const struct place *at, uint64_t first, size_t n, uint8_t *out)
 {
 	const struct uns_sum *sum = w->tensor->sum;
-	const size_t size = uns_dtype_size(sum->term[0].left.as);
+	const size_t size = uns_dtype_size(sum->term[0].left.as), inner = (size_t)sum->term[1].inner;
 	uint64_t begin, from, to;
 	size_t i;
 
-	multiply(w->left, at->n_rows, (size_t)sum->term[1].inner, w->right,
-		 (at->n_columns + COLUMNS - 1) / COLUMNS * COLUMNS, w->tile);
+	for (i = 0; i < at->n_columns; i += UNS_PANEL)
+		uns_panels_multiply(w->left, at->n_rows, inner, w->right + i * inner, w->tile + i, TILE);
 	for (i = 0; i < at->n_rows; i++) {
 		begin = (at->row + i) * sum->columns + at->column;
 		from = uns_u64_max(begin, first);
