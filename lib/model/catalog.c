@@ -7,9 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "base/array.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
+
+enum { POPULATED_PIECES = 1 << 16 };
 
 /* Makes room for one more element of an array, unless what it would hold could not be allocated. */
 static int make_room(struct uns_catalog *cat, void *array_p, size_t n, size_t *cap, size_t size, struct uns_err *err)
@@ -60,6 +65,7 @@ void uns_catalog_free(struct uns_catalog *cat)
 	if (!cat)
 		return;
 	free(cat->pieces);
+	free(cat->proven);
 	if (!cat->sealed) {
 		free(cat->files);
 		free(cat->tensors);
@@ -141,6 +147,56 @@ int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece
 		cat->pieces[cat->n_pieces - 1].box = box;
 	}
 	cat->tensors[cat->n_tensors - 1].n_pieces++;
+	return 0;
+}
+
+int uns_catalog_expect_pieces(struct uns_catalog *cat, size_t n, struct uns_err *err)
+{
+	if (!n)
+		return 0;
+	UNS_TRY_ALLOC(cat->pieces = reallocarray(cat->pieces, n, sizeof(*cat->pieces)), err);
+	cat->cap_pieces = n;
+	return 0;
+}
+
+/* The kernel gives memory page by page when it is first written, which for millions of pieces takes as long as reading
+ * them. So it is asked for many pages at once, never for more than are about to be written. */
+static void populate(struct uns_catalog *cat, size_t n)
+{
+#ifdef MADV_POPULATE_WRITE
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t from, end;
+
+	if (n <= cat->n_populated)
+		return;
+	n = n + POPULATED_PIECES < cat->cap_pieces ? n + POPULATED_PIECES : cat->cap_pieces;
+	from = (uintptr_t)(cat->pieces + cat->n_populated) / page * page;
+	end = (uintptr_t)(cat->pieces + n) / page * page;
+	if (cat->cap_pieces >= POPULATED_PIECES && from < end)
+		madvise((void *)from, end - from, MADV_POPULATE_WRITE);
+	cat->n_populated = n;
+#else
+	(void)cat;
+	(void)n;
+#endif
+}
+
+struct uns_piece *uns_catalog_extend(struct uns_catalog *cat, size_t n)
+{
+	struct uns_piece *piece = cat->pieces + cat->n_pieces;
+
+	populate(cat, cat->n_pieces + n);
+	memset(piece, 0, n * sizeof(*piece));
+	cat->n_pieces += n;
+	cat->tensors[cat->n_tensors - 1].n_pieces += (uint32_t)n;
+	return piece;
+}
+
+int uns_catalog_note(struct uns_catalog *cat, bool is_proven, struct uns_err *err)
+{
+	if (!UNS_HEAP_ROOM(cat->proven, cat->n_proven, cat->cap_proven))
+		return uns_oom(err);
+	cat->proven[cat->n_proven++] = is_proven;
 	return 0;
 }
 
@@ -397,20 +453,16 @@ static int sort_pieces(const struct uns_catalog *cat, const struct uns_tensor *t
 	UNS_CLEANUP(uns_free_p) struct order *order = NULL;
 	UNS_CLEANUP(uns_free_p) struct uns_piece *sorted = NULL;
 	struct uns_piece *v = cat->pieces + t->first_piece;
-	const struct uns_file *file;
 	uint32_t i;
 
 	if (t->n_pieces < 2)
 		return 0;
 	UNS_TRY_ALLOC(order = calloc(t->n_pieces, sizeof(*order)), err);
 	for (i = 0; i < t->n_pieces; i++) {
-		file = &cat->files[v[i].file];
-		order[i] =
-			(struct order){ .first = uns_piece_first(&t->shape, &v[i]),
-					.elems = uns_piece_elems(&v[i]),
-					.broken = file->missing || file->stat.kind != UNS_KIND_FILE ||
-						  !uns_inside(v[i].offset_bytes, v[i].length_bytes, file->stat.id.size),
-					.at = i };
+		order[i] = (struct order){ .first = uns_piece_first(&t->shape, &v[i]),
+					   .elems = uns_piece_elems(&v[i]),
+					   .broken = !uns_piece_is_there(cat, &v[i]),
+					   .at = i };
 	}
 	for (i = 1; i < t->n_pieces && order_cmp(&order[i - 1], &order[i]) < 0; i++)
 		;
@@ -447,6 +499,8 @@ static int seal_tensor(const struct uns_catalog *cat, const struct uns_tensor *t
 
 	UNS_TRY(uns_shape_check(&t->shape, t->dtype, err));
 	UNS_TRY(alias_check(cat, t, err));
+	if (uns_catalog_is_proven(cat, t))
+		return 0;
 	for (i = 0; i < t->n_pieces; i++, piece++) {
 		if (piece->file >= cat->n_files)
 			return uns_fail(err, -EBADMSG, "a shard in a file that is not listed");
@@ -460,7 +514,9 @@ static int seal_tensor(const struct uns_catalog *cat, const struct uns_tensor *t
  * where they are, because a copy would need that memory twice. */
 static int settle_lists(struct uns_catalog *cat, struct uns_err *err)
 {
-	struct uns_piece *exact = cat->n_pieces ? reallocarray(cat->pieces, cat->n_pieces, sizeof(*exact)) : NULL;
+	struct uns_piece *exact = cat->n_pieces < cat->cap_pieces
+					  ? reallocarray(cat->pieces, cat->n_pieces + !cat->n_pieces, sizeof(*exact))
+					  : NULL;
 	struct {
 		void *array;
 		size_t n, *cap, size;

@@ -14,6 +14,7 @@
 #define UNS_MODEL_CATALOG_H
 
 #include "base/arena.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/map.h"
 #include "io/seen.h"
@@ -304,6 +305,12 @@ struct uns_catalog {
 	 * for as long as files are added. */
 	struct uns_capture *capture;
 
+	/* Private to model/catalog.c and pack_pieces.c: of the first n_proven tensors, whether its pieces were proven
+	 * to hold each element once before the catalog was sealed. */
+	bool *proven;
+	size_t n_proven, cap_proven;
+	size_t n_populated; /* pieces for which there is memory */
+
 	/* Private to model/catalog.c: arrays grow by realloc until seal moves them into the arena. */
 	bool sealed;
 	struct uns_map file_by_path; /* "ROOT path" -> index + 1 */
@@ -327,6 +334,13 @@ int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, c
 int uns_catalog_add_tensor(struct uns_catalog *cat, const struct uns_tensor *tensor, uint32_t *out,
 			   struct uns_err *err);
 int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece, struct uns_err *err);
+/* The same for many pieces at once. First, before any tensor is added: room for n of them. Then n more of the last
+ * tensor's, zeroed, for the caller to fill in: boxes are the caller's to keep (uns_box_keep). */
+int uns_catalog_expect_pieces(struct uns_catalog *cat, size_t n, struct uns_err *err);
+struct uns_piece *uns_catalog_extend(struct uns_catalog *cat, size_t n);
+/* The next tensor for which nothing was noted: whether all that seal and uns_cover_check ask of its pieces has been
+ * asked, in this order. */
+int uns_catalog_note(struct uns_catalog *cat, bool is_proven, struct uns_err *err);
 int uns_catalog_add_group(struct uns_catalog *cat, const struct uns_group *group, struct uns_err *err);
 int uns_catalog_add_value(struct uns_catalog *cat, const struct uns_named_value *value, struct uns_err *err);
 int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_t file, bool shard,
@@ -343,6 +357,14 @@ int uns_catalog_assign_groups(struct uns_catalog *cat, struct uns_err *err);
  * the extent as long as its elements need. The shape must have been checked. -EBADMSG without the tensor's name. */
 int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype, const struct uns_piece *piece,
 		    struct uns_err *err);
+/* Its file is there, and long enough. */
+static inline bool uns_piece_is_there(const struct uns_catalog *cat, const struct uns_piece *piece)
+{
+	const struct uns_file *file = &cat->files[piece->file];
+
+	return !file->missing && file->stat.kind == UNS_KIND_FILE &&
+	       uns_inside(piece->offset_bytes, piece->length_bytes, file->stat.id.size);
+}
 uint64_t uns_piece_elems(const struct uns_piece *piece);
 static inline const struct uns_item_part *uns_piece_part(const struct uns_piece *piece)
 {
@@ -381,6 +403,12 @@ int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope, c
 int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err);
 
 /* -- reading -- */
+
+/* Its pieces hold each element once, and their bytes are there: uns_cover_check need not find it out again. */
+static inline bool uns_catalog_is_proven(const struct uns_catalog *cat, const struct uns_tensor *tensor)
+{
+	return tensor >= cat->tensors && tensor < cat->tensors + cat->n_proven && cat->proven[tensor - cat->tensors];
+}
 
 /* By role and name; NULL when absent. O(n): build a map where it matters. */
 const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum uns_role role, const char *name);

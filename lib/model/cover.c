@@ -386,7 +386,7 @@ static int check_stored(const struct uns_catalog *cat, const struct uns_tensor *
 	UNS_CLEANUP(cover_fini) struct cover c = { .cat = cat, .t = tensor };
 	bool any_range;
 
-	if (!uns_shape_elems(&tensor->shape))
+	if (!uns_shape_elems(&tensor->shape) || uns_catalog_is_proven(cat, tensor))
 		return 0;
 	UNS_TRY(choose_pieces(&c, err));
 	if (all_ranges(&c, &any_range))
@@ -394,6 +394,25 @@ static int check_stored(const struct uns_catalog *cat, const struct uns_tensor *
 	if (any_range)
 		return uns_fail_with(err, UNS_FINDING(OF_TENSOR(&c, UNS_FOUND_SHARDS_OF_TWO_KINDS)));
 	return check_boxes(&c, err);
+}
+
+bool uns_cover_is_plain(const struct uns_catalog *cat, const struct uns_tensor *tensor)
+{
+	const struct uns_piece *piece = cat->pieces + tensor->first_piece;
+	uint64_t first, before = 0;
+	size_t i;
+
+	if (!tensor->n_pieces || uns_shape_check(&tensor->shape, tensor->dtype, NULL) < 0)
+		return false;
+	for (i = 0; i < tensor->n_pieces; i++) {
+		if (uns_piece_check(&tensor->shape, tensor->dtype, &piece[i], NULL) < 0 || !uns_piece_elems(&piece[i]))
+			return false;
+		first = uns_piece_first(&tensor->shape, &piece[i]);
+		if (i && first <= before)
+			return false;
+		before = first;
+	}
+	return check_stored(cat, tensor, NULL) == 0;
 }
 
 int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor, struct uns_err *err)

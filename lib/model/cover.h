@@ -18,6 +18,10 @@ bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b);
  * length. Pure: reads no data. O(p log p) for p pieces that do not interleave. */
 int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor, struct uns_err *err);
 
+/* Nothing but what is simplest: pieces in order of position, each with elements, sound and with bytes that exist, and
+ * no two of the same elements. Of a catalog that is not sealed yet too. */
+bool uns_cover_is_plain(const struct uns_catalog *cat, const struct uns_tensor *tensor);
+
 /* Fails with the first of the catalog's own findings that keeps `scope` from being served; 0 when there is none. */
 int uns_cover_refusal(const struct uns_catalog *cat, enum uns_scope scope, struct uns_err *why);
 

@@ -12,6 +12,7 @@
 
 #include "formats/format.h"
 #include "model/catalog_pack.h"
+#include "model/cover.h"
 #include "files/describe.h"
 #include "shell.h"
 #include "wire/value_new.h"
@@ -423,6 +424,116 @@ static void anywhere(void **state)
 	uns_root_close(own);
 }
 
+/* A tensor of 64 elements, in `n` pieces of a.bin; the last one begins there `late` bytes later than it could. */
+static void add_cut(struct uns_catalog *cat, const char *name, uint64_t rows, unsigned n, uint64_t late)
+{
+	const uint64_t columns = 64 / rows;
+	unsigned i;
+
+	uns_catalog_add_tensor(cat,
+			       &(struct uns_tensor){ .name = name,
+						     .key = name,
+						     .root = "",
+						     .role = UNS_ROLE_WEIGHT,
+						     .dtype = UNS_F32,
+						     .shape = { 2, { rows, columns } },
+						     UNS_TENSOR_ALONE },
+			       NULL, NULL);
+	for (i = 0; i < n; i++)
+		uns_catalog_add_piece(
+			cat,
+			&(struct uns_piece){
+				.kind = UNS_PIECE_BOX,
+				.box = &(struct uns_box){ 2, { i * (rows / n), 0 }, { rows / n, columns } },
+				.rank = (int32_t)i,
+				.container = UNS_RAW,
+				.offset_bytes = i * 256 / n + (i + 1 == n ? late : 0),
+				.length_bytes = 256 / n },
+			NULL);
+}
+
+/* Tensors that are cut like one before: what holds of the one need not hold of the other. */
+static void cut_alike(void **state)
+{
+	static const struct {
+		const char *name;
+		uint64_t rows, late;
+		unsigned n;
+		bool whole;
+	} tensor[] = {
+		{ "first", 16, 0, 8, true },
+		{ "alike", 16, 0, 8, true },
+		{ "behind the end", 16, 5000, 8, false },
+		{ "of another shape", 8, 0, 8, true },
+		{ "cut in four", 16, 0, 4, true },
+		{ "alike too", 16, 64, 8, true },
+		{ "like four", 16, 32, 4, true },
+		{ "none", 16, 0, 0, false },
+		{ "in one", 16, 0, 1, true },
+	};
+	const size_t n = sizeof(tensor) / sizeof(*tensor);
+	const struct fixture *f = *state;
+	struct uns_text bytes = UNS_TEXT_INIT, again = UNS_TEXT_INIT;
+	struct uns_catalog *cat, *back;
+	struct uns_err err = { 0 };
+	uint32_t id;
+	size_t i;
+
+	assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
+	assert_int_equal(uns_catalog_new("", &back, NULL), 0);
+	assert_int_equal(uns_catalog_add_file(cat, f->root, "a.bin", &id, NULL), 0);
+	for (i = 0; i < n; i++)
+		add_cut(cat, tensor[i].name, tensor[i].rows, tensor[i].n, tensor[i].late);
+	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
+	assert_int_equal(uns_catalog_pack(cat, f->root, &bytes, NULL), 0);
+	if (uns_catalog_unpack(uns_span_of(bytes.p, bytes.len), f->root, back, &err) < 0)
+		fail_msg("%s", err.text);
+	same(cat, back);
+	for (i = 0; i < n; i++) {
+		assert_int_equal(uns_cover_check(cat, &cat->tensors[i], NULL) == 0, tensor[i].whole);
+		assert_int_equal(uns_cover_check(back, &back->tensors[i], NULL) == 0, tensor[i].whole);
+		assert_int_equal(uns_catalog_is_proven(back, &back->tensors[i]), tensor[i].whole);
+		assert_false(uns_catalog_is_proven(cat, &cat->tensors[i]));
+	}
+	assert_int_equal(uns_catalog_pack(back, f->root, &again, NULL), 0);
+	assert_int_equal(bytes.len, again.len);
+	assert_memory_equal(bytes.p, again.p, bytes.len);
+	uns_catalog_free(cat);
+	uns_catalog_free(back);
+	uns_text_fini(&bytes);
+	uns_text_fini(&again);
+}
+
+/* A tensor more of 8 pieces is a few bytes, not 8 times a few. */
+static void what_is_cut_alike_is_short(void **state)
+{
+	const struct fixture *f = *state;
+	struct uns_text bytes = UNS_TEXT_INIT;
+	struct uns_catalog *cat;
+	size_t before = 0;
+	unsigned n, i;
+	char name[16];
+	uint32_t id;
+
+	for (n = 50; n <= 100; n += 50) {
+		assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
+		assert_int_equal(uns_catalog_add_file(cat, f->root, "a.bin", &id, NULL), 0);
+		for (i = 0; i < n; i++) {
+			snprintf(name, sizeof(name), "t%u", i);
+			add_cut(cat, uns_arena_str(&cat->arena, name), 16, 8, 0);
+		}
+		assert_int_equal(uns_catalog_seal(cat, NULL), 0);
+		uns_text_fini(&bytes);
+		bytes = UNS_TEXT_INIT;
+		assert_int_equal(uns_catalog_pack(cat, f->root, &bytes, NULL), 0);
+		uns_catalog_free(cat);
+		if (!before)
+			before = bytes.len;
+	}
+	assert_true(bytes.len - before < 50 * 40);
+	uns_text_fini(&bytes);
+}
+
 static int unpack(const struct fixture *f, const char *p, size_t n, struct uns_err *err)
 {
 	char *copy = malloc(n + !n); /* so that a sanitizer sees the end */
@@ -534,6 +645,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(there_and_back, setup, teardown),
 		cmocka_unit_test(real_checkpoint),
 		cmocka_unit_test(anywhere),
+		cmocka_unit_test_setup_teardown(cut_alike, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_cut_alike_is_short, setup, teardown),
 		cmocka_unit_test_setup_teardown(cut_bytes_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(changed_bytes_are_survived, setup, teardown),
 		cmocka_unit_test_setup_teardown(changed_files_are_noticed, setup, teardown),
