@@ -222,6 +222,7 @@ static const struct config_note {
 	{ .id = UNS_FOUND_SENTENCE_MODULES_UNUSABLE },
 	{ .id = UNS_FOUND_PIPELINE_UNDECIDED, .mild = true },
 	{ .id = UNS_FOUND_NAMED_MODEL_NOT_FOUND, .mild = true },
+	{ .id = UNS_FOUND_CONFIG_NOT_MADE, .mild = true },
 };
 
 /* NULL = it is about something else. */

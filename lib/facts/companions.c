@@ -10,6 +10,7 @@
 #include "base/path.h"
 #include "facts/adapted_model.h"
 #include "facts/adapter_facts.h"
+#include "facts/described_model.h"
 #include "facts/hub.h"
 #include "facts/named_model.h"
 #include "facts/pipelines.h"
@@ -67,7 +68,8 @@ static const char *const all_globs[] = { "*", NULL };
 static const char *const module_globs[] = { MODULE, NULL };
 static const char *const saved_module_globs[] = { MODULE, "model*.safetensors*", "pytorch_model*.bin*", NULL };
 /* All names that are looked for in a directory's listing: others may come and go. */
-static const char *const looked_for[] = { CONFIG, MCA_CONFIG, TOKENIZER, PROCESSOR, ADAPTER, SENTENCE, PIPELINE, NULL };
+static const char *const looked_for[] = { CONFIG,  MCA_CONFIG, DESCRIBED_FILES, TOKENIZER, PROCESSOR,
+					  ADAPTER, SENTENCE,   PIPELINE,        NULL };
 
 static bool matches(const char *const *globs, const char *name)
 {
@@ -678,6 +680,76 @@ static int compare_names(struct search *s, struct uns_err *err)
 	return note(s, &f, err);
 }
 
+/* The view has the text that was made as a file of its own. */
+static int borrow_described(struct search *s, const struct candidate *c, const char *file,
+			    const struct described_model *made, struct uns_err *err)
+{
+	struct companions *out = s->out;
+	const size_t before = out->n;
+
+	UNS_TRY(borrow(s, c, file, err));
+	if (out->n > before) {
+		out->v[before].name = "config.json";
+		out->v[before].text = made->config;
+		out->v[before].made = true;
+	}
+	out->config = made->config;
+	return note(s,
+		    UNS_FINDING(.id = UNS_FOUND_CONFIG_MADE, .checkpoint = s->cat->path,
+				.file = uns_path_join(&out->arena, c->path, file),
+				.arg = { { "what", uns_str(made->model_type) } }),
+		    err);
+}
+
+/* Makes a config.json from what the training wrote of the model in this directory. Returns 1 if it is the one to use.
+ */
+static int try_described(struct search *s, const struct candidate *c, const char *file, struct uns_err *err)
+{
+	struct companions *out = s->out;
+	struct described_input in = { c->root, c->path, file, NULL, NULL, s->cat };
+	struct described_model made = { 0 };
+	struct uns_err why = { 0 };
+	size_t i = 0;
+	int code;
+
+	while (i < s->n && !has_any(&s->candidate[i], tokenizer_marks))
+		i++;
+	if (i < s->n) {
+		in.tokenizer_root = s->candidate[i].root;
+		in.tokenizer_dir = s->candidate[i].path;
+	}
+	code = described_model_read(&in, &out->arena, &made, &why);
+	if (code >= 0)
+		code = uns_config_parse(made.config, &out->arena, &out->config_info, &why);
+	if (code >= 0)
+		code = uns_config_check(&out->config_info, s->cat, &why);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	if (code >= 0) {
+		UNS_TRY(borrow_described(s, c, file, &made, err));
+		return 1;
+	}
+	return note(s,
+		    UNS_FINDING(.id = UNS_FOUND_CONFIG_NOT_MADE, .checkpoint = s->cat->path,
+				.file = uns_path_join(&out->arena, c->path, file),
+				.arg = { { "cause", uns_str(why.text) } }),
+		    err);
+}
+
+/* For want of a config.json anywhere. Returns 1 if one was made. */
+static int choose_described(struct search *s, struct uns_err *err)
+{
+	const char *file;
+	size_t i;
+	int found = 0;
+
+	for (i = 0; s->cat->summary.is_megatron && i < s->n && !found; i++) {
+		file = described_model_file(&s->candidate[i].list);
+		if (file)
+			UNS_TRY(found = try_described(s, &s->candidate[i], file, err));
+	}
+	return found;
+}
+
 static int choose_config(struct search *s, struct uns_err *err)
 {
 	size_t i;
@@ -697,6 +769,9 @@ static int choose_config(struct search *s, struct uns_err *err)
 				       : note_borrowed(s, &s->candidate[i], config_file(s, &s->candidate[i]), err);
 		}
 	}
+	UNS_TRY(found = choose_described(s, err));
+	if (found)
+		return 0;
 	memset(&s->out->config_info, 0, sizeof(s->out->config_info));
 	if (s->cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return 0; /* an adapter is loaded into a base model, which has its own config.json */

@@ -182,6 +182,7 @@ struct uns_companion {
 	bool of_model; /* of a model that is in a directory of its own: a script saved it, or a pipeline has it */
 	bool of_base; /* of the model that adapter_config.json names: for views that have that model's weights */
 	struct uns_span text; /* shown in place of the file, which has it as a part; empty = the file itself is shown */
+	bool made; /* the text is no part of the file, but made from what the file has */
 };
 
 enum { UNS_UNKNOWN = -1 };

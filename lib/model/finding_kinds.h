@@ -689,6 +689,11 @@ KIND(MODEL_DIR_UNUSABLE, model_dir_unusable, NOTE, "the model directory cannot b
      .help = "name a directory with a config.json: -o model=DIR")
 KIND(NAMED_MODEL_NOT_FOUND, named_model_not_found, NOTE, "{file} names the model {found}, which was not found: {cause}",
      .help = "name a directory with a config.json: -o model=DIR")
+KIND(CONFIG_MADE, config_made, NOTE,
+     "no config.json was found: the one shown is made from the training's own {file}, by which the model is of type {what}",
+     .help = "compare it with the model's own config.json, if there is one, and name that one's directory: -o model=DIR")
+KIND(CONFIG_NOT_MADE, config_not_made, NOTE, "no config.json is made from {file}: {cause}",
+     .help = "name a directory with the model's config.json: -o model=DIR")
 KIND(FILES_BORROWED, files_borrowed, NOTE, "{what} borrowed from {where}", .help = NOTHING_TO_DO)
 KIND(TIED_WEIGHT_LEFT_OUT, tied_weight_left_out, NOTE,
      "{tensor} is left out: config.json ties it to {other_tensor}, proven equal by {how}", .help = NOTHING_TO_DO)

@@ -59,9 +59,11 @@ int uns_vtree_add_companion(struct uns_vtree *tree, const struct uns_catalog *ca
 
 	if (!uns_span_left(text))
 		return uns_vtree_add_file(tree, cat, companion->name, companion->file, err);
-	return uns_vtree_add_text(
-		tree, companion->name, (const char *)text->p, uns_span_left(text),
-		uns_arena_printf(&tree->arena, "a part of %s, unchanged", cat->files[companion->file].path), err);
+	return uns_vtree_add_text(tree, companion->name, (const char *)text->p, uns_span_left(text),
+				  uns_arena_printf(&tree->arena,
+						   companion->made ? "made from %s" : "a part of %s, unchanged",
+						   cat->files[companion->file].path),
+				  err);
 }
 
 int uns_vtree_note(struct uns_vtree *tree, struct uns_err *err, const char *fmt, ...)
