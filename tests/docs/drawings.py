@@ -5,8 +5,10 @@
     views.svg    which view for which trainer
     settle.svg   a checkpoint from its save to its end
 
---check changes nothing and ends with 1 if a drawing is out of date. Colours follow the reader's light or dark mode."""
+--check changes nothing and ends with 1 if a drawing is out of date, or if a text has less than WCAG's contrast of 4.5 against
+what is behind it. Colours follow the reader's light or dark mode."""
 import os
+import re
 import sys
 from xml.sax.saxutils import escape
 
@@ -26,6 +28,44 @@ path { fill: none; stroke: #59636e; stroke-width: 1.5 }
   .r0 { fill: #1f4b8f } .r1 { fill: #7a4a12 } .made { fill: #3d444d } .good { fill: #1c5c33 } .bad { fill: #7d2626 }
   path { stroke: #9198a1 } .tip { fill: #9198a1 }
 }"""
+
+
+PAGES = ("#ffffff", "#0d1117")  # what a page has behind a drawing, in light and in dark mode
+LEAST_CONTRAST = 4.5
+
+
+def fills(dark):
+    """selector -> colour"""
+    light, _, night = STYLE.partition("@media")
+    return dict(re.findall(r"([.\w]+) \{[^}]*?fill: (#\w{6})", light + (night.split("{", 1)[1] if dark else "")))
+
+
+def brightness(colour):
+    parts = (int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5))
+    r, g, b = (v / 12.92 if v <= 0.04 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one, other):
+    dark, bright = sorted((brightness(one), brightness(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def pale_texts(svg):
+    """(text, mode, contrast) of each that is hard to read: against the last box that it is in, or the page."""
+    number = r'"([\d.]+)"'
+    boxes = re.findall(rf'<rect x={number} y={number} width={number} height={number} class="([^"]*)"', svg)
+    for x, y, kinds, text in re.findall(rf'<text x={number} y={number} class="([^"]*)"[^>]*>([^<]*)<', svg):
+        around = [kind for left, top, width, height, kind in boxes
+                  if 0 <= float(x) - float(left) <= float(width) and 0 <= float(y) - float(top) <= float(height)]
+        for dark in (False, True):
+            colours = fills(dark)
+
+            def colour(element, classes):
+                return next((colours[f".{c}"] for c in reversed(classes.split()) if f".{c}" in colours), colours[element])
+            found = contrast(colour("text", kinds), colour("rect", around[-1]) if around else PAGES[dark])
+            if found < LEAST_CONTRAST:
+                yield text, "dark" if dark else "light", found
 
 
 class Drawing:
@@ -92,10 +132,10 @@ def shards():
 
 
 def views():
-    d = Drawing(900, 470, "Which view for which trainer",
+    d = Drawing(900, 520, "Which view for which trainer",
                 "To load weights: weights, or adapter for PEFT. To resume in one process: full. With FSDP and sharded state dicts: "
                 "dcp. With FSDP and a full state dict: full-fsdp. With DeepSpeed: world-N if checkpoint and config are DeepSpeed's at "
-                "the same stage, else universal. With veRL or EasyR1: world-N.")
+                "the same stage, else universal. With veRL or EasyR1: world-N. With Megatron-Core: torch_dist.")
     d.box(20, 215, 150, 50, "You want to ...", text="bold")
     d.box(230, 60, 180, 46, "load the weights")
     d.box(230, 285, 180, 46, "resume a training", "with ...")
@@ -104,13 +144,14 @@ def views():
     rows = [(24, "all of them", "`weights`", 83), (74, "those that PEFT trained", "`adapter`", 83),
             (144, "one process, one device", "`full`", 308), (194, "FSDP, sharded state dict", "`dcp`", 308),
             (244, "FSDP, full state dict", "`full-fsdp`", 308), (294, "DeepSpeed, same ZeRO stage", "`world-N`", 308),
-            (344, "DeepSpeed, another stage", "`universal`", 308), (394, "veRL, EasyR1", "`world-N`", 308)]
+            (344, "DeepSpeed, another stage", "`universal`", 308), (394, "veRL, EasyR1", "`world-N`", 308),
+            (444, "Megatron-Core", "`torch_dist`", 308)]
     for y, question, view, start in rows:
         d.box(442, y, 242, 38, question)
         d.box(700, y, 180, 38, view, kind="good")
         d.arrow((410, start), (426, start), (426, y + 19), (442, y + 19))
         d.arrow((684, y + 19), (700, y + 19))
-    d.text(20, 458, "weights-bf16, -fp16, -fp32 convert. world-N: from DeepSpeed's or veRL's own checkpoints; else universal, or full.", "small")
+    d.text(20, 508, "weights-bf16, -fp16, -fp32 convert. world-N: from DeepSpeed's or veRL's own checkpoints; else universal, or full.", "small")
     return d
 
 
@@ -149,6 +190,9 @@ def main():
     for draw in (shards, views, settle):
         path = os.path.join(root, "docs", "pictures", f"{draw.__name__}.svg")
         text = draw().svg()
+        for pale, mode, found in pale_texts(text):
+            stale += 1
+            print(f"{path}: {pale!r} has a contrast of {found:.1f} in {mode} mode")
         if check:
             with open(path, encoding="utf-8") as now:
                 if now.read() != text:

@@ -5,7 +5,7 @@ In every document: code fences are closed, rows of a table have as many cells as
 and to headings resolve. In those that users read also: no sentence has more than 35 words, no paragraph
 more than 6 lines, and no word stands for something that docs/glossary.md has another word for, also in
 ARCHITECTURE.md. The manual page keeps to the same sentences and words. Code, and what is quoted as code, is
-exempt. README.md stays short. Every page is two clicks away from it, and has at most 1,500 words beside what
+exempt. README.md stays short, and so is each verb of docs/cli.md. Every page is two clicks away from it, and has at most 1,500 words beside what
 tests/docs/generate.py writes. What CHANGELOG.md says of a version that is
 not released is what it has, not what it had while it was made.
 
@@ -20,6 +20,7 @@ LONGEST = 35  # words
 MOST_LINES = 6  # of a paragraph
 MOST_README_LINES = 145
 MOST_WORDS = 1500  # of a page, without what is generated
+SCREEN_LINES = 50  # of one verb in docs/cli.md
 DOCS = sorted(os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "docs", "**", "*.md"), recursive=True))
 FOR_USERS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"] + DOCS
 MANUAL = "tools/unshard.1"
@@ -219,6 +220,9 @@ def index_problems():
     lines = read("README.md").count("\n")
     if lines > MOST_README_LINES:
         yield f"README.md has {lines} lines (at most {MOST_README_LINES}): move something to docs/"
+    for verb, text in re.findall(r"^## (\w+)\n+```text\n(.*?)^```", read("docs/cli.md"), re.S | re.M):
+        if text.count("\n") > SCREEN_LINES:
+            yield f"docs/cli.md: {verb} has {text.count(chr(10))} lines, more than a screen ({SCREEN_LINES})"
     near = linked("README.md")
     near |= {page for name in near if name.endswith(".md") for page in linked(name)}
     index = linked("docs/README.md")
