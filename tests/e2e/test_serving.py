@@ -344,7 +344,8 @@ def as_installed(folder):
 @pytest.mark.long
 @pytest.mark.parametrize("family", ["llama", "mixtral", "qwen2_5_vl"])
 def test_vllm_loads_reloads_and_cuts(tmp_path, family):
-    """What vLLM holds is equal to what it loads from save_pretrained's directories (serving/vllm_loads.py). Each rank
+    """What vLLM holds, and its logits, are equal to what it has from save_pretrained's directories
+    (serving/vllm_loads.py). Each rank
     reads 1/N of what its layers cut and all of what they do not."""
     python = environment("vllm")
     launch("serving_source.py", 2, tmp_path, [family])

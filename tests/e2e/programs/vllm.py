@@ -1,7 +1,7 @@
 """vLLM's `get_model`, on the CPU: the parameters that its model holds (fused, the vocabulary padded)."""
 
 PACKAGE, EQUAL = "vllm", "bytes"
-BUILD = {"requires": ["setuptools-scm==10.3.4", "vcs-versioning==2.6.0", "setuptools-rust==1.13.0",
+BUILD = {"requires": ["setuptools==80.9.0", "setuptools-scm==10.3.4", "vcs-versioning==2.6.0", "setuptools-rust==1.13.0",
                       "semantic-version==2.10.0", "cmake==4.4.5"],
          "environment": {"VLLM_TARGET_DEVICE": "empty", "VLLM_VERSION_OVERRIDE": "0.33.0"}}
 REQUIRES = ["vllm==0.33.0", "apache-tvm-ffi==0.1.15.post2", "cachetools==8.0.2", "cbor2==6.3.0",
