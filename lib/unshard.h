@@ -167,6 +167,10 @@ struct unshard_options {
 	/* Directories with memos (unshard_memos_write), which are looked for before a checkpoint's own metadata is
 	 * read: absolute paths, separated by ':'. Nothing is written there. NULL = none. */
 	const char *memos;
+	/* How shards are read for files that are opened (unshard_file_open). "cached": through the page cache, asked
+	 * for ahead of a program that reads from front to back. "ordered": each shard from front to back, one read at a
+	 * time. "direct": past the page cache (O_DIRECT) what is long and not cached. NULL = "cached". */
+	const char *reads;
 };
 
 /* Opens SOURCE and the two directories above it, and reads nothing: O(1). If SOURCE is a checkpoint itself, the session

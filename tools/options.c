@@ -129,6 +129,10 @@ static const struct row rows[] = {
 	{ MOUNTED, "cache", VERB_MOUNT, ONE_OF, "both|mount|sources",
 	  "what the kernel keeps of a file that was read: SOURCE's pages and the mount's (both), or one of them",
 	  HERE(cache) },
+	{ MOUNTED, "reads", VERB_MOUNT, STRING, "cached|ordered|direct",
+	  "how shards are read: through the page cache, asked for ahead (cached), each from front to back, one read at a "
+	  "time (ordered), or past the page cache (direct)",
+	  IN_LIBRARY(reads) },
 	{ MOUNTED, "readahead", VERB_MOUNT, COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)",
 	  HERE(read_ahead_kb) },
 	{ LOOKING, "log", ALL, PATH, "FILE",

@@ -220,6 +220,22 @@ static int take_mean(struct session_options *out, const struct unshard_options *
 			o->mean);
 }
 
+static int take_reads(struct session_options *out, const struct unshard_options *o, struct uns_err *err)
+{
+	static const struct {
+		const char *name;
+		enum uns_way way;
+	} ways[] = { { "cached", UNS_WAY_CACHE }, { "ordered", UNS_WAY_TURNS }, { "direct", UNS_WAY_LONG } };
+	size_t i;
+
+	for (i = 0; o->reads && i < sizeof(ways) / sizeof(ways[0]); i++)
+		if (strcmp(o->reads, ways[i].name) == 0) {
+			out->way = ways[i].way;
+			return 0;
+		}
+	return o->reads ? uns_fail(err, -EINVAL, "reads=%s: expected cached, ordered or direct", o->reads) : 0;
+}
+
 static int take_experts(struct session_options *out, const struct unshard_options *o, struct uns_err *err)
 {
 	static const char *const forms[] = { "published", "split", "fused" }; /* as enum uns_expert_form has them */
@@ -284,6 +300,7 @@ int session_options_take(struct session_options *out, const struct unshard_optio
 	take_numbers(out, o);
 	UNS_TRY(take_mean(out, o, err));
 	UNS_TRY(take_experts(out, o, err));
+	UNS_TRY(take_reads(out, o, err));
 	if (o->adapters && take_adapters(&out->adapters, o->adapters, arena, err) < 0)
 		return uns_fail_in(err, "adapters=%s", o->adapters);
 	out->only = o->view ? view_find(o->view, strlen(o->view), &out->only_parameter) : NULL;

@@ -5,6 +5,7 @@
 #include "facts/companions.h"
 #include "files/adapter_list.h"
 #include "formats/format.h"
+#include "io/direct.h"
 #include "unshard.h"
 #include "views/view.h"
 
@@ -41,6 +42,7 @@ struct session_options {
 	struct mean_options mean;
 	struct uns_adapter_choice adapters; /* -o adapters= */
 	enum uns_expert_form experts; /* -o experts= */
+	enum uns_way way; /* -o reads= */
 };
 
 /* root: SOURCE. Texts live in the arena. -EINVAL names the option. */

@@ -10,6 +10,7 @@
 #include "engine/cache.h"
 #include "engine/counters.h"
 #include "engine/fds.h"
+#include "engine/turns.h"
 #include "engine/windows.h"
 #include "model/catalog.h"
 
@@ -23,6 +24,7 @@ struct uns_engine {
 	unsigned delay_read_us;
 	_Atomic uint64_t ahead_bytes; /* windows of all streams (streams.h) */
 	uint64_t most_ahead_bytes;
+	enum uns_way way; /* of files that are read from front to back */
 };
 
 /* Where the elements of a piece lie. */
@@ -66,6 +68,9 @@ struct uns_backing {
 	const struct uns_catalog *cat;
 	struct uns_fd_slot *slot; /* one per file */
 	struct uns_fd_slot *direct_slot; /* the same to read past the page cache */
+	struct uns_fd_slot *turn_slot; /* and in turns: the kernel reads ahead of these */
+	struct uns_turn *turn;
+	struct uns_turns turns;
 	int64_t used_ns; /* when a slot was last used (fds.h) */
 	struct uns_resolved *resolved; /* one per piece */
 	_Atomic unsigned char *piece_order; /* one per tensor: see gather.c */

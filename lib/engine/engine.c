@@ -47,6 +47,7 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 	uns_windows_init(&e->windows, uns_u64_max(options->window_bytes, LEAST_WINDOW_BYTES));
 	e->delay_read_us = options->delay_read_us;
 	e->most_ahead_bytes = options->ahead_bytes;
+	e->way = options->way;
 	UNS_TRY(uns_pool_new(options->n_threads ? options->n_threads : UNS_THREADS_SESSION, NULL, &e->pool, err));
 	UNS_TRY(uns_ahead_new(ahead_threads, &e->ahead, err));
 	UNS_TRY(uns_cache_new(&cache, options->cache_dir, &e->count, options->log, &e->cache, err));
@@ -117,14 +118,19 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat, st
 	b->cat = cat;
 	b->is_far = cat->n_files && major(cat->files[0].stat.id.dev) == 0;
 	pthread_mutex_init(&b->behind_lock, NULL);
+	uns_turns_init(&b->turns);
 	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));
 	b->direct_slot = calloc(cat->n_files + 1, sizeof(*b->direct_slot));
+	b->turn_slot = calloc(cat->n_files + 1, sizeof(*b->turn_slot));
+	b->turn = calloc(cat->n_files + 1, sizeof(*b->turn));
 	b->resolved = calloc(cat->n_pieces + 1, sizeof(*b->resolved));
 	b->piece_order = calloc(cat->n_tensors + 1, sizeof(*b->piece_order));
 	b->crc = calloc(cat->n_tensors + 1, sizeof(*b->crc));
-	UNS_TRY_ALLOC(b->slot && b->direct_slot && b->resolved && b->piece_order && b->crc, err);
+	UNS_TRY_ALLOC(b->slot && b->direct_slot && b->turn_slot && b->turn && b->resolved && b->piece_order && b->crc,
+		      err);
 	for (i = 0; i < cat->n_files; i++) {
-		b->slot[i].checkpoint_used_ns = b->direct_slot[i].checkpoint_used_ns = &b->used_ns;
+		b->slot[i].checkpoint_used_ns = &b->used_ns;
+		b->direct_slot[i].checkpoint_used_ns = b->turn_slot[i].checkpoint_used_ns = &b->used_ns;
 		b->direct_slot[i].past_cache = true;
 	}
 	*out = UNS_TAKE(b);
@@ -135,7 +141,7 @@ size_t uns_backing_bytes(const struct uns_backing *b)
 {
 	const struct uns_catalog *cat = b->cat;
 
-	return sizeof(*b) + cat->n_files * (sizeof(*b->slot) + sizeof(*b->direct_slot)) +
+	return sizeof(*b) + cat->n_files * (3 * sizeof(*b->slot) + sizeof(*b->turn)) +
 	       cat->n_pieces * sizeof(*b->resolved) + cat->n_tensors * (sizeof(*b->piece_order) + sizeof(*b->crc));
 }
 
@@ -161,6 +167,7 @@ void uns_backing_let_go(struct uns_backing *b)
 		uns_ahead_let_go(e->ahead, f);
 		uns_fds_let_go(&e->fds, &b->slot[i]);
 		uns_fds_let_go(&e->fds, &b->direct_slot[i]);
+		uns_fds_let_go(&e->fds, &b->turn_slot[i]);
 	}
 }
 
@@ -174,6 +181,9 @@ void uns_backing_free(struct uns_backing *b)
 	uns_cache_drop(b->engine->cache, b);
 	close_slots(b, b->slot);
 	close_slots(b, b->direct_slot);
+	close_slots(b, b->turn_slot);
+	free(b->turn);
+	uns_turns_fini(&b->turns);
 	free(b->resolved);
 	free((void *)b->piece_order);
 	for (i = 0; b->crc && i < b->cat->n_tensors; i++)

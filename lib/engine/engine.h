@@ -27,6 +27,7 @@ struct uns_engine_options {
 	uint64_t ahead_bytes; /* how far storage is asked ahead of all sequential readers, in sum; 0 = never */
 	unsigned ahead_threads; /* at most, to ask storage that may let them wait (ahead.h); 0 = the reader's thread
 				   asks */
+	enum uns_way way; /* by which files are read that a program opened (streams.h) */
 	unsigned delay_read_us; /* tests: added to every read of a source file */
 	const struct uns_log *log; /* must outlive the engine; NULL = no log */
 };

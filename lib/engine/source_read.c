@@ -2,10 +2,16 @@
 #include "engine/source_read.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "base/checked.h"
+#include "base/cleanup.h"
 #include "engine/engine.h"
+
+/* Of bytes that lie between two reads no more is read, so that storage sees one read behind the other. Requests of one
+ * reader overtake each other by about as much. */
+#define BETWEEN_BYTES (UINT64_C(1) << 20)
 
 /* For tests and benchmarks: storage that answers slowly. */
 static void delay_for_tests(unsigned us)
@@ -50,12 +56,48 @@ static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot, const st
 	return 0;
 }
 
+static int read_from(struct uns_backing *b, struct uns_fd_slot *slot, uint32_t file, void *buf, size_t len,
+		     uint64_t off, bool may_wait, struct uns_err *err)
+{
+	const struct uns_file *f = &b->cat->files[file];
+	int code;
+
+	UNS_TRY(uns_fds_pin(&b->engine->fds, slot, f, err));
+	code = read_pinned(b, slot, f, buf, len, off, may_wait, err);
+	uns_fds_unpin(&b->engine->fds, slot);
+	return code;
+}
+
+/* The bytes between go into the page cache, where the request that wants them finds them. */
+static int read_between(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) void *scratch = NULL;
+
+	if (at >= end || end - at > BETWEEN_BYTES)
+		return 0;
+	UNS_TRY_ALLOC(scratch = malloc((size_t)(end - at)), err);
+	return read_from(b, &b->turn_slot[file], file, scratch, (size_t)(end - at), at, true, err);
+}
+
+static int read_in_turn(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off, struct uns_err *err)
+{
+	const uint64_t next = uns_turn_take(&b->turns, &b->turn[file], off);
+	const bool overtaken = off < next && next - off <= BETWEEN_BYTES;
+	int code = read_between(b, file, next, off, err);
+
+	if (code == 0)
+		code = read_from(b, &b->turn_slot[file], file, buf, len, off, true, err);
+	uns_turn_pass(&b->turns, &b->turn[file], overtaken ? uns_u64_max(next, off + len) : off + len);
+	return code;
+}
+
 int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf, size_t len, uint64_t off,
 			 struct uns_err *err)
 {
 	const struct uns_file *f = &b->cat->files[file];
 	struct uns_fds *fds = &b->engine->fds;
-	struct uns_fd_slot *slot = &b->slot[file];
+	struct uns_fd_slot *slot = how.way == UNS_WAY_TURNS ? &b->turn_slot[file] : &b->slot[file];
+	bool past;
 	int code = 0;
 
 	if (b->engine->delay_read_us && !how.may_wait)
@@ -65,20 +107,19 @@ int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how ho
 				f->path, (unsigned long long)off, len, (unsigned long long)f->stat.id.size);
 	if (!how.may_wait && b->is_far && !uns_fds_is_open(fds, slot)) /* to open it is to wait */
 		return -EAGAIN;
-	if (how.way == UNS_WAY_SUITED && (code = uns_fds_pin(fds, slot, f, err)) == 0) {
-		how.way = uns_direct_suits(slot->fd, off, len) ? UNS_WAY_DIRECT : UNS_WAY_CACHE;
+	if ((how.way == UNS_WAY_SUITED || how.way == UNS_WAY_LONG) && (code = uns_fds_pin(fds, slot, f, err)) == 0) {
+		past = how.way == UNS_WAY_LONG ? uns_direct_is_long(slot->fd, off, len)
+					       : uns_direct_suits(slot->fd, off, len);
+		how.way = past ? UNS_WAY_DIRECT : UNS_WAY_CACHE;
 		uns_fds_unpin(fds, slot);
 	}
 	if (how.way == UNS_WAY_DIRECT && !how.may_wait)
 		return -EAGAIN;
-	if (how.way == UNS_WAY_DIRECT)
-		slot = &b->direct_slot[file];
-	if (code == 0)
-		code = uns_fds_pin(fds, slot, f, err);
-	if (code == 0) {
-		code = read_pinned(b, slot, f, buf, len, off, how.may_wait, err);
-		uns_fds_unpin(fds, slot);
-	}
+	if (code == 0 && how.way == UNS_WAY_TURNS && how.may_wait)
+		code = read_in_turn(b, file, buf, len, off, err);
+	else if (code == 0)
+		code = read_from(b, how.way == UNS_WAY_DIRECT ? &b->direct_slot[file] : slot, file, buf, len, off,
+				 how.may_wait, err);
 	return count_failure(b, code);
 }
 

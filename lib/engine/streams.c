@@ -306,16 +306,19 @@ static void foresee_all(struct uns_backing *b)
 		atomic_store(&b->slot[i].foreseen, true);
 }
 
-void uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const struct uns_layout *layout, uint64_t at,
-		      size_t len)
+enum uns_way uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const struct uns_layout *layout,
+			      uint64_t at, size_t len)
 {
 	struct wish wish = { .b = b };
 	uint64_t from, to;
 
+	if (b->engine->way != UNS_WAY_CACHE)
+		return b->engine->way;
 	foresee_all(b);
 	if (!stream_advance(streams, b, layout->size_bytes, at, len, &wish.reader, &from, &to))
-		return;
+		return UNS_WAY_CACHE;
 	uns_pieces_extents(b, layout, from, to, add_piece, &wish);
 	ask_all(&wish);
 	free(wish.v);
+	return UNS_WAY_CACHE;
 }

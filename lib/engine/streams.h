@@ -33,8 +33,9 @@ void uns_streams_init(struct uns_streams *streams);
 void uns_streams_fini(struct uns_streams *streams, struct uns_engine *engine);
 
 /* Bytes [at, at+len) of the layout's file are about to be read: ask storage for what follows them, where that
- * is worth it. Any number of threads. Does not wait for storage to answer; fails silently, as a hint may. */
-void uns_streams_read(struct uns_streams *streams, struct uns_backing *backing, const struct uns_layout *layout,
-		      uint64_t at, size_t len);
+ * is worth it. Any number of threads. Does not wait for storage to answer; fails silently, as a hint may. Returns by
+ * which way to read them. */
+enum uns_way uns_streams_read(struct uns_streams *streams, struct uns_backing *backing, const struct uns_layout *layout,
+			      uint64_t at, size_t len);
 
 #endif

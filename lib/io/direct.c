@@ -72,6 +72,11 @@ static bool is_cached(int fd, uint64_t off, size_t len)
 	return 2 * cached >= n;
 }
 
+bool uns_direct_is_long(int fd, uint64_t off, size_t len)
+{
+	return len >= LEAST_BYTES && !is_cached(fd, off, len);
+}
+
 bool uns_direct_suits(int fd, uint64_t off, size_t len)
 {
 	uint32_t block, align;

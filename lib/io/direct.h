@@ -14,6 +14,8 @@ enum uns_way {
 	UNS_WAY_CACHE,  /* the page cache */
 	UNS_WAY_DIRECT, /* past it, where the file system lets them */
 	UNS_WAY_SUITED, /* whichever uns_direct_suits names */
+	UNS_WAY_LONG,   /* past it, if it is long and less than half of it is cached */
+	UNS_WAY_TURNS,  /* the page cache, each file from front to back, one read at a time */
 };
 
 /* How one descriptor is read. All zero: by way of the page cache. */
@@ -21,6 +23,10 @@ struct uns_direct {
 	_Atomic uint32_t block_bytes; /* offsets in the file are multiples of it; 0 = by way of the page cache */
 	uint32_t align_bytes;         /* addresses in memory are multiples of it */
 };
+
+/* Is [off, off+len) long, and less than half of it in the page cache? Where the kernel does not report what is cached,
+ * as to a process that may neither own nor write the file, it counts as cached. A system call; reads nothing. */
+bool uns_direct_is_long(int fd, uint64_t off, size_t len);
 
 /* Is [off, off+len) better read past the page cache? It is if it is long, the file system reports how (statx's
  * STATX_DIOALIGN: file systems on local disks do, from Linux 6.1 on), and less than half of it is in the cache. Where

@@ -232,13 +232,13 @@ static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, ui
 
 ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off, struct unshard_error *error)
 {
-	const struct read_from from = { f->u, f->path, f->record, f->backing, f->layout, UNS_WAY_CACHE, f->usage };
+	struct read_from from = { f->u, f->path, f->record, f->backing, f->layout, UNS_WAY_CACHE, f->usage };
 	struct uns_err err = { 0 };
 	ssize_t got;
 
 	if (!f->layout)
 		return read_text(f, buf, len, off);
-	uns_streams_read(&f->streams, f->backing, f->layout, off, len);
+	from.way = uns_streams_read(&f->streams, f->backing, f->layout, off, len);
 	got = session_read(&from, buf, len, off, &err);
 	if (got < 0)
 		give_error(error, &err, (int)got);

@@ -35,6 +35,7 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 		.ahead_bytes = u->opt.mem_bytes,
 		.ahead_threads = AHEAD_THREADS,
 		.spill_bytes = u->opt.cache_size_bytes,
+		.way = u->opt.way,
 		.cache_dir = u->opt.cache_dir,
 		.delay_read_us = o->delay_read_us,
 		.log = &u->log,

@@ -241,13 +241,13 @@ def options_of(view, model, follow, facts, weights_key, store, settle_seconds, o
     for name, value in {"settle_seconds": settle_seconds, **other}.items():
         if name not in ("settle_seconds", "max_shard_size_bytes", "mem_bytes", "cache_dir", "cache_size_bytes", "strip",
                         "hide_rng", "keep_rng", "crc_exact", "assume_fsdp_units", "trim_memory", "delay_read_us",
-                        "seals", "mean", "adapters", "experts", "memos"):
+                        "seals", "mean", "adapters", "experts", "memos", "reads"):
             raise TypeError(f"open() got an unexpected keyword argument '{name}'")
         value = os.path.abspath(value) if name == "seals" and value is not None else value
         if name == "memos" and value is not None:
             listed = os.fspath(value).split(":") if isinstance(value, (str, os.PathLike)) else map(os.fspath, value)
             value = ":".join(map(os.path.abspath, listed)) or None
-        if name in ("cache_dir", "strip", "seals", "mean", "adapters", "experts", "memos") and value is not None:
+        if name in ("cache_dir", "strip", "seals", "mean", "adapters", "experts", "memos", "reads") and value is not None:
             value = native.encoded(value)
         setattr(o, name, value)
         if getattr(o, name) != value:  # ctypes keeps the low bits

@@ -386,7 +386,7 @@ def verbs(unshard):
     for verb in names:
         own, _, after_o = help_of(unshard, verb).partition("\nOptions after -o")
         lines += ["", f"## {verb}", "", "```text", *own.strip("\n").split("\n"), "```"]
-        for name, text in re.findall(r"^  (\w+(?:=\S+)?) +(\S.*(?:\n {20,}\S.*)*)", after_o, re.M):
+        for name, text in re.findall(r"^  (\w+(?:=\S+)?)(?: +|\n {20,})(\S.*(?:\n {20,}\S.*)*)", after_o, re.M):
             options.setdefault((name, " ".join(text.split())), []).append(verb)
     lines += ["", "## Options after -o", "", "| option | what it does | verbs |", "|---|---|---|"]
     lines += [f"| {quoted(name)} | {text.replace('|', chr(92) + '|')} | {', '.join(takers)} |"

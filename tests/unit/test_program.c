@@ -106,7 +106,7 @@ static void a_short_struct_counts(void **state)
 _Static_assert(offsetof(struct unshard_options, reserved) + sizeof(((struct unshard_options *)0)->reserved) ==
 		       offsetof(struct unshard_options, seals),
 	       "options");
-_Static_assert(offsetof(struct unshard_options, memos) + sizeof(void *) == sizeof(struct unshard_options), "options");
+_Static_assert(offsetof(struct unshard_options, reads) + sizeof(void *) == sizeof(struct unshard_options), "options");
 _Static_assert(offsetof(struct unshard_stat, reserved) + sizeof(((struct unshard_stat *)0)->reserved) ==
 		       sizeof(struct unshard_stat),
 	       "stat");

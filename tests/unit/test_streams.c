@@ -7,6 +7,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +37,11 @@ enum {
 static struct {
 	ino_t ino;
 	unsigned char asked[PAGES]; /* how often */
+	bool read[PAGES];
+	off_t end; /* of the last read of a page that was not read before */
 } shard[SHARDS];
 static uint64_t asked_bytes, asked_calls, read_unasked_bytes;
+static unsigned read_elsewhere; /* such reads that did not begin where the last one ended */
 
 static size_t shard_of(int fd)
 {
@@ -83,6 +88,12 @@ ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t at)
 	for (page = at / PAGE; page * PAGE < at + (off_t)len; page++)
 		if (!shard[i].asked[page])
 			__atomic_add_fetch(&read_unasked_bytes, PAGE, __ATOMIC_RELAXED);
+	if (!shard[i].read[(at + (off_t)len - 1) / PAGE]) {
+		read_elsewhere += shard[i].end != at;
+		shard[i].end = at + (off_t)len;
+	}
+	for (page = at / PAGE; page * PAGE < at + (off_t)len; page++)
+		shard[i].read[page] = true;
 	memset(buf, 0, len);
 	return (ssize_t)len;
 }
@@ -137,6 +148,7 @@ static int setup(void **state)
 	(void)state;
 	memset(shard, 0, sizeof(shard));
 	asked_bytes = asked_calls = read_unasked_bytes = 0;
+	read_elsewhere = 0;
 	arena = (struct uns_arena)UNS_ARENA_INIT;
 	strcpy(dir, "/tmp/unshard-streams-XXXXXX");
 	assert_non_null(mkdtemp(dir));
@@ -188,8 +200,9 @@ static void read_at(struct uns_streams *streams, const struct uns_layout *layout
 {
 	static uint8_t buf[REQUEST];
 
-	uns_streams_read(streams, backing, layout, at, len);
-	assert_int_equal(uns_read(backing, layout, buf, len, at, NULL),
+	const enum uns_way way = uns_streams_read(streams, backing, layout, at, len);
+
+	assert_int_equal(uns_read_by(way, backing, layout, buf, len, at, NULL),
 			 (ssize_t)uns_u64_min(len, layout->size_bytes - at));
 }
 
@@ -253,6 +266,79 @@ static void asks_nothing_for_a_header_or_for_reads_here_and_there(void **state)
 		read_in_order(&streams, &layout, (uint64_t)(i * 37 % 64) * 64 * MiB, 4);
 	assert_int_equal(asked_bytes, 0);
 	uns_streams_fini(&streams, engine);
+}
+
+/* What a request was overtaken by is read before it. The page cache has it then. */
+static void reads_each_shard_from_front_to_back(void **state)
+{
+	static const enum uns_way ways[] = { UNS_WAY_CACHE, UNS_WAY_TURNS };
+	size_t i;
+
+	for (i = 0; i < 2; i++) {
+		struct uns_layout layout = file_of(UNS_BF16);
+		struct uns_streams streams;
+
+		engine->way = ways[i];
+		uns_streams_init(&streams);
+		read_in_order(&streams, &layout, 0, 64);
+		assert_int_equal(asked_bytes == 0, ways[i] == UNS_WAY_TURNS);
+		assert_int_equal(read_elsewhere == 0, ways[i] == UNS_WAY_TURNS);
+		uns_streams_fini(&streams, engine);
+		teardown(state);
+		setup(state);
+	}
+}
+
+struct reader {
+	struct uns_turns *turns;
+	struct uns_turn *turn;
+	uint64_t off;
+	uint64_t *order;
+	unsigned *n;
+	pthread_t thread;
+};
+
+static void *read_when_it_is_ones_turn(void *ctx)
+{
+	const struct reader *r = ctx;
+
+	uns_turn_take(r->turns, r->turn, r->off);
+	r->order[(*r->n)++] = r->off;
+	uns_turn_pass(r->turns, r->turn, r->off);
+	return NULL;
+}
+
+static void who_wants_what_comes_first_is_next(void **state)
+{
+	static const uint64_t offs[] = { 300, 100, 400, 200 };
+	enum { N = 4 };
+	struct reader reader[N];
+	struct uns_turn turn = { 0 };
+	struct uns_turns turns;
+	uint64_t order[N] = { 0 };
+	unsigned n = 0, i, waiting = 0;
+
+	(void)state;
+	uns_turns_init(&turns);
+	assert_int_equal(uns_turn_take(&turns, &turn, 0), 0);
+	for (i = 0; i < N; i++) {
+		reader[i] = (struct reader){ &turns, &turn, offs[i], order, &n, 0 };
+		assert_int_equal(pthread_create(&reader[i].thread, NULL, read_when_it_is_ones_turn, &reader[i]), 0);
+	}
+	while (waiting < N) {
+		sched_yield();
+		pthread_mutex_lock(&turns.lock);
+		waiting = turn.n_waiting;
+		pthread_mutex_unlock(&turns.lock);
+	}
+	uns_turn_pass(&turns, &turn, 50);
+	for (i = 0; i < N; i++)
+		pthread_join(reader[i].thread, NULL);
+	for (i = 0; i < N; i++)
+		assert_int_equal(order[i], 100 * (i + 1));
+	assert_int_equal(uns_turn_take(&turns, &turn, 0), 400);
+	uns_turn_pass(&turns, &turn, 0);
+	uns_turns_fini(&turns);
 }
 
 /* Small tensors of one shard. */
@@ -392,6 +478,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(asks_for_what_is_then_read, setup, teardown),
 		cmocka_unit_test_setup_teardown(asks_nothing_for_a_header_or_for_reads_here_and_there, setup, teardown),
+		cmocka_unit_test_setup_teardown(reads_each_shard_from_front_to_back, setup, teardown),
+		cmocka_unit_test(who_wants_what_comes_first_is_next),
 		cmocka_unit_test_setup_teardown(keeps_to_the_budget_and_gives_it_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(stops_when_the_reader_stops, setup, teardown),
 		cmocka_unit_test_setup_teardown(asks_at_one_go_for_what_is_near_in_a_shard, setup, teardown),
