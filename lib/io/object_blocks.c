@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/queue.h>
 #include <time.h>
 
@@ -22,7 +21,7 @@ struct block {
 	TAILQ_ENTRY(block) use;
 	struct uns_block_object *of;
 	size_t index;
-	uint8_t *bytes; /* of a whole block: memory that nothing came to is not there */
+	uint8_t *piece[PIECES]; /* of those that it has or that are coming */
 	uint32_t have, coming;
 	uint32_t failed; /* of the last failure, whose sentence the object has */
 	unsigned n_failures;
@@ -51,11 +50,12 @@ struct uns_blocks {
 	TAILQ_HEAD(, block) used; /* the latest use last */
 	uint64_t bytes; /* of pieces that are here, or coming */
 	size_t n_with_blocks; /* objects */
+	struct uns_piece_memory memory;
 
 	struct block *queue[MOST_QUEUED]; /* to be fetched ahead, pinned; the oldest first */
 	size_t n_queued;
 	pthread_cond_t queued, thread_ended;
-	pthread_t thread[UNS_BLOCKS_AHEAD];
+	pthread_t thread[UNS_BLOCKS_THREADS];
 	unsigned n_threads, n_idle, n_ended;
 	bool ending;
 	bool left; /* uns_blocks_free has gone: the last thread frees this */
@@ -79,16 +79,46 @@ static void free_if_unused(struct uns_block_object *o)
 	object_free(o);
 }
 
+/* Those of the pieces that have any. */
+static void free_pieces(struct block *b, uint32_t which)
+{
+	struct uns_blocks *c = b->of->blocks;
+	size_t i;
+
+	for (i = 0; i < PIECES; i++) {
+		if (!(which >> i & 1) || !b->piece[i])
+			continue;
+		uns_piece_give(&c->memory, b->piece[i]);
+		b->piece[i] = NULL;
+		c->bytes -= UNS_BLOCK_PIECE_BYTES;
+	}
+}
+
+static bool take_pieces(struct block *b, uint32_t which)
+{
+	struct uns_blocks *c = b->of->blocks;
+	size_t i;
+
+	for (i = 0; i < PIECES; i++) {
+		if (!(which >> i & 1))
+			continue;
+		b->piece[i] = uns_piece_take(&c->memory);
+		if (!b->piece[i])
+			return false;
+		c->bytes += UNS_BLOCK_PIECE_BYTES;
+	}
+	return true;
+}
+
 static void remove_block(struct block *b)
 {
 	struct uns_block_object *o = b->of;
 	struct uns_blocks *c = o->blocks;
 
-	c->bytes -= (uint64_t)__builtin_popcount(b->have) * UNS_BLOCK_PIECE_BYTES;
+	free_pieces(b, b->have);
 	TAILQ_REMOVE(&c->used, b, use);
 	o->block[b->index] = NULL;
 	c->n_with_blocks -= --o->n_blocks == 0;
-	munmap(b->bytes, UNS_BLOCK_BYTES);
 	pthread_cond_destroy(&b->came);
 	free(b);
 	free_if_unused(o);
@@ -102,12 +132,6 @@ static struct block *add_block(struct uns_block_object *o, size_t index)
 
 	if (!b)
 		return NULL;
-	b->bytes =
-		mmap(NULL, UNS_BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (b->bytes == MAP_FAILED) {
-		free(b);
-		return NULL;
-	}
 	b->of = o;
 	b->index = index;
 	pthread_cond_init(&b->came, NULL);
@@ -243,28 +267,45 @@ static void note_failure(struct block *b, uint32_t run, const struct uns_err *wh
 		forget_blocks(o);
 }
 
+/* Where the pieces of a run go; returns how many they are. */
+static size_t memory_of(const struct block *b, uint32_t run, struct iovec into[PIECES])
+{
+	const uint64_t end = bytes_in(b->of, b->index);
+	size_t i, n = 0;
+
+	for (i = 0; i < PIECES; i++)
+		if (run >> i & 1)
+			into[n++] = (struct iovec){ b->piece[i], (size_t)uns_u64_min(UNS_BLOCK_PIECE_BYTES,
+										     end - i * UNS_BLOCK_PIECE_BYTES) };
+	return n;
+}
+
 /* Pieces of a run, none of them here or coming; the block is pinned. Lock held, and dropped meanwhile. */
 static int fetch_run(struct block *b, uint32_t run, struct uns_err *err)
 {
 	struct uns_block_object *o = b->of;
 	struct uns_blocks *c = o->blocks;
 	const uint64_t first = (uint64_t)__builtin_ctz(run) * UNS_BLOCK_PIECE_BYTES;
-	const uint64_t bytes = (uint64_t)__builtin_popcount(run) * UNS_BLOCK_PIECE_BYTES;
-	const uint64_t end = uns_u64_min(first + bytes, bytes_in(o, b->index));
+	struct iovec into[PIECES];
 	struct uns_err why = { 0 };
+	size_t n;
 	int code;
 
+	if (!take_pieces(b, run)) {
+		free_pieces(b, run);
+		return uns_oom(err);
+	}
 	b->coming |= run;
-	c->bytes += bytes;
+	n = memory_of(b, run, into);
 	pthread_mutex_unlock(&c->lock);
-	code = c->store.fetch(c->store.ctx, o->key, o->etag, b->bytes + first, (size_t)(end - first),
-			      (uint64_t)b->index * UNS_BLOCK_BYTES + first, &why);
+	code = c->store.fetch(c->store.ctx, o->key, o->etag, into, n, (uint64_t)b->index * UNS_BLOCK_BYTES + first,
+			      &why);
 	pthread_mutex_lock(&c->lock);
 	b->coming &= ~run;
 	if (code == 0) {
 		b->have |= run;
 	} else {
-		c->bytes -= bytes;
+		free_pieces(b, run);
 		note_failure(b, run, &why);
 	}
 	pthread_cond_broadcast(&b->came);
@@ -330,6 +371,7 @@ static void blocks_destroy(struct uns_blocks *c)
 
 	while ((b = TAILQ_FIRST(&c->used)))
 		remove_block(b);
+	uns_piece_memory_fini(&c->memory);
 	c->store.release(c->store.ctx);
 	pthread_cond_destroy(&c->queued);
 	pthread_cond_destroy(&c->thread_ended);
@@ -371,7 +413,7 @@ static void queue_block(struct uns_block_object *o, size_t index)
 
 	if ((o->block[index] && o->block[index]->is_queued) || !absent(o, index) || c->n_queued == MOST_QUEUED)
 		return;
-	if (c->n_idle <= c->n_queued && c->n_threads < UNS_BLOCKS_AHEAD &&
+	if (c->n_idle <= c->n_queued && c->n_threads < UNS_BLOCKS_THREADS &&
 	    uns_thread_begin(&c->thread[c->n_threads], &c->processors, thread_run, c) == 0)
 		c->n_threads++;
 	b = c->n_threads ? pin(o, index) : NULL;
@@ -401,6 +443,17 @@ static void look_ahead(struct uns_block_object *o, uint64_t off, uint64_t end)
 
 /* -- reading -- */
 
+static void copy_out(const struct block *b, uint8_t *to, size_t len, size_t at)
+{
+	size_t in, n;
+
+	for (; len; to += n, at += n, len -= n) {
+		in = at % UNS_BLOCK_PIECE_BYTES;
+		n = (size_t)uns_u64_min(len, UNS_BLOCK_PIECE_BYTES - in);
+		memcpy(to, b->piece[at / UNS_BLOCK_PIECE_BYTES] + in, n);
+	}
+}
+
 /* Bytes of one block. Lock held, and dropped meanwhile. */
 static int read_block(struct uns_block_object *o, size_t index, uint8_t *to, size_t len, size_t at, struct uns_err *err)
 {
@@ -410,8 +463,8 @@ static int read_block(struct uns_block_object *o, size_t index, uint8_t *to, siz
 
 	if (!b) {
 		pthread_mutex_unlock(&c->lock);
-		code = c->store.fetch(c->store.ctx, o->key, o->etag, to, len, (uint64_t)index * UNS_BLOCK_BYTES + at,
-				      err);
+		code = c->store.fetch(c->store.ctx, o->key, o->etag, &(struct iovec){ to, len }, 1,
+				      (uint64_t)index * UNS_BLOCK_BYTES + at, err);
 		pthread_mutex_lock(&c->lock);
 		if (code == -ESTALE)
 			forget_blocks(o);
@@ -420,7 +473,7 @@ static int read_block(struct uns_block_object *o, size_t index, uint8_t *to, siz
 	code = bring(b, bits(at / UNS_BLOCK_PIECE_BYTES, (at + len - 1) / UNS_BLOCK_PIECE_BYTES + 1), err);
 	if (code == 0) {
 		pthread_mutex_unlock(&c->lock);
-		memcpy(to, b->bytes + at, len);
+		copy_out(b, to, len, at);
 		pthread_mutex_lock(&c->lock);
 		b->passed |= at + len == bytes_in(o, index);
 	}
@@ -515,6 +568,7 @@ int uns_blocks_new(const struct uns_block_store *store, struct uns_blocks **out,
 		return uns_oom(err);
 	}
 	c->store = *store;
+	c->memory.most_bytes = UNS_BLOCKS_BYTES;
 	uns_processors_take(&c->processors);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_cond_init(&c->queued, NULL);
@@ -523,6 +577,20 @@ int uns_blocks_new(const struct uns_block_store *store, struct uns_blocks **out,
 	TAILQ_INIT(&c->used);
 	*out = c;
 	return 0;
+}
+
+void uns_blocks_rest(struct uns_blocks *c)
+{
+	struct block *b, *next;
+
+	pthread_mutex_lock(&c->lock);
+	for (b = TAILQ_FIRST(&c->used); b; b = next) {
+		next = TAILQ_NEXT(b, use);
+		if (!b->pins)
+			remove_block(b);
+	}
+	uns_piece_memory_rest(&c->memory);
+	pthread_mutex_unlock(&c->lock);
 }
 
 /* Waits a while for threads to end; false = some have not. Lock held. */

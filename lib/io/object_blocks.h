@@ -14,22 +14,25 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "base/error.h"
+#include "io/piece_memory.h"
 
 enum {
 	UNS_BLOCK_BYTES = 8 << 20,
-	UNS_BLOCK_PIECE_BYTES = 256 << 10,
+	UNS_BLOCK_PIECE_BYTES = UNS_PIECE_BYTES,
 	/* Of one source. Beyond that there is only what readers wait for. */
 	UNS_BLOCKS_BYTES = 256 << 20,
-	UNS_BLOCKS_AHEAD = 8, /* of one object; as many threads fetch */
+	UNS_BLOCKS_AHEAD = 8, /* of one object */
+	UNS_BLOCKS_THREADS = 16,
 };
 
-/* Where bytes [off, off+len) of an object come from, with a sentence if they do not. -ESTALE: the object is not the one
- * with this ETag any more. */
+/* Where bytes of an object from `off` on come from, as many as `into` holds, with a sentence if they do not. -ESTALE:
+ * the object is not the one with this ETag any more. */
 struct uns_block_store {
-	int (*fetch)(void *ctx, const char *key, const char *etag, void *buf, size_t len, uint64_t off,
-		     struct uns_err *err);
+	int (*fetch)(void *ctx, const char *key, const char *etag, const struct iovec *into, size_t n_into,
+		     uint64_t off, struct uns_err *err);
 	void (*release)(void *ctx); /* nothing is fetched any more */
 	void *ctx;
 };
@@ -49,5 +52,8 @@ void uns_blocks_close(struct uns_block_object *object); /* NULL is allowed; its 
 
 /* Bytes that the object has. Fails as the store does. After one -ESTALE no block of the object is used. */
 int uns_blocks_read(struct uns_block_object *object, void *buf, size_t len, uint64_t off, struct uns_err *err);
+
+/* Nothing has been read for a while: what is not being read is forgotten, and its memory goes back to the system. */
+void uns_blocks_rest(struct uns_blocks *blocks);
 
 #endif

@@ -326,10 +326,10 @@ static void objects_put_p(struct uns_objects **o)
 	objects_put(*o);
 }
 
-static int fetch_bytes(void *ctx, const char *key, const char *etag, void *buf, size_t len, uint64_t off,
-		       struct uns_err *err)
+static int fetch_bytes(void *ctx, const char *key, const char *etag, const struct iovec *into, size_t n_into,
+		       uint64_t off, struct uns_err *err)
 {
-	return uns_bucket_read(ctx, key, etag, buf, len, off, err);
+	return uns_bucket_read(ctx, key, etag, into, n_into, off, err);
 }
 
 static void release_bucket(void *ctx)
@@ -413,6 +413,12 @@ int uns_objects_above(struct uns_objects *o, struct uns_objects **out, struct un
 void uns_objects_close(struct uns_objects *o)
 {
 	objects_put(o);
+}
+
+void uns_objects_rest(struct uns_objects *o)
+{
+	uns_blocks_rest(o->blocks);
+	forget_listings(o);
 }
 
 const char *uns_objects_url(const struct uns_objects *o)

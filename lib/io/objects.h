@@ -26,6 +26,9 @@ int uns_objects_open(const char *url, struct uns_objects **out, struct uns_err *
 int uns_objects_above(struct uns_objects *objects, struct uns_objects **out, struct uns_err *err);
 void uns_objects_close(struct uns_objects *objects); /* NULL is allowed; files that are open stay open */
 
+/* Nothing has been asked for a while: memory of what was fetched goes back to the system. */
+void uns_objects_rest(struct uns_objects *objects);
+
 /* "s3://BUCKET/PREFIX" without a slash at its end. */
 const char *uns_objects_url(const struct uns_objects *objects);
 

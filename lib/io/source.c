@@ -252,6 +252,13 @@ bool uns_root_is_remote(const struct uns_root *root)
 	return root->objects;
 }
 
+void uns_root_rest(const struct uns_root *root)
+{
+	for (; root; root = root->above)
+		if (root->objects)
+			uns_objects_rest(root->objects);
+}
+
 /* -- opening below a root -- */
 
 static int open_by_kernel(const struct uns_root *root, const char *rel, int flags)

@@ -39,6 +39,9 @@ const char *uns_root_path(const struct uns_root *root);
 /* It is no directory: its path is a URL, and nothing in it has a path on this machine. */
 bool uns_root_is_remote(const struct uns_root *root);
 
+/* Nothing has been asked for a while: memory of what was fetched for this root goes back to the system. */
+void uns_root_rest(const struct uns_root *root);
+
 /* The directory that holds directory `rel`, as a root and a path below that (in the arena). Of the root itself
  * it is one above, where the options allow it: *rel_up is NULL if they do not, or if there is none. */
 int uns_root_up(const struct uns_root *root, const char *rel, struct uns_arena *arena, const struct uns_root **root_up,

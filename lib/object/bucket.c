@@ -145,7 +145,8 @@ struct ask {
 	const char *query; /* as uns_sign has it */
 	const char *range, *match; /* whole headers; NULL = none */
 	const char *etag;          /* the answer's; NULL = none, or any */
-	uint8_t *into;
+	const struct iovec *into;
+	size_t n_into;
 	size_t len;
 	uint64_t off;
 };
@@ -261,7 +262,7 @@ static int try_once(struct uns_bucket *b, const struct ask *ask, struct uns_http
 					     .header = m.header,
 					     .n_headers = m.n_headers,
 					     .into = ask->into,
-					     .room = ask->len };
+					     .n_into = ask->n_into };
 	return uns_http_do(b->http, &request, answer, err);
 }
 
@@ -506,18 +507,21 @@ int uns_bucket_list(struct uns_bucket *b, const char *prefix, bool level, const 
 	return code < 0 ? uns_fail_in(err, "s3://%s/%s", b->name, prefix) : 0;
 }
 
-int uns_bucket_read(struct uns_bucket *b, const char *key, const char *etag, void *buf, size_t len, uint64_t off,
-		    struct uns_err *err)
+int uns_bucket_read(struct uns_bucket *b, const char *key, const char *etag, const struct iovec *into, size_t n_into,
+		    uint64_t off, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text match = UNS_TEXT_INIT;
 	struct uns_http_answer answer;
 	char range[64];
-	struct ask ask = { .key = key, .query = "", .range = range, .into = buf, .len = len, .off = off };
+	struct ask ask = { .key = key, .query = "", .range = range, .into = into, .n_into = n_into, .off = off };
+	size_t i;
 
-	if (!len)
+	for (i = 0; i < n_into; i++)
+		ask.len += into[i].iov_len;
+	if (!ask.len)
 		return 0;
 	snprintf(range, sizeof(range), "Range: bytes=%llu-%llu", (unsigned long long)off,
-		 (unsigned long long)(off + len - 1));
+		 (unsigned long long)(off + ask.len - 1));
 	uns_text_printf(&match, *etag == '"' ? "If-Match: %s" : "If-Match: \"%s\"", etag);
 	if (match.failed)
 		return uns_oom(err);

@@ -5,6 +5,8 @@
 #ifndef UNS_OBJECT_BUCKET_H
 #define UNS_OBJECT_BUCKET_H
 
+#include <sys/uio.h>
+
 #include "object/answers.h"
 
 struct uns_bucket;
@@ -25,8 +27,9 @@ uint64_t uns_bucket_hash(const struct uns_bucket *bucket);
 int uns_bucket_list(struct uns_bucket *bucket, const char *prefix, bool level, const char *after,
 		    struct uns_arena *arena, struct uns_object_list *list, struct uns_err *err);
 
-/* Bytes [off, off+len) of an object that still has this ETag. -ESTALE: it has another, or is gone. One request. */
-int uns_bucket_read(struct uns_bucket *bucket, const char *key, const char *etag, void *buf, size_t len, uint64_t off,
-		    struct uns_err *err);
+/* Bytes of an object that still has this ETag, from `off` on, as many as `into` holds. -ESTALE: it has another, or is
+ * gone. One request. */
+int uns_bucket_read(struct uns_bucket *bucket, const char *key, const char *etag, const struct iovec *into,
+		    size_t n_into, uint64_t off, struct uns_err *err);
 
 #endif

@@ -137,8 +137,28 @@ struct transfer {
 	CURL *easy;
 	const struct uns_http_request *request;
 	struct uns_http_answer *answer;
-	bool too_long; /* more came than was asked for */
+	size_t part, in_part; /* where the next byte of the body goes */
+	bool too_long;       /* more came than was asked for */
 };
+
+static void put_body(struct transfer *t, const char *bytes, size_t len)
+{
+	const struct uns_http_request *r = t->request;
+	size_t n;
+
+	for (; len && t->part < r->n_into; bytes += n, len -= n) {
+		n = r->into[t->part].iov_len - t->in_part;
+		n = n < len ? n : len;
+		memcpy((char *)r->into[t->part].iov_base + t->in_part, bytes, n);
+		t->answer->got += n;
+		t->in_part += n;
+		if (t->in_part == r->into[t->part].iov_len) {
+			t->part++;
+			t->in_part = 0;
+		}
+	}
+	t->too_long = len;
+}
 
 /* The answer of a request that failed is text. */
 static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
@@ -155,12 +175,8 @@ static size_t on_body(char *bytes, size_t one, size_t n, void *ctx)
 			uns_text_add(&a->text, bytes, len);
 		return t->too_long || a->text.failed ? 0 : len;
 	}
-	t->too_long = len > t->request->room - a->got;
-	if (t->too_long)
-		return 0;
-	memcpy(t->request->into + a->got, bytes, len);
-	a->got += len;
-	return len;
+	put_body(t, bytes, len);
+	return t->too_long ? 0 : len;
 }
 
 static void take_header(const char *line, size_t len, const char *name, char *out, size_t size)

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -25,21 +26,21 @@ struct uns_http_request {
 	unsigned answer_s; /* the longest wait for a connection; 0 = the usual */
 	unsigned total_s;  /* the longest in all; 0 = as long as bytes come */
 
-	/* Where the body goes: `room` bytes at `into`; all of another length is an answer of another length. NULL =
-	 * into the answer's text. */
-	uint8_t *into;
-	size_t room;
+	/* Where the body goes, one part after another; more than they hold is an answer of another length. NULL = into
+	 * the answer's text. */
+	const struct iovec *into;
+	size_t n_into;
 };
 
 struct uns_http_answer {
-	int status;           /* 200, ... */
+	int status; /* 200, ... */
 	struct uns_text text; /* the body, unless it was wanted elsewhere and the request succeeded; at most 16 MiB */
-	size_t got;           /* bytes that came at `into` */
-	char date[64];        /* headers of those names, "" = none */
+	size_t got; /* bytes that came at `into` */
+	char date[64]; /* headers of those names, "" = none */
 	char etag[128];
-	char range[64];       /* content-range */
-	char region[64];      /* x-amz-bucket-region */
-	bool may_help;        /* of a failed one: asking again may */
+	char range[64]; /* content-range */
+	char region[64]; /* x-amz-bucket-region */
+	bool may_help; /* of a failed one: asking again may */
 };
 
 /* Returns 0 with any status. -EIO: there is no answer, or not all of one, with libcurl's reason. The caller

@@ -184,6 +184,7 @@ const char *unshard_seals_directory(const unshard *u)
 void unshard_rest(unshard *u)
 {
 	snapshots_rest(&u->snapshots);
+	uns_root_rest(u->root);
 }
 
 void unshard_close(unshard *u)

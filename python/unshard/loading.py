@@ -37,10 +37,16 @@ def open_tensors(checkpoint: str | os.PathLike, view: str, **options: Any) -> tu
     """A session of its own for a checkpoint, which is the source as if it were mounted itself, and the tensors of the
     view's weights. RUN/latest is the newest checkpoint of RUN that the view shows."""
     options.setdefault("settle_seconds", 0)
-    path, name = sessions.newest_of(os.path.abspath(checkpoint), view, options), ""
+    path, name = sessions.newest_of(sessions.located(checkpoint), view, options), ""
     if os.path.isfile(path):
         path, name = os.path.split(path)
-    session = sessions.open(path, **options)
+    try:
+        session = sessions.open(path, **options)
+    except NotFound:
+        if not sessions.is_url(path) or path.count("/") < 4:
+            raise
+        path, name = os.path.split(path)  # no key begins with it and a slash: it may be a file
+        session = sessions.open(path, **options)
     try:
         return session, session.tensors(name, view)
     except NotFound as e:

@@ -653,9 +653,24 @@ def seal(path: str | os.PathLike, *, again: bool = False, seals: str | os.PathLi
     Seals are kept in the metadata store, or as files: seals is a directory, or the name of one checkpoint's file, which
     ends in ".sha256". again: also replace seals that the files contradict. Further arguments are those of open(). check()
     compares with them if it gets the same `store` or `seals`."""
-    above, inside = (os.fspath(path), "") if os.path.isdir(path) else os.path.split(os.path.abspath(os.fspath(path)))
+    above, inside = parted(path)
     with open(above, seals=seals, store=store, **options) as session:
         return session.seal(inside, again=again, progress=progress)
+
+
+def is_url(path: str | os.PathLike) -> bool:
+    """Is it a place in an object store?"""
+    return os.fspath(path).startswith("s3://")
+
+
+def located(path: str | os.PathLike) -> str:
+    """The absolute path; a URL as it is, without a slash at its end."""
+    return os.fspath(path).rstrip("/") if is_url(path) else os.path.abspath(path)
+
+
+def parted(path: str | os.PathLike) -> tuple[str, str]:
+    """What to open, and the name in it: none of a directory. Whether a URL is one, the store alone knows."""
+    return (os.fspath(path), "") if is_url(path) or os.path.isdir(path) else os.path.split(os.path.abspath(path))
 
 
 NEWEST = "latest"  # the name that each view has for a run's newest checkpoint
@@ -664,9 +679,11 @@ NEWEST = "latest"  # the name that each view has for a run's newest checkpoint
 def newest_of(path: str, view: str, options: dict[str, Any]) -> str:
     """What RUN/latest leads to; any other path, and a file or directory of that name, as it is."""
     run, name = os.path.split(path)
-    if name != NEWEST or os.path.lexists(path) or not os.path.isdir(run):
+    if name != NEWEST or not is_url(path) and (os.path.lexists(path) or not os.path.isdir(run)):
         return path
     with open(run, **options) as session:
+        if is_url(path) and session.stat(f"{view}/{NEWEST}").kind != Kind.LINK:
+            return path
         return os.path.join(run, session.readlink(f"{view}/{NEWEST}"))
 
 

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import beside
+import buckets
 import delayed
 import exports
 import library
@@ -21,7 +22,7 @@ import values
 import zero
 
 WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "merges", "scale", "many",
-        "nodes", "values", "storage")
+        "nodes", "buckets", "values", "storage")
 
 
 def arguments():
@@ -80,6 +81,8 @@ def main():
             many.measure(programs, work, args.quick, args.long)
         if not args.what or "nodes" in args.what:
             nodes.measure(programs, work, args.quick)
+        if not args.what or "buckets" in args.what:
+            buckets.measure(programs, work, 2 * size, n)
         if not args.what or "values" in args.what:
             values.measure(programs, work, size, n)
         if not args.what or "storage" in args.what:

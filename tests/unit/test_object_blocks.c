@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,12 +38,14 @@ static uint8_t byte_at(uint64_t off)
 	return (uint8_t)(off * 31 + (off >> 8) * 7 + (off >> 18));
 }
 
-static int fetch(void *ctx, const char *key, const char *etag, void *buf, size_t len, uint64_t off, struct uns_err *err)
+static int fetch(void *ctx, const char *key, const char *etag, const struct iovec *into, size_t n_into, uint64_t off,
+		 struct uns_err *err)
 {
-	uint8_t *to = buf;
-	size_t i;
+	size_t i, k, len = 0;
 	int code;
 
+	for (i = 0; i < n_into; i++)
+		len += into[i].iov_len;
 	(void)ctx;
 	assert_string_equal(key, "a/key");
 	assert_string_equal(etag, "an-etag");
@@ -59,8 +62,9 @@ static int fetch(void *ctx, const char *key, const char *etag, void *buf, size_t
 	store.n_waiting--;
 	code = store.fails;
 	pthread_mutex_unlock(&store.lock);
-	for (i = 0; i < len; i++)
-		to[i] = byte_at(off + i);
+	for (i = 0; i < n_into; i++)
+		for (k = 0; k < into[i].iov_len; k++)
+			((uint8_t *)into[i].iov_base)[k] = byte_at(off++);
 	return code ? uns_fail(err, code, "the store has failed") : 0;
 }
 
@@ -263,6 +267,40 @@ static void blocks_outlive_a_close_and_have_a_bound(void **state)
 }
 
 /* Objects of other sizes are others. One reader is faster than the next. */
+/* The size of mappings that this process alone has. */
+static size_t own_bytes(void)
+{
+	unsigned long long sum = 0, kb;
+	char line[256];
+	FILE *maps = fopen("/proc/self/smaps_rollup", "r");
+
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		if (sscanf(line, "Private_Dirty: %llu", &kb) == 1)
+			sum += kb * 1024;
+	fclose(maps);
+	return (size_t)sum;
+}
+
+static void what_rests_gives_its_memory_back(void **state)
+{
+	const uint64_t size = 8 * (uint64_t)BLOCK;
+	struct uns_block_object *object;
+	struct uns_blocks *blocks = open_blocks(size, &object);
+	size_t before, full;
+
+	(void)state;
+	before = own_bytes();
+	assert_int_equal(read_at(object, 0, size, NULL), 0);
+	full = own_bytes();
+	assert_true(full >= before + size);
+	uns_blocks_rest(blocks);
+	assert_true(own_bytes() < full - size / 2);
+	assert_int_equal(read_at(object, 0, PIECE, NULL), 0);
+	assert_int_equal(fetched(), size + PIECE);
+	close_blocks(blocks, object);
+}
+
 static void eight_files_at_once_are_fetched_once(void **state)
 {
 	const uint64_t size = 6 * (uint64_t)BLOCK;
@@ -299,6 +337,7 @@ int main(void)
 		cmocka_unit_test(threads_that_want_the_same_share_one_request),
 		cmocka_unit_test(a_failure_is_not_kept),
 		cmocka_unit_test(no_block_of_a_replaced_object_is_used),
+		cmocka_unit_test(what_rests_gives_its_memory_back),
 		cmocka_unit_test(eight_files_at_once_are_fetched_once),
 		cmocka_unit_test(blocks_outlive_a_close_and_have_a_bound),
 	};
