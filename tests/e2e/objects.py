@@ -6,6 +6,7 @@ import http.client
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -59,6 +60,18 @@ class Store:
                 self.client.delete_object(Bucket=BUCKET, Key=one["Key"])
 
 
+class Folder(Store):
+    """Whose objects are the files of a directory of this machine."""
+
+    def __init__(self, address, top):
+        super().__init__(address)
+        self.top = top
+
+    def upload(self, folder, prefix):
+        shutil.copytree(folder, self.top / prefix)
+        return f"s3://{BUCKET}/{prefix}"
+
+
 @contextlib.contextmanager
 def moto():
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -71,7 +84,7 @@ def moto():
 
 @contextlib.contextmanager
 def rclone(folder):
-    """It checks signatures. Its objects are the files of a directory."""
+    """It checks signatures. Its objects are the files of a directory, where they are put: uploads through it take long."""
     log = folder / "rclone.log"
     (folder / "data" / BUCKET).mkdir(parents=True)
     program = Path(sys.executable).with_name("rclone")
@@ -88,7 +101,7 @@ def rclone(folder):
             return found
 
         eventually(address)
-        yield Store(f"http://{found[0].rstrip(']')}")
+        yield Folder(f"http://{found[0].rstrip(']')}", folder / "data" / BUCKET)
     finally:
         process.kill()
         process.wait()
