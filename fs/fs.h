@@ -33,6 +33,8 @@ struct fs_options {
 	/* Called once in the process that serves, after mounting and before the first request: the
 	 * place to open logs after daemonising. */
 	void (*ready)(void *ctx);
+	/* The same, when that process has given up what it does not need: it may begin threads. May be NULL. */
+	void (*confined)(void *ctx);
 	/* Called once in the process that fs_serve was called in, when the mount is live. `hint` is
 	 * a sentence for people on how to make it faster, or NULL. */
 	void (*live)(void *ctx, const char *hint);

@@ -221,6 +221,8 @@ static int serve_mounted(struct fs *fs, const struct fs_options *o, const char *
 		code = give_up_privileges(fs, err);
 	if (code < 0)
 		return code;
+	if (o->confined)
+		o->confined(o->ctx);
 	fs_daemon_live(daemon, o, hint);
 	code = loop(fs, o, path, err);
 	if (code < 0 && fs->log && !o->foreground) /* no process waits any more */

@@ -419,7 +419,7 @@ static int repair_below(struct check *c, unshard *u, const char *path)
 
 static int repair_path(struct check *c)
 {
-	char *path = realpath(c->a.argument, NULL);
+	char *path = path_real(c->a.argument);
 	int status;
 
 	if (!path)

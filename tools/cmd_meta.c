@@ -24,7 +24,7 @@ struct meta {
 	bool json;
 	struct options options;
 	struct log log;
-	unshard *u; /* of "/": facts are kept under absolute paths */
+	unshard *u; /* of "/": facts are kept under absolute paths; of a URL: of that, which is "/" there */
 	int n;
 	char **argument;
 };
@@ -64,13 +64,17 @@ static bool is_in_mount(const char *path)
 /* The checkpoint's (or run's) path without links, below "/"; must_exist: to be a directory. */
 static int find_path(const char *name, bool must_exist, char **out)
 {
-	char *real = realpath(name, NULL);
+	char *real = path_is_url(name) ? strdup("/") : realpath(name, NULL);
 	struct stat st;
 
 	if (!real && !must_exist)
 		real = absolute(name);
 	if (!real)
 		return command_fail("%s: %s", name, strerror(errno));
+	if (path_is_url(name)) {
+		*out = real;
+		return -1;
+	}
 	if (must_exist && (stat(real, &st) < 0 || !S_ISDIR(st.st_mode))) {
 		free(real);
 		return command_fail("%s is not a directory: facts belong to a checkpoint's directory or a run's", name);
@@ -300,7 +304,7 @@ static int import_at(struct meta *m, const char *path)
 	free(file);
 	if (code < 0)
 		return log_fail(&m->log, &err);
-	printf("%zu %s for %s\n", n, plural(n, "fact", "facts"), path);
+	printf("%zu %s for %s\n", n, plural(n, "fact", "facts"), path_is_url(m->argument[0]) ? m->argument[0] : path);
 	return EXIT_DONE;
 }
 
@@ -442,6 +446,8 @@ static int open_store(struct meta *m)
 {
 	struct unshard_error err = { 0 };
 	struct unshard_options *library = &m->options.library;
+	char *source;
+	int code;
 
 	if (log_open(&m->log, NULL, true, &err) < 0)
 		return command_fail("%s", err.text);
@@ -449,7 +455,10 @@ static int open_store(struct meta *m)
 	library->log = log_line;
 	library->log_ctx = &m->log;
 	library->log_level = UNSHARD_LOG_WARNING;
-	return unshard_open("/", library, &m->u, &err) < 0 ? command_fail("%s", err.text) : -1;
+	source = m->n && path_is_url(m->argument[0]) ? path_real(m->argument[0]) : strdup("/");
+	code = source ? unshard_open(source, library, &m->u, &err) : -ENOMEM;
+	free(source);
+	return code < 0 ? command_fail("%s", code == -ENOMEM ? "out of memory" : err.text) : -1;
 }
 
 static int verb_run(struct meta *m, const char *name)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "arguments.h"
+#include "clock.h"
 #include "fs.h"
 #include "once.h"
 #include "terminal.h"
@@ -35,6 +36,7 @@ struct mount {
 	struct options options;
 	struct log log;
 	unshard *u;
+	struct looked *looked; /* shared with the process that serves; NULL = it does not look */
 	char note[MOST_NOTES][2048];
 	size_t n_notes;
 };
@@ -57,6 +59,56 @@ static void say(const char *sentence)
 	fputc('\n', stderr);
 }
 
+/* A mount is live at once: so much of SOURCE is looked at before, and for so long. No shard is opened whose first
+ * reader would open it once more: on a network that is a request each. */
+enum { MOST_LOOKED_AT = 256, MOST_CHECKPOINTS = 32, MOST_MS = 1000 };
+
+struct looked {
+	int64_t until_ms; /* monotonic */
+	size_t n, n_without_config;
+	bool gave_up; /* there may be more */
+};
+
+static int look_step(void *ctx, const struct unshard_progress *p)
+{
+	struct looked *l = ctx;
+
+	l->n = p->checkpoints;
+	l->gave_up = p->directories > MOST_LOOKED_AT || p->checkpoints > MOST_CHECKPOINTS || clock_ms() > l->until_ms;
+	return l->gave_up;
+}
+
+static int count_configs(void *ctx, const struct unshard_finding *f)
+{
+	struct looked *l = ctx;
+
+	l->n_without_config += !strcmp(f->id, "config_missing");
+	return 0;
+}
+
+static void look(unshard *u, struct looked *l)
+{
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = l, .progress = look_step,
+					     .finding = count_configs };
+
+	l->until_ms = clock_ms() + MOST_MS;
+	unshard_check(u, "", UNSHARD_WITHOUT_HOLES, &calls, NULL, NULL);
+}
+
+/* A small tree without a checkpoint is most likely the wrong one; from_pretrained fails without a config.json. */
+static void note_looked(struct mount *m, const struct looked *l)
+{
+	if (!l->n && !l->gave_up && !m->options.library.n_follow) /* the look takes no links to directories */
+		note(m, "no checkpoint found below %s so far; those that are saved there later appear in the mount",
+		     m->source);
+	if (l->n_without_config)
+		note(m,
+		     "%s%zu of %zu %s no config.json, which from_pretrained needs: add -o model=DIR, or -o "
+		     "model=ORG/NAME of the local Hugging Face cache",
+		     l->gave_up ? "at least " : "", l->n_without_config, l->n,
+		     plural(l->n, "checkpoint has", "checkpoints have"));
+}
+
 /* In the process that serves; its stderr is still the terminal. A metadata store that cannot be used: the log has it
  * too, but few read a log. */
 static void serving(void *ctx)
@@ -75,12 +127,23 @@ static void serving(void *ctx)
 	log_line(&m->log, UNSHARD_LOG_INFO, line);
 }
 
+/* What is fetched for it stays in memory: so the process that serves an object store's checkpoints looks itself. */
+static void look_once_confined(void *ctx)
+{
+	struct mount *m = ctx;
+
+	if (m->looked)
+		look(m->u, m->looked);
+}
+
 static void live(void *ctx, const char *hint)
 {
 	struct mount *m = ctx;
 	char line[9000];
 	size_t i;
 
+	if (m->looked)
+		note_looked(m, m->looked);
 	if (hint)
 		note(m, "%s", hint);
 	snprintf(line, sizeof(line), "%s is shown at %s; log lines go to %s", m->source, m->mountpoint,
@@ -165,44 +228,16 @@ static void note_settle(struct mount *m)
 			     m->source, at.type, known[i].seconds, settle, known[i].seconds, at.type, known[i].option);
 }
 
-/* A mount is live at once: so much of SOURCE is looked at before, and for so long. No shard is opened whose first
- * reader would open it once more: on a network that is a request each. */
-enum { MOST_LOOKED_AT = 256, MOST_CHECKPOINTS = 32, MOST_MS = 1000 };
-
-struct looked {
-	size_t n, n_without_config;
-	bool gave_up; /* there may be more */
-};
-
-static int look_step(void *ctx, const struct unshard_progress *p)
-{
-	struct looked *l = ctx;
-
-	l->n = p->checkpoints;
-	l->gave_up = p->directories > MOST_LOOKED_AT || p->checkpoints > MOST_CHECKPOINTS;
-	return l->gave_up;
-}
-
-static int count_configs(void *ctx, const struct unshard_finding *f)
-{
-	struct looked *l = ctx;
-
-	l->n_without_config += !strcmp(f->id, "config_missing");
-	return 0;
-}
-
-static void look(const struct mount *m, struct looked *l)
+static void look_afresh(const struct mount *m, struct looked *l)
 {
 	struct unshard_options options = m->options.library;
-	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = l, .progress = look_step,
-					     .finding = count_configs };
 	unshard *u = NULL;
 
 	options.no_store = true;
 	options.store = NULL;
 	options.log = NULL;
 	if (unshard_open(m->source, &options, &u, NULL) == 0) {
-		unshard_check(u, "", UNSHARD_WITHOUT_HOLES, &calls, NULL, NULL);
+		look(u, l);
 		unshard_close(u);
 	} else {
 		l->gave_up = true;
@@ -221,7 +256,7 @@ static bool look_within_time(const struct mount *m, struct looked *l)
 		return false;
 	pid = fork();
 	if (pid == 0) {
-		look(m, l);
+		look_afresh(m, l);
 		_exit(0);
 	}
 	close(ends[1]);
@@ -237,24 +272,20 @@ static bool look_within_time(const struct mount *m, struct looked *l)
 	return pid > 0;
 }
 
-/* A small tree without a checkpoint is most likely the wrong one; from_pretrained fails without a config.json. */
+/* Before it is mounted; of an object store, once it is. */
 static void note_content(struct mount *m)
 {
 	struct looked *l = mmap(NULL, sizeof(*l), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (l == MAP_FAILED)
 		return;
+	if (path_is_url(m->source)) {
+		m->looked = l;
+		return;
+	}
 	if (!look_within_time(m, l))
 		l->gave_up = true;
-	if (!l->n && !l->gave_up && !m->options.library.n_follow) /* the look takes no links to directories */
-		note(m, "no checkpoint found below %s so far; those that are saved there later appear in the mount",
-		     m->source);
-	if (l->n_without_config)
-		note(m,
-		     "%s%zu of %zu %s no config.json, which from_pretrained needs: add -o model=DIR, or -o "
-		     "model=ORG/NAME of the local Hugging Face cache",
-		     l->gave_up ? "at least " : "", l->n_without_config, l->n,
-		     plural(l->n, "checkpoint has", "checkpoints have"));
+	note_looked(m, l);
 	munmap(l, sizeof(*l));
 }
 
@@ -275,6 +306,7 @@ static int serve(struct mount *m, unshard *u)
 		.seal = m->options.seal,
 		.seal_bytes_per_s = m->options.seal_bytes_per_s,
 		.ready = serving,
+		.confined = look_once_confined,
 		.live = live,
 		.log = log_failure,
 		.ctx = m,
@@ -318,6 +350,8 @@ static int session_serve(struct mount *m)
 	status = serve(m, u);
 	unshard_close(u);
 	log_close(&m->log);
+	if (m->looked)
+		munmap(m->looked, sizeof(*m->looked));
 	free(full_source);
 	return status;
 }

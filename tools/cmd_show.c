@@ -212,17 +212,16 @@ static int checkpoint_show(unshard *u, const char *name, const struct shown_at *
  * (config, tokenizer, trackers) are seen as a mount of the run sees them. */
 static int show_path(struct arguments *a, char *path)
 {
-	char *slash = strrchr(path, '/');
 	char *typed = path_shown(a->argument, ""), *real = strdup(path);
 	const struct shown_at at = { typed, real };
+	const char *above, *name = path_cut(path, &above);
 	unshard *u = NULL;
 	int status = typed && real ? -1 : command_fail("out of memory");
 
-	*slash = '\0';
 	if (status < 0)
-		status = arguments_open(a, slash == path ? "/" : path, &u);
+		status = arguments_open(a, above, &u);
 	if (status < 0)
-		status = checkpoint_show(u, slash + 1, &at, a);
+		status = checkpoint_show(u, name, &at, a);
 	free(typed);
 	free(real);
 	unshard_close(u);

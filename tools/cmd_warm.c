@@ -91,15 +91,16 @@ static int stop(void *ctx, const struct unshard_progress *p)
 
 static int tell(void *ctx, const struct unshard_memo *m)
 {
+	const struct writing *w = ctx;
+	const char *path = *m->path ? m->path : w->a->argument;
 	char size[32];
 
-	(void)ctx;
 	if (m->state != UNSHARD_MEMO_WRITTEN) {
-		printf("%s: not described: %s\n", m->path, m->text);
+		printf("%s: not described: %s\n", path, m->text);
 		return 0;
 	}
 	text_bytes(m->size_bytes, size);
-	printf("%s: %s, %s\n", m->path, strrchr(m->file, '/') + 1, size);
+	printf("%s: %s, %s\n", path, strrchr(m->file, '/') + 1, size);
 	return 0;
 }
 
@@ -140,14 +141,12 @@ static int write_memos(struct arguments *a, char *path, const char *dir)
  * what that mount sees. */
 static int warm_path(struct arguments *a, char *path)
 {
-	char *slash = strrchr(path, '/');
+	const char *above, *name = path_cut(path, &above);
 	unshard *u = NULL;
-	int status;
+	int status = arguments_open(a, above, &u);
 
-	*slash = '\0';
-	status = arguments_open(a, slash == path ? "/" : path, &u);
 	if (status < 0)
-		status = warm(a, u, slash + 1);
+		status = warm(a, u, name);
 	unshard_close(u);
 	return status;
 }
@@ -173,7 +172,7 @@ static char *absolute(const char *dir)
 
 static int run(struct arguments *a, const char *write)
 {
-	char *path = realpath(a->argument, NULL), *dir = write ? absolute(write) : NULL;
+	char *path = path_real(a->argument), *dir = write ? absolute(write) : NULL;
 	int status;
 
 	if (!path)

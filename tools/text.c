@@ -42,7 +42,22 @@ char *path_shown(const char *source, const char *path)
 
 bool path_is_url(const char *path)
 {
-	return strncmp(path, "s3://", strlen("s3://")) == 0;
+	const size_t n = strcspn(path, ":/");
+
+	return n && strncmp(path + n, "://", strlen("://")) == 0;
+}
+
+const char *path_cut(char *path, const char **above)
+{
+	char *slash = strrchr(path, '/');
+
+	*above = path;
+	if (!slash[1] || (path_is_url(path) && slash == strstr(path, "://") + 2))
+		return path + strlen(path);
+	*slash = '\0';
+	if (slash == path)
+		*above = "/";
+	return slash + 1;
 }
 
 char *path_real(const char *path)
@@ -51,7 +66,7 @@ char *path_real(const char *path)
 
 	if (!path_is_url(path))
 		return realpath(path, NULL);
-	while (path[n - 1] == '/')
+	while (path + n > strstr(path, "://") + 3 && path[n - 1] == '/')
 		n--;
 	return strndup(path, n);
 }

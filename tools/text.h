@@ -21,8 +21,11 @@ void text_print(const char *s);
 /* What `path` below the directory that was given as `source` is called from the user's directory: to be pasted
  * back. On the heap; NULL = out of memory. */
 char *path_shown(const char *source, const char *path);
-/* "s3://...": it has no path on this machine. */
+/* "s3://...", or another scheme, which the library refuses: it has no path on this machine. */
 bool path_is_url(const char *path);
+/* Cuts off the last name, which is returned, and lies in *above. Above a whole bucket, and above "/", there is nothing:
+ * then *above is the path, and the name "". */
+const char *path_cut(char *path, const char **above);
 /* The absolute path without links; of a URL, the URL without a slash at its end. On the heap; NULL = errno is why. */
 char *path_real(const char *path);
 /* The name of a directory, however it is spelt ("." too). On the heap; NULL = errno is why. */

@@ -24,6 +24,7 @@
 #include "io/follow.h"
 #include "io/numbers.h"
 #include "io/objects.h"
+#include "io/other_url.h"
 #include "io/pages.h"
 
 enum {
@@ -223,6 +224,7 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 {
 	struct uns_objects *objects;
 
+	UNS_TRY(uns_objects_is_url(path) ? 0 : uns_other_url_refuse(path, err));
 	if (!uns_objects_is_url(path))
 		return root_of_directory(path, options, out, err);
 	UNS_TRY(uns_objects_open(path, &objects, err));

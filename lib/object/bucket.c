@@ -26,6 +26,7 @@ struct uns_bucket {
 	unsigned refs; /* atomic */
 	char *name;
 	char *endpoint; /* "https://host:9000"; NULL = AWS's own */
+	bool in_host; /* at that address, the bucket's name is in front of the host's, not in the path */
 	struct uns_http *http;
 	struct uns_credential_source *credentials;
 	pthread_mutex_t lock;
@@ -76,13 +77,15 @@ static int choose_endpoint(struct uns_bucket *b, struct uns_arena *arena, struct
 static int choose(struct uns_bucket *b, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	const char *region = setting("AWS_REGION", NULL, &arena);
+	const char *region = setting("AWS_REGION", NULL, &arena),
+		   *style = uns_profile_value("s3.addressing_style", &arena);
 
 	if (!region)
 		region = setting("AWS_DEFAULT_REGION", "region", &arena);
 	snprintf(b->region, sizeof(b->region), "%s", region ? region : "us-east-1");
 	if (strspn(b->region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != strlen(b->region))
 		return uns_fail(err, -EINVAL, "AWS_REGION: %s is no region", b->region);
+	b->in_host = style && strcmp(style, "virtual") == 0;
 	UNS_TRY(choose_endpoint(b, &arena, err));
 	return uns_arena_check(&arena, err);
 }
@@ -171,20 +174,20 @@ static void made_fini(struct made *m)
 	uns_text_fini(&m->authorization);
 }
 
-/* A certificate of *.s3.amazonaws.com holds for no name with a dot before it. Elsewhere the bucket is in the path:
- * other stores rarely have a name for each. */
+/* A certificate of *.s3.amazonaws.com holds for no name with a dot before it. Elsewhere the bucket is in the path,
+ * unless the profile wants it otherwise: other stores rarely have a name for each. */
 static void address(const struct uns_bucket *b, const char *region, const struct ask *ask, struct made *m)
 {
 	const char *china = strncmp(region, "cn-", 3) == 0 ? ".cn" : "", *rest;
-	const bool in_path = b->endpoint || strchr(b->name, '.');
+	const bool in_path = b->endpoint ? !b->in_host : !!strchr(b->name, '.');
+	const char *name = in_path ? "" : b->name, *dot = in_path ? "" : ".";
 
 	if (b->endpoint) {
 		rest = strstr(b->endpoint, "://") + 3;
-		snprintf(m->host, sizeof(m->host), "%.*s", (int)strcspn(rest, "/"), rest);
+		snprintf(m->host, sizeof(m->host), "%s%s%.*s", name, dot, (int)strcspn(rest, "/"), rest);
 		uns_text_str(&m->path, rest + strcspn(rest, "/"));
 	} else {
-		snprintf(m->host, sizeof(m->host), "%s%ss3.%s.amazonaws.com%s", in_path ? "" : b->name,
-			 in_path ? "" : ".", region, china);
+		snprintf(m->host, sizeof(m->host), "%s%ss3.%s.amazonaws.com%s", name, dot, region, china);
 	}
 	uns_text_str(&m->path, "/");
 	if (in_path)

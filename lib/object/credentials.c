@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "object/profile.h"
 #include "object/roles.h"
+#include "object/web_identity.h"
 
 /* A request that is signed now may be under way for a while. */
 enum { LEAST_LEFT_S = 300 };
@@ -72,10 +73,33 @@ static int from_profile(struct uns_credentials *out, struct uns_err *err)
 	return code;
 }
 
+/* The next place would have the key of another one than the user means. */
+static int refuse_profile(struct uns_err *err)
+{
+	static const char *const keys[] = { "role_arn", "sso_session", "sso_start_url", "credential_process" };
+	struct uns_arena arena = UNS_ARENA_INIT;
+	size_t i;
+	int code = 0;
+
+	for (i = 0; i < sizeof(keys) / sizeof(*keys) && !code; i++)
+		if (uns_profile_value(keys[i], &arena))
+			code = uns_fail(
+				err, -ENOTSUP,
+				"the profile \"%s\" gets its access key by %s, which unshard does not do: set the "
+				"variables that `aws configure export-credentials --profile %s --format env` prints",
+				uns_profile_name(), keys[i], uns_profile_name());
+	uns_arena_fini(&arena);
+	return code;
+}
+
 static int look(struct uns_http *http, struct uns_credentials *out, struct uns_err *err)
 {
 	int code = from_environment(out, err);
 
+	if (code == 0)
+		code = uns_role_of_web_identity(http, out, err);
+	if (code == 0)
+		code = refuse_profile(err);
 	if (code == 0)
 		code = from_profile(out, err);
 	if (code == 0)

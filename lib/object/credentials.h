@@ -1,9 +1,10 @@
 /* The access key of requests, found where AWS's own programs look for it, in this order. The first that has one counts.
  *
  *   1. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, of a session, AWS_SESSION_TOKEN
- *   2. the profile (profile.h)
- *   3. the role of a container: AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI
- *   4. the role of the machine: the metadata service of EC2, version 2 (IMDSv2)
+ *   2. the role that a web identity may have (web_identity.h)
+ *   3. the profile (profile.h); one that gets its keys by other programs is refused by name
+ *   4. the role of a container: AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI
+ *   5. the role of the machine: the metadata service of EC2, version 2 (IMDSv2)
  *
  * Without any, requests are not signed, as public buckets allow. No secret is in a message.
  *

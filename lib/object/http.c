@@ -222,6 +222,8 @@ static bool prepare(struct transfer *t, struct curl_slist **headers)
 		*headers = more;
 	}
 	c->easy_setopt(t->easy, CURLOPT_URL, r->url);
+	if (r->body)
+		c->easy_setopt(t->easy, CURLOPT_POSTFIELDS, r->body);
 	c->easy_setopt(t->easy, CURLOPT_CUSTOMREQUEST, r->method);
 	c->easy_setopt(t->easy, CURLOPT_HTTPHEADER, *headers);
 	c->easy_setopt(t->easy, CURLOPT_WRITEFUNCTION, on_body);

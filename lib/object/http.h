@@ -19,7 +19,8 @@ int uns_http_new(struct uns_http **out, struct uns_err *err);
 void uns_http_free(struct uns_http *http); /* NULL is allowed; no request is under way */
 
 struct uns_http_request {
-	const char *method; /* "GET", "PUT" */
+	const char *method; /* "GET", "PUT", "POST" */
+	const char *body;   /* a form's; messages never have it; NULL = none */
 	const char *url;    /* has no secret in it: messages name it */
 	const char *const *header; /* "Name: value"; messages never have them */
 	size_t n_headers;

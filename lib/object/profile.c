@@ -25,6 +25,21 @@ static bool is(struct uns_span s, const char *text)
 	return uns_span_left(&s) == strlen(text) && memcmp(s.p, text, strlen(text)) == 0;
 }
 
+/* The line is "KEY = VALUE": is that the key? One that is indented belongs to the key `above` it. */
+static bool is_key(struct uns_span line, struct uns_span above, bool indented, const char *key, struct uns_span *value)
+{
+	const uint8_t *equals = memchr(line.p, '=', uns_span_left(&line));
+	const char *dot = strchr(key, '.');
+
+	if (!equals || indented != !!dot)
+		return false;
+	*value = trimmed(equals + 1, line.end);
+	if (!dot)
+		return is(trimmed(line.p, equals), key);
+	return uns_span_left(&above) == (size_t)(dot - key) && memcmp(above.p, key, (size_t)(dot - key)) == 0 &&
+	       is(trimmed(line.p, equals), dot + 1);
+}
+
 /* The line is "[...]": is it the section? */
 static bool is_section(struct uns_span line, const char *section, bool with_word)
 {
@@ -38,11 +53,18 @@ static bool is_section(struct uns_span line, const char *section, bool with_word
 	return is(name, section) && (!with_word || strcmp(section, "default") == 0);
 }
 
+static const char *text_of(struct uns_span value, struct uns_arena *arena)
+{
+	const size_t n = uns_span_left(&value);
+
+	return memchr(value.p, '\0', n) ? NULL : uns_arena_strn(arena, (const char *)value.p, n);
+}
+
 const char *uns_profile_find(struct uns_span file, const char *section, bool with_word, const char *key,
 			     struct uns_arena *arena)
 {
 	const uint8_t *end, *equals;
-	struct uns_span line, value;
+	struct uns_span line, value, above = { 0 };
 	bool inside = false;
 
 	for (; file.p < file.end; file.p = end < file.end ? end + 1 : end) {
@@ -55,13 +77,11 @@ const char *uns_profile_find(struct uns_span file, const char *section, bool wit
 			inside = is_section(line, section, with_word);
 			continue;
 		}
+		if (inside && is_key(line, above, line.p != file.p, key, &value))
+			return text_of(value, arena);
 		equals = memchr(line.p, '=', uns_span_left(&line));
-		if (!inside || line.p != file.p || !equals || !is(trimmed(line.p, equals), key))
-			continue;
-		value = trimmed(equals + 1, line.end);
-		return memchr(value.p, '\0', uns_span_left(&value))
-			       ? NULL
-			       : uns_arena_strn(arena, (const char *)value.p, uns_span_left(&value));
+		if (line.p == file.p)
+			above = equals ? trimmed(line.p, equals) : line;
 	}
 	return NULL;
 }
@@ -95,7 +115,7 @@ static const char *file_path(const char *variable, const char *name, struct uns_
 		     : uns_arena_printf(arena, "%s/.aws/%s", home, name);
 }
 
-static const char *section_name(void)
+const char *uns_profile_name(void)
 {
 	const char *name = getenv("AWS_PROFILE");
 
@@ -110,9 +130,9 @@ const char *uns_profile_value(const char *key, struct uns_arena *arena)
 	struct uns_span file;
 
 	if (path && uns_profile_read(path, arena, &file))
-		value = uns_profile_find(file, section_name(), false, key, arena);
+		value = uns_profile_find(file, uns_profile_name(), false, key, arena);
 	path = file_path("AWS_CONFIG_FILE", "config", arena);
 	if (!value && path && uns_profile_read(path, arena, &file))
-		value = uns_profile_find(file, section_name(), true, key, arena);
+		value = uns_profile_find(file, uns_profile_name(), true, key, arena);
 	return value;
 }

@@ -9,12 +9,15 @@
 #include "base/span.h"
 
 /* The value of a key in a section; NULL = none, or no memory. The section is "[name]", or "[profile name]" if
- * `with_word` and the name is not "default". Indented lines belong to the key before them and are skipped. */
+ * `with_word` and the name is not "default". Indented lines belong to the key before them: "s3.addressing_style". */
 const char *uns_profile_find(struct uns_span file, const char *section, bool with_word, const char *key,
 			     struct uns_arena *arena);
 
 /* From the credentials file, else from the config file; NULL = in neither. In the arena. */
 const char *uns_profile_value(const char *key, struct uns_arena *arena);
+
+/* The section's name. */
+const char *uns_profile_name(void);
 
 /* A whole small file; false = it cannot be read. */
 bool uns_profile_read(const char *path, struct uns_arena *arena, struct uns_span *out);

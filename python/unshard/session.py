@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import re
 import time
 from typing import Any, Callable, Iterable, Iterator, Mapping, overload
 
@@ -659,8 +660,8 @@ def seal(path: str | os.PathLike, *, again: bool = False, seals: str | os.PathLi
 
 
 def is_url(path: str | os.PathLike) -> bool:
-    """Is it a place in an object store?"""
-    return os.fspath(path).startswith("s3://")
+    """Is it no path on this machine? Which addresses are read, the library knows."""
+    return re.match(r"[A-Za-z0-9+.-]+://", os.fspath(path)) is not None
 
 
 def located(path: str | os.PathLike) -> str:

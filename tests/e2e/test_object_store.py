@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import objects
-from conftest import UNSHARD, detach, eventually, unshard
+from conftest import ROOT, UNSHARD, detach, eventually, unshard
 from objects import BUCKET, ID, SECRET, Proxy
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -119,6 +119,34 @@ def test_a_server_that_checks_signatures(rclone):
     assert refused.returncode == 2 and "access is denied" in refused.stderr
 
 
+def test_what_a_whole_bucket_and_other_addresses_are(golden, store, tmp_path):
+    env = store.environment(UNSHARD_STORE=str(tmp_path / "facts.db"))
+    for argv, sentence in ((("show", f"s3://{BUCKET}"), "is not a checkpoint, but 1 checkpoint is below it"),
+                           (("show", "s3://"), "expected s3://BUCKET/PREFIX"),
+                           (("ls", "https://host/run"), "does not say which files it has"),
+                           (("mount", "gs://bucket/run", tmp_path), "AWS_ENDPOINT_URL and an HMAC key"),
+                           (("export", "hf://bucket/run", tmp_path / "out"), "reads directories and s3://")):
+        failed = unshard(*argv, env=env, check=False)
+        assert failed.returncode == 2 and sentence in " ".join(failed.stderr.split()), failed.stderr
+
+
+def test_facts_and_memos_of_an_address(store, proxy, mount_url, tmp_path):
+    url = store.upload(GOLDEN / "run/checkpoint-2", "bare/checkpoint-2")  # without the run's config.json
+    env, facts = store.environment(), ("--store", tmp_path / "facts.db")
+    assert "config.json" not in exported(url, tmp_path / "without", env)
+    unshard("meta", "set", url, f"model={GOLDEN / 'run'}", *facts, env=env)
+    assert str(GOLDEN / "run") in unshard("meta", "get", url, "model", *facts, env=env).stdout
+    unshard("export", url, tmp_path / "with", "-o", "settle=0", *facts, env=env)
+    assert (tmp_path / "with/config.json").read_bytes() == (GOLDEN / "run/config.json").read_bytes()
+    assert "all CRCs are known" in unshard("warm", url, "-o", "settle=0", *facts, env=env).stdout
+    described = unshard("warm", url, "--write", tmp_path / "memos", "-o", "settle=0,store=none", env=env).stdout
+    assert described.startswith(f"{url}: ")
+    mnt = mount_url(f"s3://{BUCKET}/bare", store.environment(proxy.address), "settle=0", f"memos={tmp_path / 'memos'}")
+    assert (mnt / "weights/checkpoint-2/model.safetensors").read_bytes() == (tmp_path / "without/model.safetensors").read_bytes()
+    assert any(r.path.endswith(".distcp") for r in proxy.reads())
+    assert not any(r.path.endswith("pytorch_model_fsdp_0/.metadata") for r in proxy.reads())
+
+
 @pytest.mark.long
 def test_the_bytes_of_another_server(rclone, tmp_path):
     url = rclone.upload(GOLDEN / "run", "runs/bytes") + "/checkpoint-2"
@@ -191,13 +219,12 @@ def test_a_replaced_object_is_stale_and_then_the_new_one(golden, store, mount_ur
 
 
 def test_a_small_file_is_one_request(golden, store, proxy, mount_url):
-    """Of a mount, whatever it is read for: findings, headers of items, tensors. The command looks before it mounts."""
+    """Of a mount, whatever it is read for: what the command tells of the content, findings, headers of items, tensors."""
     mnt = mount_url(f"s3://{BUCKET}/runs", store.environment(proxy.address))
-    before = len(proxy.reads())
     folder = mnt / "weights/llama/checkpoint-2"
     for name in os.listdir(folder):
         (folder / name).read_bytes()
-    reads = proxy.reads()[before:]
+    reads = proxy.reads()
     paths = [r.path for r in reads]
     assert len([p for p in paths if p.endswith(".distcp")]) >= 2 and len(paths) == len(set(paths))
     sizes = {f"/{BUCKET}/{o['Key']}": o["Size"]
@@ -276,6 +303,66 @@ def test_a_clock_that_is_wrong_is_corrected_by_the_servers(golden, store, proxy,
     proxy.always = skewed
     assert exported(url, tmp_path / "out", store.environment(proxy.address)) == want
     assert sum(not r.headers["x-amz-date"].startswith("21000101T") for r in proxy.requests) == 1
+
+
+def test_a_bucket_in_the_hosts_name(golden, store, proxy, tmp_path):
+    """As some stores want it: s3.addressing_style of the profile."""
+    url, want = golden
+    config = tmp_path / "config"
+    config.write_text("[default]\ns3 =\n    max_queue_size = 100\n    addressing_style = virtual\n")
+    env = store.environment(proxy.address.replace("127.0.0.1", "localhost"), AWS_CONFIG_FILE=str(config))
+    assert exported(url, tmp_path / "out", env) == want
+    assert {r.headers["Host"].partition(":")[0] for r in proxy.requests} == {f"{BUCKET}.localhost"}
+    assert not any(r.path.startswith(f"/{BUCKET}") for r in proxy.requests)
+
+
+def test_a_web_identity_has_the_keys_of_a_role(golden, store, proxy, tmp_path):
+    """Of moto's token service."""
+    url, _ = golden
+    token = tmp_path / "token"
+    token.write_text("a.token.that.kubernetes.wrote\n")
+    env = store.environment(proxy.address, AWS_ENDPOINT_URL_STS=store.address, AWS_ROLE_ARN="arn:aws:iam::1:role/reader",
+                            AWS_WEB_IDENTITY_TOKEN_FILE=str(token))
+    del env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"]
+    unshard("ls", url, "-o", "store=none", env=env)
+    assert proxy.requests and all(r.headers["x-amz-security-token"] for r in proxy.requests)
+    assert not any(f"Credential={ID}/" in r.headers["Authorization"] for r in proxy.requests)
+    token.unlink()
+    failed = unshard("ls", url, "-o", "store=none", env=env, check=False)
+    assert failed.returncode == 2 and "AWS_WEB_IDENTITY_TOKEN_FILE" in failed.stderr
+
+
+@pytest.mark.parametrize("line", ["sso_session = work", "role_arn = arn:aws:iam::1:role/reader", "credential_process = /bin/true"])
+def test_a_profile_whose_keys_others_make_is_refused(golden, store, proxy, tmp_path, line):
+    url, _ = golden
+    config = tmp_path / "config"
+    config.write_text(f"[profile work]\n{line}\n")
+    env = store.environment(proxy.address, AWS_CONFIG_FILE=str(config), AWS_PROFILE="work")
+    del env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"]
+    failed = unshard("ls", url, "-o", "store=none", env=env, check=False)
+    said = " ".join(failed.stderr.split())
+    assert failed.returncode == 2 and f'the profile "work" gets its access key by {line.split()[0]}' in said
+    assert "export-credentials --profile work" in said and not proxy.requests
+
+
+@pytest.mark.long
+def test_a_build_without_libcurl(tmp_path):
+    """What differs of it: lib/object/http_absent.c in the place of http.c, as CMake has it too."""
+    cmake = subprocess.run(["cmake", "-S", ROOT, "-B", tmp_path / "build", "-DUNSHARD_S3=OFF",
+                            "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"], capture_output=True, text=True, check=True)
+    assert "Sources in object stores: not built" in cmake.stdout
+    compiled = (tmp_path / "build/compile_commands.json").read_text()
+    assert "/object/http_absent.c" in compiled and "/object/http.c" not in compiled
+    build = UNSHARD.parent.parent
+    subprocess.run(["cc", "-std=gnu11", "-I", ROOT / "lib", ROOT / "lib/object/http_absent.c",
+                    *(build / "tools/CMakeFiles/unshard.dir").glob("*.o"), build / "lib/libunshard_page.a",
+                    build / "lib/libunshard_fs.a", build / "lib/libunshard.a",
+                    *"-lfuse3 -lzstd -lcjson -lz -lsqlite3 -lyaml -lm -ldl -lpthread".split(), "-o", tmp_path / "unshard"],
+                   check=True)
+    for argv in (("ls", "s3://bucket/run"), ("show", "s3://bucket/run"), ("export", "s3://bucket/run", tmp_path / "out")):
+        failed = subprocess.run([tmp_path / "unshard", *argv], capture_output=True, text=True)
+        assert failed.returncode == 2 and "built without access to object stores" in failed.stderr
+    assert subprocess.run([tmp_path / "unshard", "ls", GOLDEN / "run", "-o", "store=none"]).returncode == 0
 
 
 @pytest.mark.parametrize("where", ["machine", "container", "profile"])
