@@ -65,6 +65,19 @@ int uns_megatron_args_add(struct uns_catalog *cat, uint32_t file, const struct u
 	return 0;
 }
 
+int uns_megatron_lightning_add(struct uns_catalog *cat, uint32_t file, const struct uns_value *root,
+			       struct uns_err *err)
+{
+	struct uns_named_value named = { .name = UNS_MEGATRON_LIGHTNING, .root = UNS_MEGATRON_COMMON, .file = file };
+	const struct uns_value *version = uns_value_get(root, UNS_MEGATRON_LIGHTNING);
+
+	if (!version)
+		return 0;
+	UNS_TRY_ALLOC(named.value = uns_value_copy(&cat->arena, version), err);
+	UNS_TRY(uns_catalog_add_value(cat, &named, err));
+	return uns_megatron_iteration_add(cat, file, uns_value_get(root, UNS_MEGATRON_LIGHTNING_STEPS), err);
+}
+
 int uns_megatron_iteration_add(struct uns_catalog *cat, uint32_t file, const struct uns_value *v, struct uns_err *err)
 {
 	struct uns_named_value named = { .name = UNS_MEGATRON_ITERATION, .root = UNS_MEGATRON_COMMON, .file = file };

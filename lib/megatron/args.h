@@ -17,6 +17,11 @@ int uns_megatron_args_add(struct uns_catalog *cat, uint32_t file, const struct u
  * NULL or no whole number. */
 int uns_megatron_iteration_add(struct uns_catalog *cat, uint32_t file, const struct uns_value *v, struct uns_err *err);
 
+/* The same of a common.pt that Lightning's state is in (NeMo 2), and its version as the value UNS_MEGATRON_LIGHTNING.
+ */
+int uns_megatron_lightning_add(struct uns_catalog *cat, uint32_t file, const struct uns_value *root,
+			       struct uns_err *err);
+
 /* Compares what common.pt and config.json both record, but shapes do not prove. `config`: config.json's text, `sizes`
  * read from it; `adds_one`: models of this type multiply by their norms' weights plus one. Returns 0, or fails with
  * -EBADMSG and both numbers; with -ENOTSUP if the training did the other one of both with the stored norms. */

@@ -13,4 +13,8 @@
 /* How many steps the training had made: a value. */
 #define UNS_MEGATRON_ITERATION "iteration"
 
+/* A training with Lightning (NeMo 2): the version, a value. Its steps are counted in "global_step". */
+#define UNS_MEGATRON_LIGHTNING       "pytorch-lightning_version"
+#define UNS_MEGATRON_LIGHTNING_STEPS "global_step"
+
 #endif

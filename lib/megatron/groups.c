@@ -103,9 +103,12 @@ static int common_read(struct common *c, const struct uns_root *root, const char
 	UNS_TRY(uns_torchfile_open(&c->reader, &c->scratch, &c->torch, err));
 	/* How far the training was (megatron/training/checkpointing.py, generate_state_dict). */
 	UNS_TRY(uns_megatron_iteration_add(c->cat, file, uns_value_get(c->torch.root, UNS_MEGATRON_ITERATION), err));
+	UNS_TRY(uns_megatron_lightning_add(c->cat, file, c->torch.root, err));
 	UNS_TRY(uns_megatron_args_add(c->cat, file, uns_value_get(c->torch.root, "args"), err));
 	UNS_TRY(uns_megatron_common_keep(c->cat, file, &c->torch, err));
 	saved = uns_value_get(c->torch.root, "optimizer");
+	if (saved && saved->kind == UNS_VALUE_LIST) /* NeMo 2: of its one optimizer */
+		saved = saved->n == 1 ? uns_value_at(saved, 0) : NULL;
 	if (!saved || !c->wants_groups)
 		return 0;
 	UNS_TRY(optimizer_add(c, saved, err));

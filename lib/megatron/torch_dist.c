@@ -216,6 +216,8 @@ int uns_megatron_torch_dist_check(const struct uns_catalog *cat, enum uns_megatr
 	if (cat->summary.family != UNS_FAMILY_DCP)
 		return refuse(cat, "files of model-parallel ranks (--ckpt-format torch) are shown as weights alone",
 			      why);
+	if (uns_catalog_value(cat, UNS_MEGATRON_COMMON, UNS_MEGATRON_LIGHTNING))
+		return refuse(cat, "NeMo saved it, and loads other names and another common.pt than Megatron-LM", why);
 	if (experts == UNS_MG_EXPERTS_APART && !uns_megatron_has_experts(cat))
 		return refuse(cat, "its model has no experts that ranks could share: use the view torch_dist", why);
 	UNS_TRY(uns_megatron_check(cat, why));

@@ -90,6 +90,7 @@ LAUNCHES = {
     "mo2more": ("torch_dist_optimizer.py", 2, ["qwen2-pp2", "gpt_oss-one-by-one", "llama-tp2-buckets",
                                                "qwen3_moe-dp2-buckets-bf16", "qwen3_moe-one-by-one-buckets-bf16"]),
     "ms4": ("torch_dist_model_space.py", 4, ["llama-tp2-space", "qwen3_moe-ep2-space-bf16", "qwen2-pp2-space-bf16"]),
+    "ne4": ("nemo_weights.py", 4, ["llama-tp2-nemo-bf16", "qwen3_moe-ep2-nemo"]),
     "mf2": ("megatron_fsdp.py", 2, ["llama-dp2-fsdp", "llama-tp2-fsdp", "qwen3_moe-ep2-fsdp", "qwen3_moe-grouped-fsdp"]),
     "mf4": ("megatron_fsdp.py", 4, ["qwen2-tp2-dp2-fsdp"]),
     "w2": ("transposed.py", 2, ["f2", "z1", "z3", "verl-f2", "lightning-fsdp"]),
@@ -104,7 +105,7 @@ LAUNCHES = {
 }
 
 # More ranks, more parallelism or more cases of what another launch shows: what a test asks of these is for --long alone.
-LONG_LAUNCHES = {"t4", "a3", "mc8", "md4", "mf4", "mo2more"}
+LONG_LAUNCHES = {"t4", "a3", "mc8", "md4", "mf4", "mo2more", "ne4"}
 
 
 def cases(*launches):

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 import trees
 from conftest import ROOT
+from test_megatron_optimizer import live
 
 GOLDEN, STEP, NAME = ROOT / "tests/golden/nemo", "iter_0000002", "model--step=2"
 # The file -> the case whose weights it describes, if that has another name.
@@ -122,3 +123,37 @@ def test_without_a_tokenizer_the_vocabulary_is_not_guessed(made, mount, tmp_path
     shown = shown_in(mount, run)
     assert "vocab_size is null, and no tokenizer.json beside it" in (shown / ".unshard/problems.txt").read_text()
     assert not (shown / "config.json").exists()
+
+
+# -- what NeMo 2 saves in weights/ --
+
+
+@pytest.fixture(params=["llama-tp2-nemo-bf16", "qwen3_moe-ep2-nemo"])
+def saved_by_nemo(made, mount, request):
+    folder = made("ne4", request.param)
+    return folder, mount(folder / "run", f"model={folder}/hf")
+
+
+@pytest.mark.long
+def test_its_names_and_its_optimizer_are_read(saved_by_nemo, command):
+    folder, mounted = saved_by_nemo
+    where = f"{NAME}/weights"
+    dtype = next(iter(trees.weights(folder / "hf").values())).dtype
+    param = trees.weights(folder / "live/param")
+    trees.assert_same(trees.weights(mounted / "weights" / where), {n: t.to(dtype) for n, t in param.items()})
+    trees.assert_same(trees.weights(mounted / "weights-fp32" / where), param)
+    optimizer = torch.load(mounted / "full-fsdp" / where / "optimizer.bin", weights_only=True)
+    for state in ("exp_avg", "exp_avg_sq"):
+        trees.assert_same({n: s[state] for n, s in optimizer["state"].items()}, live(folder, state))
+    values = json.loads((folder / "live/groups.json").read_text())
+    for group in optimizer["param_groups"]:
+        of_group = [v for n, v in values.items() if n in group["params"]]
+        assert of_group and all(v == {k: list(group[k]) if k == "betas" else group[k] for k in v} for v in of_group)
+
+
+@pytest.mark.long
+def test_megatron_lm_does_not_load_it(saved_by_nemo, command):
+    folder, mounted = saved_by_nemo
+    assert not (mounted / "torch_dist" / NAME / "weights").exists()
+    said = command("show", folder / "run" / NAME / "weights", "-o", f"model={folder}/hf").stdout
+    assert "NeMo saved it, and loads other names" in " ".join(said.split())
