@@ -45,7 +45,7 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 			return status;
 	}
 	if (argc - optind < 1 || (argc - optind > 1 && !self->several))
-		return command_usage(self);
+		return command_operands(self, argc - optind, argv + optind);
 	arguments_take(a, argc, argv);
 	return -1;
 }

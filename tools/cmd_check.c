@@ -533,6 +533,8 @@ static int check_parse(struct check *c, const struct command *self, int argc, ch
 		if (opt == 'S' && options_store(&c->a.options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 	}
+	if (argc == optind && !c->n_configs)
+		return command_operands(self, 0, argv);
 	if ((argc > optind) == (c->n_configs > 0) || (c->repair && argc - optind > 1) ||
 	    (c->versions && !c->n_configs) ||
 	    ((c->deep || c->repair || c->wait || c->base || c->view) && c->n_configs) ||

@@ -655,7 +655,7 @@ static int parse(struct diff *d, const struct command *self, int argc, char **ar
 				return command_fail("%s", err.text);
 	}
 	if (argc - optind != 2)
-		return command_usage(self);
+		return command_operands(self, argc - optind, argv + optind);
 	if (d->html && d->json)
 		return command_fail("--html and --json: one of them at a time");
 	d->json |= d->html != NULL; /* the page is drawn from the same object, with equal tensors too */

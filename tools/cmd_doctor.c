@@ -290,7 +290,7 @@ static int doctor_run(const struct command *self, int argc, char **argv)
 			d.json = json_array();
 	}
 	if (argc != optind)
-		return command_usage(self);
+		return command_operands(self, argc - optind, argv + optind);
 	status = examine(&d);
 	if (d.json && status != EXIT_COULD_NOT)
 		json_print(d.json);

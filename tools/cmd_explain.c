@@ -148,7 +148,7 @@ static int explain_run(const struct command *self, int argc, char **argv)
 		json = true;
 	}
 	if (argc - optind > 1)
-		return command_usage(self);
+		return command_operands(self, argc - optind, argv + optind);
 	e.wanted = optind < argc ? argv[optind] : NULL;
 	e.json = json ? json_array() : NULL;
 	status = explain(&e);

@@ -193,7 +193,7 @@ static int export_parse(struct export *e, const struct command *self, int argc, 
 			return command_fail("%s", err.text);
 	}
 	if (argc - optind != 2)
-		return command_usage(self);
+		return command_operands(self, argc - optind, argv + optind);
 	if (e->base && e->flags & UNSHARD_EXPORT_INCOMPLETE)
 		return command_fail("--base and --no-base contradict each other");
 	e->a.argument = argv[optind];

@@ -329,7 +329,9 @@ static int ls_parse(struct ls *ls, const struct command *self, int argc, char **
 	}
 	if (sort && !parse_sort(sort, &ls->sort))
 		return command_fail("--sort=%s: expected path, step, size, ranks or state", sort);
-	if (argc == optind || (ls->watch && ls->a.json))
+	if (argc == optind)
+		return command_operands(self, 0, argv);
+	if (ls->watch && ls->a.json)
 		return command_usage(self);
 	arguments_take(&ls->a, argc, argv);
 	return -1;

@@ -375,7 +375,7 @@ static int mount_parse(struct mount *m, int argc, char **argv)
 			return command_fail("%s", err.text);
 	}
 	if (argc - optind != 2)
-		return command_usage(m->self);
+		return command_operands(m->self, argc - optind, argv + optind);
 	if (m->options.seal_bytes_per_s && !m->options.seal)
 		return command_fail("option seal_rate changes nothing without seal=auto");
 	m->source = argv[optind];

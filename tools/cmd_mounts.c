@@ -98,7 +98,7 @@ static int mounts_run(const struct command *self, int argc, char **argv)
 			all.json = json_array();
 	}
 	if (optind != argc)
-		return command_usage(self);
+		return command_operands(self, argc - optind, argv + optind);
 	for (i = 0; i < all.table.n_columns; i++)
 		table_add(&all.table, head[i]);
 	fs_mounts_visit(add_mount, &all);

@@ -201,7 +201,7 @@ static int parse(struct seal *s, const struct command *self, int argc, char **ar
 			return command_fail("%s", err.text);
 	}
 	if (argc - optind != 1)
-		return command_usage(self);
+		return command_operands(self, argc - optind, argv + optind);
 	s->a.argument = argv[optind];
 	return -1;
 }

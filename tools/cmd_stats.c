@@ -182,7 +182,7 @@ static int stats_run(const struct command *self, int argc, char **argv)
 		s.live &= c != '1' && c != 'j';
 	}
 	if (argc - optind != 1)
-		return command_usage(self);
+		return command_operands(self, argc - optind, argv + optind);
 	if (fs_mount_path(argv[optind], s.path, &err) < 0)
 		return command_fail("%s", err.text);
 	if (!fs_mount_above(s.path, &mount, &inside))

@@ -181,8 +181,10 @@ static int umount_run(const struct command *self, int argc, char **argv)
 	}
 	if (every && argc == optind)
 		return umount_all(how);
-	if (argc - optind != 1 || every)
+	if (every)
 		return command_usage(self);
+	if (argc - optind != 1)
+		return command_operands(self, argc - optind, argv + optind);
 	if (resolve(argv[optind], path, &err) < 0)
 		return command_fail("%s", err.text);
 	return umount_path(path, how);

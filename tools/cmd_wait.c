@@ -115,7 +115,7 @@ static int wait_parse(struct wait *w, const struct command *self, int argc, char
 			return status;
 	}
 	if (argc - optind != 1)
-		return command_usage(self);
+		return command_operands(self, argc - optind, argv + optind);
 	if (after && !parse_number(after, &w->after))
 		return command_fail("--after %s: expected a step, a number", after);
 	if (seconds && (!parse_number(seconds, &n) || !n))

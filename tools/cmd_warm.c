@@ -198,7 +198,7 @@ static int warm_run(const struct command *self, int argc, char **argv)
 		status = arguments_flag(&a, self, c);
 	}
 	if (status < 0 && argc - optind != 1)
-		status = command_usage(self);
+		status = command_operands(self, argc - optind, argv + optind);
 	if (status < 0) {
 		arguments_take(&a, argc, argv);
 		status = run(&a, write);

@@ -45,6 +45,8 @@ void command_no_memory(void);
 bool command_lacks_memory(void);
 /* How it is used, on stderr; returns EXIT_COULD_NOT. */
 int command_usage(const struct command *self);
+/* The same behind which of the operands is missing or too many, of the n that were given. */
+int command_operands(const struct command *self, int n, char **given);
 /* All of it, on stdout; returns EXIT_DONE. */
 int command_help(const struct command *self);
 /* That of `unshard` itself. Returns EXIT_DONE if `to` is stdout. */

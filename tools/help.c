@@ -51,6 +51,22 @@ int command_usage(const struct command *self)
 	return EXIT_COULD_NOT;
 }
 
+int command_operands(const struct command *self, int n, char **given)
+{
+	const char *p = self->operands;
+	int i;
+
+	for (i = 0; *p && i < n; i++) {
+		p += strcspn(p, " ");
+		p += strspn(p, " ");
+	}
+	if (*p && *p != '[')
+		fprintf(stderr, "unshard %s: %.*s is missing\n", self->name, (int)strcspn(p, " ."), p);
+	else if (i < n)
+		fprintf(stderr, "unshard %s: %s is one argument too many\n", self->name, given[i]);
+	return command_usage(self);
+}
+
 static void flag_print(const struct flag *f)
 {
 	char left[96];
@@ -129,7 +145,7 @@ int help_print(FILE *to)
 	for (c = commands; *c; c++) {
 		if ((*c)->hidden)
 			continue;
-		fprintf(to, "  unshard %s %s\n      ", (*c)->name, (*c)->operands);
+		fprintf(to, "  unshard %s%s%s\n      ", (*c)->name, (*c)->operands[0] ? " " : "", (*c)->operands);
 		wrapped(to, (*c)->summary, 6, 6);
 	}
 	fprintf(to, "\n  unshard VERB --help | help VERB | --version\n\n");

@@ -51,6 +51,12 @@ static int config_parse(const char *file, struct uns_span text, cJSON **out, str
 		p++;
 	if (p == text.end)
 		return uns_fail(err, -EINVAL, "%s is empty", file);
+	if (uns_span_left(&text) >= 4 && memcmp(text.p, "PK\3\4", 4) == 0) /* training_args.bin */
+		return uns_fail(
+			err, -ENOTSUP,
+			"%s is a file of torch.save: expected JSON or YAML. Name the config that the training "
+			"starts from; `unshard meta import CHECKPOINT %s` reads what a training_args.bin records",
+			file, file);
 	json = *p == '{' || *p == '[';
 	if (json && (uns_str_ends(file, ".yaml") || uns_str_ends(file, ".yml")))
 		json = false;

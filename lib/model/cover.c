@@ -101,6 +101,44 @@ static int bytes_check(const struct cover *c, const struct uns_piece *piece, str
 				 .arg = { { "shape", uns_str(uns_shape_text(&c->t->shape, shape, sizeof(shape))) } }));
 }
 
+/* Its pieces that would be read: of replicas the first. known: of each file, that it was reported. */
+static int tensor_files(const struct cover *c, bool *known, struct uns_findings *out, struct uns_arena *arena,
+			struct uns_err *err)
+{
+	const struct uns_piece *p = uns_tensor_pieces(c->cat, c->t), *end = p + c->t->n_pieces, *used = NULL;
+	struct uns_err why = { .keep = arena };
+
+	for (; p < end; p++) {
+		if (!uns_piece_elems(p) || (used && uns_same_elements(used, p)))
+			continue;
+		used = p;
+		if (known[p->file] || bytes_check(c, p, &why) == 0)
+			continue;
+		if (!why.finding)
+			return uns_oom(err);
+		known[p->file] = true;
+		UNS_TRY(uns_findings_add(out, arena, why.finding, err));
+		why = (struct uns_err){ .keep = arena };
+	}
+	return 0;
+}
+
+int uns_cover_files(const struct uns_catalog *cat, struct uns_findings *out, struct uns_arena *arena,
+		    struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) bool *known = calloc(cat->n_files + 1, sizeof(*known));
+	struct cover c = { .cat = cat };
+	size_t i;
+
+	UNS_TRY_ALLOC(known, err);
+	for (i = 0; i < cat->n_tensors; i++) {
+		c.t = &cat->tensors[i];
+		if (scope_of(c.t) != UNS_SCOPE_NOTE)
+			UNS_TRY(tensor_files(&c, known, out, arena, err));
+	}
+	return 0;
+}
+
 /* -- the pieces that exist -- */
 
 /* Picks the pieces that will be read: of replicas, which follow each other, the first. Replicas must be as long as it,

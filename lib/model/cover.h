@@ -22,6 +22,12 @@ int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tens
  * no two of the same elements. Of a catalog that is not sealed yet too. */
 bool uns_cover_is_plain(const struct uns_catalog *cat, const struct uns_tensor *tensor);
 
+/* Adds what is wrong with each file that a view would read and that is missing or too short: uns_cover_check stops at
+ * the first. The first tensor of the model or its optimizer that lacks a piece there is named. Fails with -ENOMEM
+ * alone. O(pieces). */
+int uns_cover_files(const struct uns_catalog *cat, struct uns_findings *out, struct uns_arena *arena,
+		    struct uns_err *err);
+
 /* Fails with the first of the catalog's own findings that keeps `scope` from being served; 0 when there is none. */
 int uns_cover_refusal(const struct uns_catalog *cat, enum uns_scope scope, struct uns_err *why);
 

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "io/capture.h"
+#include "model/cover.h"
 #include "session/shows.h"
 
 const struct uns_finding *reason_of_failure(const struct dir_record *record, const struct uns_err *why,
@@ -140,6 +141,20 @@ static int add_of_view(struct unshard *u, struct dir_record *record, struct snap
 	return is_of_file(known->finding) ? widen(r, known, f) : 0;
 }
 
+/* A view stops at the first file that it lacks. What is to be copied again is all of them. */
+static int add_further_files(const struct uns_catalog *cat, struct reasons *r)
+{
+	struct uns_findings files = { 0 };
+	struct uns_err err = { 0 };
+	size_t i;
+
+	UNS_TRY(uns_cover_files(cat, &files, &r->arena, &err));
+	for (i = 0; i < files.n; i++)
+		if (!find(r, &files.v[i]))
+			UNS_TRY(add(r, &files.v[i], NULL, true));
+	return 0;
+}
+
 static int add_all(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct reasons *r)
 {
 	const struct uns_catalog *cat = snap->cat;
@@ -161,6 +176,9 @@ static int add_all(struct unshard *u, struct dir_record *record, struct snapshot
 	for (i = 0; uns_views[i]; i++)
 		for (k = 0; uns_views[i]->listed[k]; k++)
 			UNS_TRY(add_of_view(u, record, snap, uns_views[i], uns_views[i]->listed[k], r));
+	for (i = 0; i < r->n; i++)
+		if (is_of_file(r->v[i].finding))
+			return add_further_files(cat, r);
 	return 0;
 }
 

@@ -46,6 +46,24 @@ def test_a_sound_run(command, run):
                                        "saving": 0, "findings": []}
 
 
+def test_arguments_as_torch_saves_them_are_no_config(command, tmp_path):
+    torch.save({"output_dir": "runs"}, tmp_path / "training_args.bin")
+    done = command("check", "--config", tmp_path / "training_args.bin", check=False)
+    assert done.returncode == 2 and "a file of torch.save: expected JSON or YAML" in done.stderr
+
+
+def test_each_damaged_shard_is_named(command, tmp_path):
+    """Not the first alone, at which a view stops; by show, too."""
+    run = shutil.copytree(GOLDEN / "older/accelerate0.29.3-torch2.2.2_f1_sh_w3/run", tmp_path / "run")
+    (run / "ckpt/pytorch_model_fsdp_0/__1_0.distcp").unlink()
+    os.truncate(run / "ckpt/pytorch_model_fsdp_0/__2_0.distcp", 10)
+    found = json.loads(check(command, run, "--json").stdout)["findings"]
+    shown = json.loads(command("show", run / "ckpt", "--json", "-o", "settle=0", check=False).stdout)["info"]["problems"]
+    for problems in found, shown:
+        assert [(f["id"], Path(f["file"]).name, f["rank"]) for f in problems if f["severity"] == "problem"] == \
+            [("shard_missing", "__1_0.distcp", 1), ("shard_cut", "__2_0.distcp", 2)]
+
+
 @pytest.mark.parametrize("launch,case,found", [
     ("u2", "full", []), ("u2", "accfull", [("run/state", "config", "note")]), ("r2", "f2", [("run/checkpoint-2", "config", "note"),
                                                                               ("run/checkpoint-4", "config", "note")]),

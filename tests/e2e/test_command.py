@@ -41,6 +41,15 @@ def test_what_cannot_run_says_why_and_exits_2(command, args):
         "/nonexistent" in done.stderr
 
 
+def test_a_usage_error_names_the_operand(command):
+    for line, sentence in {"show": "CHECKPOINT is missing", "mount a": "MOUNTPOINT is missing", "mount a b c": "c is one argument too many",
+                           "ls": "SOURCE is missing", "check": "CHECKPOINT-or-RUN is missing", "diff a": "B is missing",
+                           "mounts x": "x is one argument too many", "explain a b": "b is one argument too many"}.items():
+        done = command(*line.split(), check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"unshard {line.split()[0]}: {sentence}\nusage: unshard {line.split()[0]} ")
+
+
 @pytest.mark.parametrize("args", [["--help"], ["--version"], ["ls"], ["ls", "--json"], ["show"], ["check"],
                                   ["check", "--json"], ["meta", "export"], ["meta", "export", "/dev/full"]])
 def test_output_that_cannot_be_written(run, args):

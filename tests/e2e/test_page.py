@@ -164,6 +164,7 @@ def test_a_damaged_checkpoint_has_a_page(command, tmp_path):
     (checkpoint / "optimizer_0/__1_0.distcp").unlink()
     data = data_of(command("show", checkpoint, "--html", "-", *OPTIONS, check=False).stdout)
     assert [f["path"] for f in data["map"]["files"] if f["missing"]] == ["checkpoint-2/optimizer_0/__1_0.distcp"]
+    assert data["info"]["problems"][0]["file"] == "checkpoint-2/optimizer_0/__1_0.distcp"
     other = shutil.copytree(GOLDEN / "dcp/ranks/ckpt", tmp_path / "ckpt")
     (other / ".metadata").write_bytes(b"no metadata")
     done = command("show", other, "--html", "-", *OPTIONS, check=False)
@@ -422,6 +423,26 @@ def test_a_browser_shows_the_numbers(browser, command, name, tmp_path):
     shown = browser.run("return [...document.querySelectorAll('#map tbody tr')].map((r) => "
                         "[r.cells[0].textContent, Number(r.cells[2].textContent.replaceAll(',', ''))])")
     assert dict(shown) == {"no rank known" if rank is None else f"rank {rank}": n for rank, n in held.items()}
+
+
+@pytest.mark.long
+def test_a_browser_shows_each_damaged_file(browser, command, tmp_path):
+    """One that is missing, and one that is truncated, of three ranks: both are red, both are named."""
+    run = shutil.copytree(GOLDEN / "older/accelerate0.29.3-torch2.2.2_f1_sh_w3/run", tmp_path / "run")
+    (run / "ckpt/pytorch_model_fsdp_0/__1_0.distcp").unlink()
+    os.truncate(run / "ckpt/pytorch_model_fsdp_0/__2_0.distcp", 10)
+    opened(browser, command, run / "ckpt", tmp_path)
+    assert browser.run("return document.querySelector('section').id") == "problems"
+    wrong = browser.run("return [...document.querySelectorAll('#problems .problem b')].map((b) => b.parentNode.querySelector('code').textContent)")
+    assert wrong == ["shard_missing", "shard_cut"]
+    files = browser.run("return [...document.querySelectorAll('#tensor tbody tr')].map((r) => r.cells[3].textContent)")
+    at = "ckpt/pytorch_model_fsdp_0"
+    assert files == [f"{at}/__0_0.distcp", f"{at}/__1_0.distcp (missing)", f"{at}/__2_0.distcp (truncated)"]
+    red = browser.run("""const c = document.querySelector('#map canvas'), context = c.getContext('2d');
+        const column = context.getImageData(108, 0, 1, c.height).data;
+        return [0, 1, 2].map((i) => [...column.slice(4 * (7 + i * 24), 4 * (8 + i * 24))].join())""")
+    assert red[0] != "208,0,0,255" and red[1:] == ["208,0,0,255"] * 2
+    assert browser.console() == []
 
 
 @pytest.mark.long

@@ -75,9 +75,7 @@ function heatTable(caption, rowHead, rows, columns, at) {
 			columns.map((c) => at(r, c)))))));
 }
 
-function inOrder(names) { /* layers.2 before layers.10 */
-	return [...names].sort(new Intl.Collator("en", { numeric: true }).compare);
-}
+const inOrder = (names) => [...names].sort(new Intl.Collator("en", { numeric: true }).compare); /* layers.2 before layers.10 */
 
 /* The tensors of one kind: weights, or one state of the optimizer. */
 function drawHeat(tensors) {

@@ -68,9 +68,7 @@ function tableOf(columns, rows) {
 		make("tbody", {}, rows.map((row) => make("tr", {}, row.map(cell)))));
 }
 
-function sameAsTable(columns, rows) {
-	return make("details", {}, make("summary", {}, "the same as a table"), tableOf(columns, rows));
-}
+const sameAsTable = (columns, rows) => make("details", {}, make("summary", {}, "the same as a table"), tableOf(columns, rows));
 
 function section(id, title, ...children) {
 	return make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` }, title), children);
@@ -149,7 +147,13 @@ function pieces(t) {
 	});
 }
 
-const isMissing = (piece) => Boolean((map.files[piece.file] || {}).missing);
+const cutFiles = new Set((info.problems || []).filter((p) => p.id === "shard_cut").map((p) => p.file));
+
+/* What is wrong with a piece's file, in a word; "" = nothing. */
+function lossOf(piece) {
+	const file = map.files[piece.file] || {};
+	return file.missing ? "missing" : cutFiles.has(file.path) ? "truncated" : "";
+}
 
 /* rank -> {count: elements that it holds, missing: a file of them is}, by layout: tensors that are cut alike share it. */
 const heldByLayout = new Map();
@@ -162,7 +166,7 @@ function held(t) {
 	const sum = new Map();
 	for (const p of pieces(t)) {
 		const before = sum.get(p.rank) || { count: 0, missing: false };
-		sum.set(p.rank, { count: before.count + p.count, missing: before.missing || isMissing(p) });
+		sum.set(p.rank, { count: before.count + p.count, missing: before.missing || lossOf(p) !== "" });
 	}
 	heldByLayout.set(t.layout, sum);
 	return sum;
@@ -370,9 +374,8 @@ function segmentLabel(s) {
 }
 
 /* byte -> x. view: {from, span} in bytes, of what is seen */
-function placesOf(width, { from, span }) {
-	return (at) => LABEL + (Math.min(Math.max(at, from), from + span) - from) * (width - LABEL - RIGHT) / span;
-}
+const placesOf = (width, { from, span }) => (at) =>
+	LABEL + (Math.min(Math.max(at, from), from + span) - from) * (width - LABEL - RIGHT) / span;
 
 function paintBar(context, width, bar, view, style) {
 	const place = placesOf(width, view), end = view.from + view.span;
@@ -621,7 +624,7 @@ function drawMap(showTensor) {
 	function drawLegend() {
 		const kinds = KINDS.filter((k) => map.tensors.some((t) => kindOf(t.name) === k)).map((k) => [k[0], k[1]]);
 		const own = coloursAreGroups ? [...groups.map((g) => [`param group ${g}`, rankColour(g)]), ["in no param group", PADDING]] : kinds;
-		const red = namedByProblems.size || map.files.some((f) => f.missing) ? [["missing, or named by a problem", RED]] : [];
+		const red = namedByProblems.size || map.files.some((f) => f.missing) ? [["missing, truncated, or named by a problem", RED]] : [];
 		legend.replaceChildren(...[...own, ...red].map(([name, colour]) => make("span", {}, patchOf(colour), name)));
 	}
 	drawLegend();
@@ -747,9 +750,9 @@ function paintBoxes(context, t, width, height) {
 	fill(0, 0, columns, rows, RED);
 	beginText(context, "center");
 	for (const p of pieces(t)) {
-		if (isMissing(p)) {
+		if (lossOf(p)) {
 			if (p.box)
-				nameBox(context, `missing: ${rankName(p.rank)}`, scaled(boxOf(p, inner)), RED);
+				nameBox(context, `${lossOf(p)}: ${rankName(p.rank)}`, scaled(boxOf(p, inner)), RED);
 			continue;
 		}
 		const colour = rankColour(p.rank);
@@ -793,12 +796,12 @@ function pieceRow(t, p) {
 	const where = p.box ? p.box.lo.map((lo, i) => `${lo}:${lo + p.box.len[i]}`).join(", ")
 		: `elements ${p.first}:${p.first + p.count} in C order`;
 	const file = (map.files[p.file] || { path: "?" }).path;
-	return [rankName(p.rank), `[${where}]`, bytes(p.count * t.size), isMissing(p) ? `${file} (missing)` : file];
+	return [rankName(p.rank), `[${where}]`, bytes(p.count * t.size), lossOf(p) ? `${file} (${lossOf(p)})` : file];
 }
 
 /* What is shown before one is chosen: what lacks a part or has a problem, else the largest of the model. */
 function firstTensor() {
-	const red = map.tensors.find((t) => namedByProblems.has(t.name) || pieces(t).some(isMissing));
+	const red = map.tensors.find((t) => namedByProblems.has(t.name) || pieces(t).some(lossOf));
 	const bytesOf = (t) => (isModel(t) ? elements(t.shape) * t.size : 0);
 	return red || map.tensors.reduce((a, b) => (bytesOf(b) > bytesOf(a) ? b : a));
 }
@@ -829,7 +832,7 @@ function drawTensor() {
 					`${s.state || s.role} · ${dtype(s)}`))) : null,
 			canvas,
 			make("p", { class: "quiet" }, "Rows: the first dimension. Columns: the others. A colour is a rank; "
-				+ "stripes: several ranks hold the same part; red: no file holds it."),
+				+ "stripes: several ranks hold the same part; red: its file is missing or truncated."),
 			make("details", { open: all.length <= FEW_ROWS }, make("summary", {}, plural(all.length, "piece", "pieces")),
 				make("div", { class: "wideTable" }, tableOf([["rank"], ["part", "name"], ["bytes", "n"], ["file", "name"]],
 					all.slice(0, ROWS_SHOWN).map((p) => pieceRow(t, p)))),

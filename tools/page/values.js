@@ -46,9 +46,8 @@ const MEASURES = [
 	["small rows", (s) => (s.rows ? s.small_rows / s.rows : 0), (x) => x, (x) => percent(x, 1)],
 ];
 
-function valueCell(dark, text, title) {
-	return heatCell(text, title, Number.isNaN(dark) ? ofHex(RED) : shade(260, 0.45, 0.95 - 0.6 * Math.min(Math.max(dark, 0), 1)));
-}
+const valueCell = (dark, text, title) =>
+	heatCell(text, title, Number.isNaN(dark) ? ofHex(RED) : shade(260, 0.45, 0.95 - 0.6 * Math.min(Math.max(dark, 0), 1)));
 
 function histogram(kind, counts) {
 	const exponents = [...counts.keys()].sort((a, b) => a - b), low = exponents[0], high = exponents[exponents.length - 1];
