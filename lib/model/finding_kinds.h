@@ -171,7 +171,7 @@ KIND(ZERO_TENSOR_PARALLEL, zero_tensor_parallel, UNKNOWN,
      "{checkpoint} holds tensor-parallel slices of {n} model-parallel ranks, and does not record how each parameter was split: this is not supported",
      .help = WRITER_READS)
 KIND(ZERO_MAP_VERSION, zero_map_version, UNKNOWN,
-     "{file}: the maps of {by} are of version {found}; version {expected} is read", .help = WRITER_READS)
+     "{file}: {by} stored its maps in version {found}, and unshard reads version {expected}", .help = WRITER_READS)
 KIND(ZERO_MAP_UNKNOWN, zero_map_unknown, UNKNOWN,
      "{file}: the map that says how {by} cut {tensor} cannot be used at rank {rank}: {cause}", .help = WRITER_READS)
 KIND(ZERO_MAP_COVERS_NOT, zero_map_covers_not, DAMAGED,
@@ -307,7 +307,7 @@ KIND(ZERO_COUNTERS_DIFFER, zero_counters_differ, DAMAGED,
      "{file}: global_steps is {found} here, but {expected} in {other_file.name}[ (and {more} more {more|file|files} likewise)]",
      .advice = OF_TWO_SAVES, .check = "mixed")
 KIND(ZERO_STATE_OF_RANKS, zero_state_of_ranks, NOTE,
-     "the ranks of {checkpoint} have different numbers as {state} of group {group}: each is about a rank's part, not about a parameter, and no view shows them",
+     "{state} of group {group} differs between the ranks of {checkpoint}: it describes the rank's shard, not a parameter, and no view shows it",
      .help = NOTHING_TO_DO)
 KIND(ZERO_NO_TAG, zero_no_tag, INCOMPLETE, "no tag directory with shards was found")
 
@@ -421,7 +421,7 @@ KIND(RANK_UNITS_NOT_GUESSED, rank_units_not_guessed, UNKNOWN,
 KIND(RANK_UNITS_MAP_DOES_NOT_FIT, rank_units_map_does_not_fit, DAMAGED, "{cause} (imported by unshard meta import)",
      .help = "import the unit map of this training (unshard meta import FILE)",
      .cause = "the unit map that was imported is of another training, or was edited")
-KIND(RANK_UNITS_NAMED, rank_units_named, NOTE, "the optimizer's state by name is {cause}", .help = NOTHING_TO_DO)
+KIND(RANK_UNITS_NAMED, rank_units_named, NOTE, "the names of the optimizer's states are {cause}", .help = NOTHING_TO_DO)
 KIND(RANK_CONFIG_UNREADABLE, rank_config_unreadable, DAMAGED,
      "{file} [{?json}has no world_size above 0|is not a JSON object]: unshard takes the number of ranks from the names of the ranks' files",
      .advice = "copy it again from the training machine: veRL's model merger needs it",
@@ -581,7 +581,7 @@ KIND(NO_METADATA, no_metadata, UNKNOWN, "{checkpoint} is not a torch distributed
      .help = OTHER_VIEW)
 KIND(LIGHTNING_META_UNREADABLE, lightning_meta_unreadable, DAMAGED, "meta.pt could not be read", .help = COPY_ALL)
 KIND(LIGHTNING_META_STORAGE, lightning_meta_storage, UNKNOWN,
-     "meta.pt has a storage named {found}, and torch's storages are numbered from 0: unshard "
+     "meta.pt names a storage {found}, and torch numbers its storages from 0: unshard "
      "cannot add tensors to such a file",
      .help = OTHER_VIEW)
 KIND(FABRIC_OBJECT, fabric_object, UNKNOWN,
@@ -786,7 +786,7 @@ KIND(RESUME_UNKNOWN, resume_unknown, NOTE,
 KIND(SAVED_WEIGHTS_ONLY, saved_weights_only, NOTE,
      "{checkpoint} was saved with save_weights_only: trainer.fit cannot resume from it (KeyError 'optimizer_0' or 'optimizer_states', \"contains only the model\")",
      .advice =
-	     "a Trainer on one device resumes, with new optimizer states, from a mount's view full, one with FSDPStrategy from full-fsdp",
+	     "resume from a mount, with new optimizer states: from the view full on one device, from full-fsdp with FSDPStrategy",
      .check = "weights_only")
 KIND(RNG_FILE_MISSING, rng_file_missing, INCOMPLETE,
      "{file.name} of {checkpoint} is missing: random states of {found} of {expected} ranks were found, and rank {rank} would resume with other ones",

@@ -280,7 +280,7 @@ def frozen(held):
 
 REFUSED = {
     "no-maps": (no_maps, "(ds_autoep_layers), and it records no maps of how: this is not supported"),
-    "version": (version_2, f"{MODEL}: the maps of AutoEP are of version 2; version 1 is read"),
+    "version": (version_2, f"{MODEL}: AutoEP stored its maps in version 2, and unshard reads version 1"),
     "frozen": (frozen, "(ds_autoep_layers), and some of them are frozen: this is not supported"),
 }
 

@@ -199,8 +199,8 @@ DAMAGE = {
     "twice": (rewritten(MODELS, twice), f"{MODELS[0]}: {MAP} {OUT} gives an element of rank 1 to rank 0 too", False),
     "scaled": (rewritten(MODELS, scaled), f"{MODELS[0]}: {MAP} {UP} cannot be used at rank 0: the rank holds it multiplied by "
                "a factor", False),
-    "version": (rewritten(MODELS, of_version_2), f"{MODELS[0]}: the maps of tensor parallelism are of version 2; version 1 is "
-                "read", False),
+    "version": (rewritten(MODELS, of_version_2), f"{MODELS[0]}: tensor parallelism stored its maps in version 2, and unshard "
+                "reads version 1", False),
     "differ": (rewritten(MODELS[1:], unmapped), f"{MODELS[1]} (rank 1): {MAP} {UP} is not that of {MODELS[0]}: the files are "
                "of different saves", False),
     "unmapped": (rewritten(MODELS, unmapped), f"{MODELS[0]} (rank 0): no map says how {UP} was cut", False),
