@@ -56,7 +56,7 @@ static void amount_fact(const char *name, double n, const char *of, double bytes
 	if (n < 0 || bytes < 0)
 		return;
 	text_bytes((uint64_t)bytes, size);
-	snprintf(text, sizeof(text), "%.0f %s, %s", n, of, size);
+	snprintf(text, sizeof(text), "%.0f %.*s, %s", n, (int)strlen(of) - (n == 1), of, size); /* "1 file" */
 	fact(name, text);
 }
 
@@ -83,7 +83,7 @@ static void objects_fact(const cJSON *objects)
 static void print_facts(const cJSON *info)
 {
 	const cJSON *objects = cJSON_GetObjectItemCaseSensitive(info, "objects");
-	double missing = number_of(info, "files_missing");
+	const double missing = number_of(info, "files_missing"), borrowed = number_of(info, "files_borrowed");
 
 	puts("\nthe checkpoint");
 	fact("format", show_string(info, "format", "not known"));
@@ -95,7 +95,10 @@ static void print_facts(const cJSON *info)
 	amount_fact("optimizer", number_of(info, "optimizer_tensors"), "tensors", number_of(info, "optimizer_bytes"));
 	if (cJSON_GetArraySize(objects) > 0)
 		objects_fact(objects);
-	amount_fact("source", number_of(info, "files"), "files", number_of(info, "source_bytes"));
+	amount_fact("source", number_of(info, "files") - borrowed, "files",
+		    number_of(info, "source_bytes") - number_of(info, "borrowed_bytes"));
+	if (borrowed > 0)
+		amount_fact("borrowed", borrowed, "files", number_of(info, "borrowed_bytes"));
 	if (missing > 0)
 		number_fact("missing", missing);
 }

@@ -3,6 +3,7 @@
 #include "files/describe.h"
 
 #include "base/cleanup.h"
+#include "base/path.h"
 
 /* "key": -- with a comma in front unless it is the object's first. */
 static void key_begin(struct uns_text *t, const char *name)
@@ -151,11 +152,19 @@ static void key_verdict(struct uns_text *t, const struct uns_view_verdict *view)
 	uns_text_str(t, i ? "]}" : "}");
 }
 
+/* From outside the checkpoint's directory, where its shards are: config and tokenizer of its run, for example. */
+static bool is_borrowed(const struct uns_catalog *cat, const struct uns_file *f)
+{
+	const struct uns_root *root = cat->n_pieces ? cat->files[cat->pieces[0].file].root : f->root;
+
+	return f->root != root || !uns_path_within(f->path, cat->path);
+}
+
 void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat, const struct uns_view_verdict *views,
 		       size_t n_views, const struct uns_findings *problems)
 {
 	uint64_t n_weights = 0, weights_bytes = 0, n_optimizer = 0, optimizer_bytes = 0, n_missing = 0,
-		 source_bytes = 0;
+		 source_bytes = 0, n_borrowed = 0, borrowed_bytes = 0;
 	const struct uns_tensor *x = cat->tensors, *end = x + cat->n_tensors;
 	uint64_t bytes;
 	size_t i;
@@ -171,8 +180,13 @@ void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat, cons
 		}
 	}
 	for (i = 0; i < cat->n_files; i++) {
+		bytes = cat->files[i].missing ? 0 : cat->files[i].stat.id.size;
 		n_missing += cat->files[i].missing;
-		source_bytes += cat->files[i].missing ? 0 : cat->files[i].stat.id.size;
+		source_bytes += bytes;
+		if (is_borrowed(cat, &cat->files[i])) {
+			n_borrowed++;
+			borrowed_bytes += bytes;
+		}
 	}
 	uns_text_str(out, "{");
 	key_str(out, "path", cat->path);
@@ -190,6 +204,8 @@ void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat, cons
 	key_u64(out, "files", cat->n_files);
 	key_u64(out, "files_missing", n_missing);
 	key_u64(out, "source_bytes", source_bytes);
+	key_u64(out, "files_borrowed", n_borrowed);
+	key_u64(out, "borrowed_bytes", borrowed_bytes);
 	key_objects(out, cat);
 	key_begin(out, "views");
 	uns_text_str(out, "{");

@@ -382,7 +382,7 @@ def help_of(unshard, *verb):
 def verbs(unshard):
     """The text of each verb up to its options after -o. Those are the same for all verbs: one table."""
     lines, options = [], {}
-    names = list(dict.fromkeys(re.findall(r"^  unshard ([a-z]+) ", help_of(unshard), re.M)))
+    names = list(dict.fromkeys(re.findall(r"^  unshard ([a-z]+)(?: |$)", help_of(unshard), re.M)))
     for verb in names:
         own, _, after_o = help_of(unshard, verb).partition("\nOptions after -o")
         lines += ["", f"## {verb}", "", "```text", *own.strip("\n").split("\n"), "```"]

@@ -26,6 +26,18 @@ def test_help_and_version(command):
     assert command("-v").stdout == command("-V").stdout == command("--version").stdout
 
 
+def test_show_has_the_size_that_ls_has(command):
+    """Of the checkpoint's own files. What its views borrow is counted apart."""
+    options = ("-o", "settle=0,store=none")
+    listed, = json.loads(command("ls", GOLDEN / "run", "--json", *options).stdout)
+    info = json.loads(command("show", GOLDEN / "run/checkpoint-2", "--json", *options).stdout)["info"]
+    own = [p for p in (GOLDEN / "run/checkpoint-2").rglob("*") if p.is_file()]
+    assert info["source_bytes"] - info["borrowed_bytes"] == listed["size_bytes"] == sum(p.stat().st_size for p in own)
+    assert info["files_borrowed"] == 4 and info["files"] - 4 == len(own)
+    shown = command("show", GOLDEN / "run/checkpoint-2", *options).stdout
+    assert "  source      10 files, 250.2 kB\n  borrowed    4 files, 4.2 kB\n" in shown
+
+
 @pytest.mark.parametrize("args", [["frobnicate"], ["mount"], ["mount", "/nonexistent"], ["ls"],
                                   ["ls", "/nonexistent"], ["show", "/nonexistent"],
                                   ["umount", "/nonexistent"],

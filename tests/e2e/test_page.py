@@ -401,7 +401,7 @@ def test_a_browser_shows_the_numbers(browser, command, name, tmp_path):
     facts = dict(browser.run("return [...document.querySelectorAll('header .facts div')].map((d) => "
                              "[d.querySelector('span').textContent, d.querySelector('b').textContent])"))
     info = want["info"]
-    assert facts["weights"].startswith(f"{info['weights']:,} tensor") and facts["on disk"].startswith(f"{info['files']:,} file")
+    assert facts["weights"].startswith(f"{info['weights']:,} tensor") and facts["on disk"].startswith(f"{info['files'] - info['files_borrowed']:,} file")
     for key, label in (("step", "step"), ("world_size", "ranks")):
         assert facts.get(label) == (None if info[key] is None else str(info[key]))
     lines = browser.run("return [...document.querySelectorAll('#load .card code')].map((c) => c.textContent)")

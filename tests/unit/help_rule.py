@@ -45,7 +45,7 @@ def takes_after_o(verb, option, value):
 
 
 def verbs_of(text):
-    return list(dict.fromkeys(re.findall(r"^  unshard ([a-z]+) ", text, re.M)))
+    return list(dict.fromkeys(re.findall(r"^  unshard ([a-z]+)(?: |$)", text, re.M)))
 
 
 def problems():

@@ -22,7 +22,7 @@ def help_of(*verb):
 
 
 def verbs():
-    return list(dict.fromkeys(re.findall(r"^  unshard ([a-z]+) ", help_of(), re.M)))
+    return list(dict.fromkeys(re.findall(r"^  unshard ([a-z]+)(?: |$)", help_of(), re.M)))
 
 
 def plain(text):

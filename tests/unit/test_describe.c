@@ -103,6 +103,8 @@ static void describes_info(void **state)
 	assert_int_equal(number(json, "optimizer_bytes"), 4);
 	assert_int_equal(number(json, "source_bytes"), 1000);
 	assert_int_equal(number(json, "files_missing"), 1);
+	assert_int_equal(number(json, "files_borrowed"), 2); /* neither is in run/checkpoint-2 */
+	assert_int_equal(number(json, "borrowed_bytes"), 1000);
 	v = cJSON_GetObjectItem(json, "views");
 	assert_string_equal(uns_json_str(cJSON_GetObjectItem(v, "weights"), "usage"), "from_pretrained(\"x\")");
 	assert_string_equal(uns_json_str(cJSON_GetObjectItem(v, "dcp"), "why"), "gone is missing");

@@ -256,8 +256,8 @@ function drawHeader() {
 			fact(info.world_size, "ranks"),
 			fact(info.weights === undefined ? null : tensorsAndBytes(info.weights, info.weights_bytes), "weights"),
 			info.optimizer_tensors ? fact(tensorsAndBytes(info.optimizer_tensors, info.optimizer_bytes), "optimizer") : null,
-			fact(info.files === undefined ? null : `${plural(info.files, "file", "files")}, ${bytes(info.source_bytes)}`,
-				"on disk"),
+			fact(info.files === undefined ? null
+				: `${plural(info.files - info.files_borrowed, "file", "files")}, ${bytes(info.source_bytes - info.borrowed_bytes)}`, "on disk"),
 			info.files_missing ? fact(count(info.files_missing), "files missing") : null));
 }
 
