@@ -498,10 +498,10 @@ static char *newest_path(struct side *side, const char *view, int *status)
 		*status = arguments_open(&side->a, run, &u);
 	if (*status < 0 && unshard_readlink(u, link, &target, &err) < 0)
 		*status = command_fail("%s: %s", side->a.argument, err.text);
-	if (*status < 0 && asprintf(&path, "%s/%s", run, target) < 0)
+	if (*status < 0 && asprintf(&path, "%s%s%s", run, slash ? "" : "/", target) < 0)
 		*status = command_fail("out of memory");
 	if (*status < 0)
-		side->path = realpath(path, NULL);
+		side->path = path_real(path);
 	unshard_free(target);
 	unshard_close(u);
 	free(path);
@@ -514,9 +514,11 @@ static int side_open(struct side *side, const char *view)
 {
 	int why, status = -1;
 
-	if (!side->path)
+	if (!side->path && !(path_is_url(side->a.argument) && newest_path(side, view, &status)))
 		side->path = path_real(side->a.argument);
 	why = errno;
+	if (status >= 0)
+		return status;
 	if (!side->path && !newest_path(side, view, &status))
 		return status < 0 ? command_fail("%s: %s", side->a.argument, strerror(why)) : status;
 	side->opened = strdup(side->path);

@@ -290,10 +290,10 @@ static int run_draw(struct arguments *a, const struct shown_at *at)
 static int checkpoint_try(struct arguments *a, const struct shown_at *at)
 {
 	struct unshard_error err = { 0 };
-	const char *name = strrchr(at->real, '/') + 1;
-	char *above = strndup(at->real, name - 1 == at->real ? 1 : (size_t)(name - 1 - at->real)), *info = NULL;
+	char *path = strdup(at->real), *info = NULL;
+	const char *above, *name = path ? path_cut(path, &above) : NULL;
 	unshard *u = NULL;
-	int status = above ? arguments_open(a, above, &u) : command_fail("out of memory");
+	int status = path ? arguments_open(a, above, &u) : command_fail("out of memory");
 	int code = status < 0 ? unshard_describe(u, name, UNSHARD_INFO, "MOUNTPOINT", &info, &err) : 0;
 
 	if (status < 0 && code < 0 && code != -ENOENT)
@@ -302,7 +302,7 @@ static int checkpoint_try(struct arguments *a, const struct shown_at *at)
 		status = checkpoint_draw(u, name, info, at, a, above);
 	unshard_free(info);
 	unshard_close(u);
-	free(above);
+	free(path);
 	return status;
 }
 

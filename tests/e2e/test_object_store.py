@@ -130,6 +130,14 @@ def test_what_a_whole_bucket_and_other_addresses_are(golden, store, tmp_path):
         assert failed.returncode == 2 and sentence in " ".join(failed.stderr.split()), failed.stderr
 
 
+def test_what_latest_is_and_a_page_of_a_bucket(golden, store, tmp_path):
+    env, quiet = store.environment(), ("-o", "settle=0,store=none")
+    unshard("show", f"s3://{BUCKET}/", "--html", tmp_path / "page", *quiet, env=env)
+    assert "checkpoint-2" in (tmp_path / "page").read_text()
+    run = f"s3://{BUCKET}/runs/llama"
+    assert unshard("diff", f"{run}/latest", f"{run}/checkpoint-2", *quiet, env=env).stdout.startswith("equal")
+
+
 def test_facts_and_memos_of_an_address(store, proxy, mount_url, tmp_path):
     url = store.upload(GOLDEN / "run/checkpoint-2", "bare/checkpoint-2")  # without the run's config.json
     env, facts = store.environment(), ("--store", tmp_path / "facts.db")
@@ -327,6 +335,10 @@ def test_a_web_identity_has_the_keys_of_a_role(golden, store, proxy, tmp_path):
     unshard("ls", url, "-o", "store=none", env=env)
     assert proxy.requests and all(r.headers["x-amz-security-token"] for r in proxy.requests)
     assert not any(f"Credential={ID}/" in r.headers["Authorization"] for r in proxy.requests)
+    env["AWS_ENDPOINT_URL_STS"] = proxy.address  # which does not take the form
+    failed = unshard("ls", url, "-o", "store=none", env=env, check=False)
+    assert failed.returncode == 2 and "gives no credentials for AWS_ROLE_ARN" in " ".join(failed.stderr.split())
+    assert token.read_text().strip() not in failed.stderr
     token.unlink()
     failed = unshard("ls", url, "-o", "store=none", env=env, check=False)
     assert failed.returncode == 2 and "AWS_WEB_IDENTITY_TOKEN_FILE" in failed.stderr
