@@ -56,8 +56,7 @@ class Store:
 
     def empty(self):
         while found := self.client.list_objects_v2(Bucket=BUCKET).get("Contents"):
-            for one in found:
-                self.client.delete_object(Bucket=BUCKET, Key=one["Key"])
+            self.client.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": one["Key"]} for one in found]})
 
 
 class Folder(Store):
