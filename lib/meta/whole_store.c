@@ -44,7 +44,7 @@ int unshard_store_verify(unshard *u, struct unshard_error *error)
 int unshard_store_forget(unshard *u, int64_t unused_s, size_t *n, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
-	struct uns_store *store = store_hold(&u->store, &err);
+	struct uns_store *store = store_hold_to_change(&u->store, &err);
 	uint64_t gone = 0;
 	int code = store ? uns_store_memo_forget(store, (int64_t)time(NULL) - unused_s, &gone, &err) : err.code;
 

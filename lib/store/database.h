@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/span.h"
+#include "store/turn.h"
 
 /* What to do about a store whose file cannot be made or written. */
 #define UNS_STORE_ELSEWHERE "name another file with --store FILE, or another directory with XDG_STATE_HOME"
@@ -25,6 +26,7 @@ struct uns_store {
 	struct uns_err why_read_only; /* a full disk; code 0 = anything else */
 	bool memo_failed; /* was logged once */
 	uint64_t memo_bound_bytes;
+	struct turn turn; /* held: while it is changed, and from its opening for a change (store_hold_to_change) on */
 };
 
 enum {
@@ -60,8 +62,9 @@ int database_open(struct uns_store *store, struct uns_err *err);
 int database_open_anew(struct uns_store *store, struct uns_err *err);
 void database_close(struct uns_store *store);
 
-/* schema.c: -ENOTSUP when the file has a newer schema or belongs to another program; writes nothing. */
-int schema_check(struct uns_store *store, struct uns_err *err);
+/* schema.c: -ENOTSUP when the file has a newer schema or belongs to another program; writes nothing. *is_current: it
+ * needs no upgrade. */
+int schema_check(struct uns_store *store, bool *is_current, struct uns_err *err);
 /* Bring the file to this program's schema. */
 int schema_upgrade(struct uns_store *store, struct uns_err *err);
 

@@ -50,16 +50,15 @@ static int memo_find(struct uns_store *store, const char *kind, uint64_t key, st
 int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key, struct uns_arena *arena,
 		       struct uns_span *out, struct uns_err *err)
 {
-	UNS_CLEANUP(turn_give) struct turn turn = TURN_INIT;
 	int64_t used_s, now = (int64_t)time(NULL);
 	int code;
 
 	pthread_mutex_lock(&store->lock);
 	sqlite3_busy_timeout(store->db, BUSY_MEMO_MS);
 	code = memo_find(store, kind, key, arena, out, &used_s, err);
-	if (code == 0 && (now - used_s > USED_STEP_S || used_s > now) && change_turn(store, &turn, 0, NULL) == 0)
+	if (code == 0 && (now - used_s > USED_STEP_S || used_s > now) && change_turn_now(store, NULL) == 0)
 		memo_touch(store, kind, key, now);
-	pthread_mutex_unlock(&store->lock);
+	change_end(store);
 	return code;
 }
 
@@ -159,10 +158,9 @@ static int memo_put(struct uns_store *store, const char *kind, uint64_t key, con
 int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes, size_t len,
 		       struct uns_err *err)
 {
-	UNS_CLEANUP(turn_give) struct turn turn = TURN_INIT;
 	UNS_CLEANUP(uns_free_p) char *packed = NULL;
 	struct uns_err why = { 0 };
-	bool first;
+	bool first, others;
 	size_t n;
 	int code;
 
@@ -171,15 +169,14 @@ int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key, 
 	if (len > STORE_PACKED_MAX_BYTES)
 		return uns_fail(err, -EFBIG, "cached metadata of %zu bytes is not kept", len);
 	UNS_TRY(store_pack(bytes, len, &packed, &n, err));
-	code = change_turn(store, &turn, 0, &why);
-	if (code == -EBUSY) /* others change the store: this memo is left out */
-		return uns_fail_as(err, &why);
 	pthread_mutex_lock(&store->lock);
+	code = change_turn_now(store, &why);
+	others = code == -EBUSY; /* change the store: this memo is left out */
 	if (code == 0)
 		code = memo_put(store, kind, key, packed, n, &why);
-	first = code < 0 && !store->memo_failed;
-	store->memo_failed |= code < 0;
-	pthread_mutex_unlock(&store->lock);
+	first = code < 0 && !others && !store->memo_failed;
+	store->memo_failed |= first;
+	change_end(store);
 	if (first)
 		uns_log(store->log, UNS_LOG_WARN, "%s", why.text);
 	return code < 0 ? uns_fail_as(err, &why) : 0;

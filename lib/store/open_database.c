@@ -111,12 +111,35 @@ static int facts_check(struct uns_store *store, struct uns_err *err)
 	return uns_fail(err, -EBADMSG, "metadata store %s is damaged: %s", store->path, found);
 }
 
-static int open_writable(struct uns_store *store, struct uns_err *err)
+/* A file that other nodes change, too, is upgraded in turn. Returns 1 if there had to be a wait for it: then one of
+ * them may have done it, and the file is to be opened again. */
+static int wait_to_upgrade(struct uns_store *store, bool is_current, struct uns_err *err)
 {
-	UNS_TRY(database_make_file(store->path, err));
+	if (is_current || store->read_only || store->turn.fd >= 0 || uns_is_local(store->path))
+		return 0;
+	UNS_TRY(turn_take(&store->turn, store->path, SHARED_OPEN_S, err));
+	return store->turn.fd >= 0;
+}
+
+static int connect_to_write(struct uns_store *store, bool *is_current, struct uns_err *err)
+{
 	UNS_TRY(database_connect(store, store->path, SQLITE_OPEN_READWRITE, err));
 	store->read_only = sqlite3_db_readonly(store->db, "main") == 1;
-	UNS_TRY(schema_check(store, err)); /* the journal's kind is a change of the file */
+	return schema_check(store, is_current, err); /* the journal's kind is a change of the file */
+}
+
+static int open_writable(struct uns_store *store, struct uns_err *err)
+{
+	bool is_current;
+	int waited;
+
+	UNS_TRY(database_make_file(store->path, err));
+	UNS_TRY(connect_to_write(store, &is_current, err));
+	UNS_TRY(waited = wait_to_upgrade(store, is_current, err));
+	if (waited) {
+		database_close(store);
+		UNS_TRY(connect_to_write(store, &is_current, err));
+	}
 	UNS_TRY(choose_journal(store, err));
 	UNS_TRY(schema_upgrade(store, err));
 	UNS_TRY(facts_check(store, err));

@@ -86,11 +86,13 @@ static int run_steps(struct uns_store *store, struct uns_err *err)
 	return database_exec(store, sql, err);
 }
 
-int schema_check(struct uns_store *store, struct uns_err *err)
+int schema_check(struct uns_store *store, bool *is_current, struct uns_err *err)
 {
 	int version;
 
-	return version_now(store, &version, err);
+	UNS_TRY(version_now(store, &version, err));
+	*is_current = version == CURRENT;
+	return 0;
 }
 
 int schema_upgrade(struct uns_store *store, struct uns_err *err)

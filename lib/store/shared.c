@@ -2,12 +2,12 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "io/mounts.h"
+#include "store/moment.h"
 
 static bool may_pass(int code)
 {
@@ -25,14 +25,6 @@ static bool may_be_written(const char *path)
 	return dir && access(path, R_OK | W_OK) == 0 && access(slash ? dir : ".", W_OK | X_OK) == 0;
 }
 
-bool shared_wait(unsigned n)
-{
-	const long ms = 20 + ((long)getpid() * 7 + (long)n * 31) % 100;
-	const struct timespec t = { .tv_nsec = ms * 1000000 };
-
-	return nanosleep(&t, NULL) == 0;
-}
-
 bool shared_try_again(const struct uns_store *store, int code, unsigned seconds, struct shared_tries *tries)
 {
 	const int64_t now_ns = uns_now_ns();
@@ -46,6 +38,6 @@ bool shared_try_again(const struct uns_store *store, int code, unsigned seconds,
 	}
 	if (now_ns >= tries->until_ns)
 		return false;
-	shared_wait(tries->n++);
+	moment_wait(tries->n++);
 	return true;
 }

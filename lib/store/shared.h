@@ -20,8 +20,4 @@ struct shared_tries {
  * written at all, the code is of another kind, or `seconds` have passed since the first failure. */
 bool shared_try_again(const struct uns_store *store, int code, unsigned seconds, struct shared_tries *tries);
 
-/* Before try n + 1: a moment, not as long for each program, because those that failed together would collide again.
- * false: a signal's handler ran. */
-bool shared_wait(unsigned n);
-
 #endif

@@ -144,15 +144,14 @@ static void wait_to_begin(const char *path, struct turn *turn)
 
 static int open_or_begin(struct uns_store *store, char **note, struct uns_err *err)
 {
-	UNS_CLEANUP(turn_give) struct turn turn = TURN_INIT;
 	struct uns_err why = { 0 };
 	int code;
 
-	wait_to_begin(store->path, &turn);
+	wait_to_begin(store->path, &store->turn);
 	code = database_open(store, &why);
 	if (code == -EBADMSG) {
 		if (!uns_is_local(store->path))
-			UNS_TRY(turn_take(&turn, store->path, SHARED_OPEN_S, err));
+			UNS_TRY(turn_take(&store->turn, store->path, SHARED_OPEN_S, err));
 		/* SQLite calls it damage too if a read of the file fails (EIO). Facts are moved aside only for what is
 		 * found again, in a file that can be read. */
 		why.code = 0;
@@ -167,8 +166,8 @@ static int open_or_begin(struct uns_store *store, char **note, struct uns_err *e
 	return code < 0 ? uns_fail_as(err, &why) : 0;
 }
 
-int uns_store_open(const char *path, const struct uns_log *log, struct uns_store **out, char **note,
-		   struct uns_err *err)
+int uns_store_open_in_turn(const char *path, const struct uns_log *log, struct turn *turn, struct uns_store **out,
+			   char **note, struct uns_err *err)
 {
 	struct uns_store *store = calloc(1, sizeof(*store));
 	int code;
@@ -181,6 +180,8 @@ int uns_store_open(const char *path, const struct uns_log *log, struct uns_store
 	pthread_mutex_init(&store->lock, NULL);
 	store->log = log;
 	store->memo_bound_bytes = MEMO_BOUND_BYTES;
+	store->turn = *turn;
+	*turn = TURN_INIT;
 	code = open_or_begin(store, note, err);
 	if (code < 0) {
 		uns_store_close(store);
@@ -190,11 +191,29 @@ int uns_store_open(const char *path, const struct uns_log *log, struct uns_store
 	return 0;
 }
 
+int uns_store_open(const char *path, const struct uns_log *log, struct uns_store **out, char **note,
+		   struct uns_err *err)
+{
+	struct turn none = TURN_INIT;
+
+	UNS_TRY(uns_store_open_in_turn(path, log, &none, out, note, err));
+	uns_store_give_turn(*out);
+	return 0;
+}
+
+void uns_store_give_turn(struct uns_store *store)
+{
+	pthread_mutex_lock(&store->lock);
+	turn_give(&store->turn);
+	pthread_mutex_unlock(&store->lock);
+}
+
 void uns_store_close(struct uns_store *store)
 {
 	if (!store)
 		return;
 	database_close(store);
+	turn_give(&store->turn);
 	pthread_mutex_destroy(&store->lock);
 	free(store->path);
 	free(store);

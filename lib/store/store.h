@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/span.h"
+#include "store/turn.h"
 
 struct uns_store;
 
@@ -24,6 +25,11 @@ struct uns_store;
  * after daemonising. `log` (may be NULL) must outlive the store. */
 int uns_store_open(const char *path, const struct uns_log *log, struct uns_store **out, char **note,
 		   struct uns_err *err);
+/* The same by a caller that holds the turn to change it, which goes to the store, and from there to the next change. */
+int uns_store_open_in_turn(const char *path, const struct uns_log *log, struct turn *turn, struct uns_store **out,
+			   char **note, struct uns_err *err);
+/* If none came: other nodes may have their turn. */
+void uns_store_give_turn(struct uns_store *store);
 void uns_store_close(struct uns_store *store); /* NULL is allowed */
 bool uns_store_read_only(const struct uns_store *store);
 

@@ -146,8 +146,15 @@ static void problem_log(struct store_link *s, const char *text)
 	snprintf(s->problem, sizeof(s->problem), "%s", text);
 }
 
+/* turn: held for a change to come; NULL = none. */
+static int open_for(struct store_link *s, struct turn *turn, char **note, struct uns_err *err)
+{
+	return turn ? uns_store_open_in_turn(s->path, s->log, turn, &s->handle, note, err)
+		    : uns_store_open(s->path, s->log, &s->handle, note, err);
+}
+
 /* Write lock held. */
-static void store_reopen(struct store_link *s)
+static void store_reopen(struct store_link *s, struct turn *turn)
 {
 	UNS_CLEANUP(uns_free_p) char *note = NULL;
 	struct uns_err err = { 0 };
@@ -159,7 +166,7 @@ static void store_reopen(struct store_link *s)
 	if (stat(s->path, &s->was) < 0) /* it is made */
 		memset(&s->was, 0, sizeof(s->was));
 	if (check_path(s, &err) == 0)
-		uns_store_open(s->path, s->log, &s->handle, &note, &err);
+		open_for(s, turn, &note, &err);
 	problem_log(s, s->handle ? "" : err.text);
 	s->problem_code = err.code;
 	if (note)
@@ -173,7 +180,7 @@ static void store_reopen(struct store_link *s)
 	s->retry_ns = now_ns + (s->n_failed > 1 || now_ns - began_ns >= NS ? RETRY_S * NS : 0);
 }
 
-struct uns_store *store_hold(struct store_link *s, struct uns_err *err)
+static struct uns_store *hold(struct store_link *s, struct turn *turn, struct uns_err *err)
 {
 	if (s->off) {
 		uns_fail(err, -ENOENT, "there is no metadata store: --store none");
@@ -184,7 +191,7 @@ struct uns_store *store_hold(struct store_link *s, struct uns_err *err)
 		pthread_rwlock_unlock(&s->lock);
 		pthread_rwlock_wrlock(&s->lock);
 		if (wants_opening(s))
-			store_reopen(s);
+			store_reopen(s, turn);
 		pthread_rwlock_unlock(&s->lock);
 		pthread_rwlock_rdlock(&s->lock);
 	}
@@ -193,6 +200,11 @@ struct uns_store *store_hold(struct store_link *s, struct uns_err *err)
 	uns_fail(err, s->problem_code, "%s", s->problem);
 	pthread_rwlock_unlock(&s->lock);
 	return NULL;
+}
+
+struct uns_store *store_hold(struct store_link *s, struct uns_err *err)
+{
+	return hold(s, NULL, err);
 }
 
 /* One that exists, is not held yet, and that other nodes may change. */
@@ -214,11 +226,12 @@ struct uns_store *store_hold_to_change(struct store_link *s, struct uns_err *err
 
 	if (is_to_be_opened_in_turn(s) && turn_take(&turn, s->path, TURN_WAIT_S, err) < 0)
 		return NULL;
-	return store_hold(s, err);
+	return hold(s, turn.fd >= 0 ? &turn : NULL, err);
 }
 
 void store_release(struct store_link *s)
 {
+	uns_store_give_turn(s->handle); /* if the change did not come to it */
 	pthread_rwlock_unlock(&s->lock);
 }
 

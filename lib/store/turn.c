@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "store/shared.h"
+#include "io/mounts.h"
+#include "store/moment.h"
 
 /* -- the file -- */
 
@@ -85,10 +88,43 @@ static int lock_patiently(int fd, unsigned seconds)
 	for (n = 0; is_taken(code = set_lock(fd, F_WRLCK)); n++) {
 		if (uns_now_ns() >= until_ns)
 			return -EBUSY;
-		if (!shared_wait(n))
+		if (!moment_wait(n))
 			return -EINTR;
 	}
 	return code;
+}
+
+/* -- what others wrote before -- */
+
+/* Does this node know what an open file holds from up to a second ago? GlusterFS does (quick-read, md-cache), and would
+ * have this node change the store as it was before another's turn. JuiceFS and ceph-fuse ask when a file is opened.
+ * From other nodes sshfs has no turns. */
+static bool shows_late(int fd)
+{
+	static const char *const at_once[] = { "fuse.juicefs", "fuse.ceph-fuse", "fuse.sshfs" };
+	char type[64];
+	struct stat st;
+	size_t i;
+
+	if (fstat(fd, &st) < 0 || !uns_mount_type(major(st.st_dev), minor(st.st_dev), type, sizeof(type)) ||
+	    strncmp(type, "fuse", strlen("fuse")) != 0)
+		return false;
+	for (i = 0; i < sizeof(at_once) / sizeof(*at_once); i++)
+		if (strcmp(type, at_once[i]) == 0)
+			return false;
+	return true;
+}
+
+/* The lock is held: until what is known from before it has expired. -EBUSY: it was not to be waited for. */
+static int wait_for_what_was_written(int fd, unsigned seconds)
+{
+	const struct timespec known_for = { .tv_sec = 1, .tv_nsec = 100000000 };
+
+	if (!shows_late(fd))
+		return 0;
+	if (!seconds)
+		return -EBUSY;
+	return nanosleep(&known_for, NULL) < 0 ? -EINTR : 0;
 }
 
 static int fail_lock(int code, const char *name, const char *store_path, unsigned seconds, struct uns_err *err)
@@ -120,9 +156,10 @@ int turn_take(struct turn *turn, const char *store_path, unsigned seconds, struc
 		return fail_open(code, name, store_path, err);
 	code = lock_patiently(turn->fd, seconds);
 	if (code == 0)
+		code = wait_for_what_was_written(turn->fd, seconds);
+	if (code == 0)
 		return 0;
-	close(turn->fd);
-	turn->fd = -1;
+	turn_give(turn);
 	return has_no_locks(code) ? 0 : fail_lock(code, name, store_path, seconds, err);
 }
 

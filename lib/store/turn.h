@@ -13,10 +13,10 @@ struct turn {
 
 enum { TURN_WAIT_S = 600 };
 
-/* Waits at most `seconds` while others have the turn; 0: does not wait. At once if it is held by `turn`. 0 = it is
- * held, or the file system has no locks: then fd stays -1. -EBUSY: others had it all the time; -EINTR: a signal's
- * handler ran; -EROFS: the lock file may not be made or written. A process that ends gives its turn. Threads: any, each
- * with its own. */
+/* Waits at most `seconds` while others have the turn, and then a second longer where a client may know the store from
+ * before; 0: does not wait. At once if it is held by `turn`. 0 = it is held, or the file system has no locks: then fd
+ * stays -1. -EBUSY: others had it all the time, or there was to be a wait; -EINTR: a signal's handler ran; -EROFS: the
+ * lock file may not be made or written. A process that ends gives its turn. Threads: any, each with its own. */
 int turn_take(struct turn *turn, const char *store_path, unsigned seconds, struct uns_err *err);
 void turn_give(struct turn *turn);
 

@@ -6,6 +6,7 @@ from file_system import ADDRESS, InNamespace
 
 
 class Ceph(InNamespace):
+    has_locks = True
     def start(self):
         self.conf = self.top / "ceph.conf"
         fsid = uuid.uuid4()

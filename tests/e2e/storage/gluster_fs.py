@@ -7,6 +7,7 @@ from file_system import ADDRESS, InNamespace
 
 
 class Gluster(InNamespace):
+    has_locks = True
     second_saves = ("renamed", "truncated", "in place")
 
     def start(self):

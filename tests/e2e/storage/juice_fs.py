@@ -21,6 +21,7 @@ def juicefs():
 
 class Juice(InNamespace):
     DATA_PORT = 9001
+    has_locks = True
     second_saves = ("renamed", "truncated", "in place")
 
     def start(self):

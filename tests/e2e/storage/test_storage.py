@@ -29,6 +29,7 @@ SAMPLES = {"fsdp": "run", "ranks": "ranks"}
 MORE_SAMPLES = {"dcp": "dcp/ranks", "zero": "zero/z2_w3", "zero3": "zero/z3_w2", "rank_files": "rank_files"}
 RANKS, NODES = 8, 8
 FILE = "weights/checkpoint-1/model.safetensors"
+MEMORY_BYTES = 8 << 30  # that all servers and clients of a kind never need
 SECOND_S = 1  # for which a look at a directory is good
 SLOWER = 10  # than promised, at most: servers, clients and the mount share a busy machine; what never ends is longer
 
@@ -39,7 +40,10 @@ def marked(kind, *more):
 
 @pytest.fixture(scope="module", params=[marked(kind) for kind in KINDS])
 def cluster(request):
-    with tempfile.TemporaryDirectory(prefix=f"unshard-{request.param}-", ignore_cleanup_errors=True) as top:
+    # In memory: where each write to the disk takes seconds, tests of servers that sync each change do not end.
+    memory = shutil.disk_usage("/dev/shm").free > MEMORY_BYTES and request.param not in QUICK
+    with tempfile.TemporaryDirectory(prefix=f"unshard-{request.param}-", dir="/dev/shm" if memory else None,
+                                     ignore_cleanup_errors=True) as top:
         system = KINDS[request.param](Path(top).resolve())
         try:
             system.start()
@@ -302,6 +306,60 @@ def waits(program):
 
     eventually(slept)
     return True
+
+
+PROGRAMS = 24  # at once, on two nodes
+LOCKS = pytest.mark.parametrize("cluster", [marked(kind) for kind in KINDS if KINDS[kind].has_locks], indirect=True)
+
+
+def end_well(programs):
+    ended = [(program.communicate(timeout=SLOWER * DEADLINE_S), program.returncode) for program in programs]
+    assert not [said for said, code in ended if code]
+
+
+@LOCKS
+def test_facts_of_two_nodes_are_all_kept(cluster, shared):
+    """Of programs that begin at once, with no store, and with one."""
+    eventually((cluster.node("b") / shared).is_dir)
+    stores, kept = [cluster.node(name) / shared / "store.db" for name in ("a", "b")], set()
+    for began in ("new", "old"):
+        keys = [f"{began}.{i}" for i in range(PROGRAMS)]
+        end_well([meta_set(stores[i % 2], key) for i, key in enumerate(keys)])
+        kept |= set(keys)
+        for store in stores:
+            eventually(lambda: facts_of(store) == kept)
+            assert unshard("store", "verify", "--store", store).returncode == 0
+
+
+@LOCKS
+def test_a_killed_program_gives_its_turn_to_another_node(cluster, shared):
+    eventually((cluster.node("b") / shared).is_dir)
+    here, there = (cluster.node(name) / shared / "store.db" for name in ("a", "b"))
+    end_well([meta_set(here, "before")])
+    hangs = holder_of(f"{here}-turn")
+    try:
+        eventually(lambda: facts_of(there) == {"before"})
+        waiting = meta_set(there, "waiting")
+        assert waits(waiting)
+    finally:
+        hangs.kill()  # -9
+        hangs.wait()
+    end_well([waiting])
+    for store in here, there:
+        eventually(lambda: facts_of(store) == {"before", "waiting"})
+
+
+@pytest.mark.parametrize("cluster", [marked("sshfs")], indirect=True)
+def test_without_locks_a_node_keeps_no_other_out(cluster, shared):
+    """docs/metadata-store.md: such a store is for one node."""
+    locks = [cluster.node(name) / shared / "lock" for name in ("a", "b")]
+    assert not cluster.has_locks
+    locks[0].touch()
+    eventually(locks[1].is_file)
+    holders = [holder_of(lock) for lock in locks]  # at once
+    for holder in holders:
+        holder.kill()
+        holder.wait()
 
 
 def test_a_turn_that_hangs_is_waited_for_and_ctrl_c_ends_the_wait(cluster, shared):
