@@ -6,6 +6,7 @@ from juice_fs import KEY, NAME, SECRET, Gateway
 
 
 class Bucket(Gateway):
+    has_locks = False
     CACHE_S = 1
     changes_seen_s = 3
     is_bucket = True

@@ -242,6 +242,39 @@ def test_a_second_save_is_seen_whole(cluster, shared, mounts, run, how):
     assert read(again / FILE) == run.views[1]
 
 
+ROUNDS = 3  # of saves over one another
+SETTLE_S = 5
+
+
+@pytest.mark.parametrize("cluster", [marked("cephfs")], indirect=True)
+def test_pages_from_before_a_write_in_place_are_dropped_when_it_has_settled(cluster, shared, mounts, run):
+    """A client of CephFS may keep pages that were read while another node wrote. Read in a loop, by the mount and beside it."""
+    target, there = (cluster.node(name) / shared / "checkpoint-1" for name in ("a", "b"))
+    save(run.saves[0], target, "in place")
+    mnt = mounts(cluster.node("b") / shared, f"settle={SETTLE_S}")
+    eventually(lambda: read(mnt / FILE) == run.views[0])
+    shards = [path.relative_to(run.saves[0]) for path in run.saves[0].rglob("*.distcp")]
+    ended, torn = threading.Event(), []
+    for i in range(ROUNDS):
+        new = (i + 1) % 2
+        ended.clear()
+        writer = threading.Thread(target=lambda: (save(run.saves[new], target, "in place"), ended.set()))
+        writer.start()
+        while not ended.is_set():
+            read(mnt / FILE)
+            for shard in shards:
+                read(there / shard)
+        writer.join()
+        torn.append(sum(read(there / shard) != (run.saves[new] / shard).read_bytes() for shard in shards))
+        time.sleep(SETTLE_S)
+        eventually(lambda: read(mnt / FILE) == run.views[new])
+        end = time.monotonic() + SETTLE_S
+        while time.monotonic() < end:
+            assert read(mnt / FILE) in (run.views[new], None)
+        assert all(read(there / shard) == (run.saves[new] / shard).read_bytes() for shard in shards)
+    print(f"{torn} of {len(shards)} shards had old pages beside the mount when the write had ended")
+
+
 S3FS = pytest.mark.parametrize("cluster", [marked("s3fs")], indirect=True)
 
 
