@@ -228,12 +228,15 @@ static int take_reads(struct session_options *out, const struct unshard_options 
 	} ways[] = { { "cached", UNS_WAY_CACHE }, { "ordered", UNS_WAY_TURNS }, { "direct", UNS_WAY_LONG } };
 	size_t i;
 
+	out->finds_way = o->reads && strcmp(o->reads, "auto") == 0;
+	if (out->finds_way)
+		return 0;
 	for (i = 0; o->reads && i < sizeof(ways) / sizeof(ways[0]); i++)
 		if (strcmp(o->reads, ways[i].name) == 0) {
 			out->way = ways[i].way;
 			return 0;
 		}
-	return o->reads ? uns_fail(err, -EINVAL, "reads=%s: expected cached, ordered or direct", o->reads) : 0;
+	return o->reads ? uns_fail(err, -EINVAL, "reads=%s: expected cached, ordered, direct or auto", o->reads) : 0;
 }
 
 static int take_experts(struct session_options *out, const struct unshard_options *o, struct uns_err *err)

@@ -43,6 +43,7 @@ struct session_options {
 	struct uns_adapter_choice adapters; /* -o adapters= */
 	enum uns_expert_form experts; /* -o experts= */
 	enum uns_way way; /* -o reads= */
+	bool finds_way;
 };
 
 /* root: SOURCE. Texts live in the arena. -EINVAL names the option. */

@@ -11,6 +11,7 @@
 #include "engine/counters.h"
 #include "engine/fds.h"
 #include "engine/turns.h"
+#include "engine/ways.h"
 #include "engine/windows.h"
 #include "model/catalog.h"
 
@@ -25,6 +26,10 @@ struct uns_engine {
 	_Atomic uint64_t ahead_bytes; /* windows of all streams (streams.h) */
 	uint64_t most_ahead_bytes;
 	enum uns_way way; /* of files that are read from front to back */
+	bool finds_way; /* else, what ways has found */
+	struct uns_ways ways;
+	struct uns_ways_memory memory;
+	const struct uns_log *log;
 };
 
 /* Where the elements of a piece lie. */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct uns_counters {
-	_Atomic uint64_t source_reads, source_read_bytes, direct_read_bytes;
+	_Atomic uint64_t source_reads, source_read_bytes, direct_read_bytes, ordered_read_bytes;
 	_Atomic uint64_t items_resolved;
 	_Atomic uint64_t decoded_pieces, decoded_bytes;
 	_Atomic uint64_t stale, io_errors;

@@ -48,6 +48,10 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 	e->delay_read_us = options->delay_read_us;
 	e->most_ahead_bytes = options->ahead_bytes;
 	e->way = options->way;
+	e->finds_way = options->finds_way;
+	e->memory = options->ways;
+	e->log = options->log;
+	uns_ways_init(&e->ways);
 	UNS_TRY(uns_pool_new(options->n_threads ? options->n_threads : UNS_THREADS_SESSION, NULL, &e->pool, err));
 	UNS_TRY(uns_ahead_new(ahead_threads, &e->ahead, err));
 	UNS_TRY(uns_cache_new(&cache, options->cache_dir, &e->count, options->log, &e->cache, err));
@@ -64,6 +68,7 @@ void uns_engine_free(struct uns_engine *e)
 	uns_cache_free(e->cache);
 	uns_fds_fini(&e->fds);
 	uns_windows_fini(&e->windows);
+	uns_ways_fini(&e->ways);
 	free(e);
 }
 
@@ -85,6 +90,7 @@ void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *
 		.source_reads = GET(source_reads),
 		.source_read_bytes = GET(source_read_bytes),
 		.direct_read_bytes = GET(direct_read_bytes),
+		.ordered_read_bytes = GET(ordered_read_bytes),
 		.items_resolved = GET(items_resolved),
 		.decoded_pieces = GET(decoded_pieces),
 		.decoded_bytes = GET(decoded_bytes),

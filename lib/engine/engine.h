@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/span.h"
 #include "base/text.h"
+#include "engine/ways.h"
 #include "io/direct.h"
 #include "model/layout.h"
 
@@ -28,6 +29,8 @@ struct uns_engine_options {
 	unsigned ahead_threads; /* at most, to ask storage that may let them wait (ahead.h); 0 = the reader's thread
 				   asks */
 	enum uns_way way; /* by which files are read that a program opened (streams.h) */
+	bool finds_way; /* find that out, for each storage */
+	struct uns_ways_memory ways;
 	unsigned delay_read_us; /* tests: added to every read of a source file */
 	const struct uns_log *log; /* must outlive the engine; NULL = no log */
 };
@@ -35,6 +38,7 @@ struct uns_engine_options {
 struct uns_engine_stats {
 	uint64_t source_reads, source_read_bytes; /* preads of source files */
 	uint64_t direct_read_bytes; /* of these, past the page cache */
+	uint64_t ordered_read_bytes; /* of these, one read of a shard at a time */
 	uint64_t items_resolved;
 	uint64_t decoded_pieces, decoded_bytes; /* decompressed or de-strided; each counts again */
 	uint64_t cache_bytes, spill_bytes; /* held now */

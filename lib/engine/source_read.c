@@ -87,6 +87,8 @@ static int read_in_turn(struct uns_backing *b, uint32_t file, void *buf, size_t 
 
 	if (code == 0)
 		code = read_from(b, &b->turn_slot[file], file, buf, len, off, true, err);
+	if (code == 0)
+		uns_count(&b->engine->count.ordered_read_bytes, len);
 	uns_turn_pass(&b->turns, &b->turn[file], overtaken ? uns_u64_max(next, off + len) : off + len);
 	return code;
 }

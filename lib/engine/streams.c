@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "engine/backing.h"
 #include "engine/edges.h"
 #include "engine/gather.h"
@@ -23,6 +24,8 @@ static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
 #define BEGIN_BYTES        (6 * MiB)
 #define FIRST_WINDOW_BYTES (4 * MiB)
 #define STEP_BYTES         MiB /* less is not asked for by itself; nor more of a shard at one go */
+/* Of a smaller file, no way of reading is found out. */
+#define LARGE_BYTES (512 * MiB)
 /* The kernel reads no more for one call than its own read-ahead for that device: this much if it was not changed
  * it. Larger calls are better: storage at the other end of a network gets them as they are. */
 #define CALL_BYTES (128 * KiB)
@@ -96,9 +99,31 @@ static uint64_t step_of(const struct uns_backing *b, uint64_t window)
 	return b->is_far ? uns_u64_max(STEP_BYTES, window / 4) : STEP_BYTES;
 }
 
+static uint64_t device_of(const struct uns_backing *b)
+{
+	return b->cat->n_files ? b->cat->files[0].stat.id.dev : 0;
+}
+
+/* By which way the reader reads at `at`. What was asked for comes through the page cache, and has nothing to do with
+ * another way. Returns whether to ask for more. Lock held. */
+static bool try_way(const struct uns_backing *b, const struct uns_stream *s, uint64_t size, uint64_t at,
+		    struct uns_reading *out)
+{
+	enum uns_way trying;
+
+	*out = (struct uns_reading){ UNS_WAY_CACHE, false };
+	if (!b->engine->finds_way || size < LARGE_BYTES || !s->window)
+		return true;
+	uns_ways_chosen(&b->engine->ways, device_of(b), &trying);
+	if (trying == UNS_WAY_CACHE || at >= s->asked)
+		out->way = uns_ways_begin(&b->engine->ways, device_of(b), uns_now_ns(), &out->counts);
+	return trying == UNS_WAY_CACHE;
+}
+
 /* The stretch to ask for, [*from, *to); false where there is none. */
 static bool stream_advance(struct uns_streams *streams, const struct uns_backing *b, uint64_t size, uint64_t at,
-			   size_t len, const struct uns_stream **reader, uint64_t *from, uint64_t *to)
+			   size_t len, const struct uns_stream **reader, struct uns_reading *reading, uint64_t *from,
+			   uint64_t *to)
 {
 	struct uns_engine *engine = b->engine;
 	struct uns_stream *s;
@@ -112,9 +137,10 @@ static bool stream_advance(struct uns_streams *streams, const struct uns_backing
 	s->taken += len;
 	if (s->taken >= BEGIN_BYTES + s->window && s->asked < size)
 		window_widen(s, engine);
+	any = try_way(b, s, size, at, reading);
 	*from = uns_u64_max(s->asked, s->next);
 	*to = uns_u64_min(s->next + s->window, size);
-	any = s->window && *from < *to && (*to - *from >= step_of(b, s->window) || *to == size);
+	any = any && s->window && *from < *to && (*to - *from >= step_of(b, s->window) || *to == size);
 	if (any)
 		s->asked = *to;
 	if (s->asked == size)
@@ -157,10 +183,11 @@ struct wish {
 	const struct uns_stream *reader;
 	struct stretch *v;
 	size_t n, cap;
+	uint64_t asked_bytes, cached_bytes; /* cached: they were in memory already */
 };
 
 /* On no block device, as the file systems of networks and of FUSE, to ask may mean to wait: then a thread asks. */
-static void ask_file(const struct wish *wish, const struct stretch *s)
+static void ask_file(struct wish *wish, const struct stretch *s)
 {
 	struct uns_backing *b = wish->b;
 	const struct uns_file *f = &b->cat->files[s->file];
@@ -174,8 +201,11 @@ static void ask_file(const struct wish *wish, const struct stretch *s)
 	ask.call_bytes = call_bytes(b, f) * (slot->as_asked ? 2 : 1);
 	for (; at < end && !slot->no_pages; at += step) {
 		step = uns_u64_min(end - at, STEP_BYTES);
-		if (uns_fd_has(slot->fd, (size_t)step, at))
+		wish->asked_bytes += step;
+		if (uns_fd_has(slot->fd, (size_t)step, at)) {
+			wish->cached_bytes += step;
 			continue;
+		}
 		ask.at = at;
 		ask.end = at + step;
 		if (major(f->stat.id.dev) == 0 && uns_ahead_ask(b->engine->ahead, &ask))
@@ -306,19 +336,64 @@ static void foresee_all(struct uns_backing *b)
 		atomic_store(&b->slot[i].foreseen, true);
 }
 
-enum uns_way uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const struct uns_layout *layout,
-			      uint64_t at, size_t len)
+/* Before the first large file is read. */
+static void learn(struct uns_backing *b)
 {
+	const struct uns_ways_memory *memory = &b->engine->memory;
+	enum uns_way way;
+	bool known;
+
+	if (uns_ways_knows(&b->engine->ways, device_of(b)))
+		return;
+	known = memory->recall && memory->recall(memory->ctx, device_of(b), &way);
+	uns_ways_learn(&b->engine->ways, device_of(b), b->is_far, known ? &way : NULL);
+}
+
+struct uns_reading uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const struct uns_layout *layout,
+				    uint64_t at, size_t len)
+{
+	struct uns_reading reading = { b->engine->way, false };
 	struct wish wish = { .b = b };
+	enum uns_way trying;
 	uint64_t from, to;
 
-	if (b->engine->way != UNS_WAY_CACHE)
-		return b->engine->way;
+	if (b->engine->finds_way && layout->size_bytes >= LARGE_BYTES)
+		learn(b);
+	if (b->engine->finds_way)
+		reading.way = uns_ways_chosen(&b->engine->ways, device_of(b), &trying);
+	if (reading.way != UNS_WAY_CACHE)
+		return reading;
 	foresee_all(b);
-	if (!stream_advance(streams, b, layout->size_bytes, at, len, &wish.reader, &from, &to))
-		return UNS_WAY_CACHE;
+	if (!stream_advance(streams, b, layout->size_bytes, at, len, &wish.reader, &reading, &from, &to))
+		return reading;
 	uns_pieces_extents(b, layout, from, to, add_piece, &wish);
 	ask_all(&wish);
 	free(wish.v);
-	return UNS_WAY_CACHE;
+	if (2 * wish.cached_bytes > wish.asked_bytes)
+		uns_ways_restart(&b->engine->ways, device_of(b));
+	return reading;
+}
+
+static unsigned long long mb(double bytes)
+{
+	return (unsigned long long)(bytes / 1e6);
+}
+
+void uns_streams_read_end(struct uns_backing *b, const struct uns_reading *reading, size_t len)
+{
+	const struct uns_ways_memory *memory = &b->engine->memory;
+	static const char *const names[] = {
+		[UNS_WAY_CACHE] = "cached", [UNS_WAY_LONG] = "direct", [UNS_WAY_TURNS] = "ordered"
+	};
+	struct uns_ways_found found;
+	const double *rate = found.bytes_per_s;
+
+	if (!reading->counts || !uns_ways_end(&b->engine->ways, device_of(b), reading->way, len, uns_now_ns(), &found))
+		return;
+	uns_log(b->engine->log, UNS_LOG_INFO,
+		"device %u:%u is read with reads=%s: cached %llu MB/s, ordered %llu, direct %llu (0: not tried)",
+		major(found.dev), minor(found.dev), names[found.way], mb(rate[UNS_WAY_CACHE]), mb(rate[UNS_WAY_TURNS]),
+		mb(rate[UNS_WAY_LONG]));
+	if (memory->keep)
+		memory->keep(memory->ctx, found.dev, found.way);
 }

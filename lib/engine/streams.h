@@ -28,14 +28,22 @@ struct uns_streams {
 	struct uns_stream stream[UNS_STREAMS];
 };
 
+struct uns_reading {
+	enum uns_way way;
+	bool counts; /* for what is found out about ways */
+};
+
 void uns_streams_init(struct uns_streams *streams);
 /* Gives the windows back to the engine. No uns_streams_read may be in progress. */
 void uns_streams_fini(struct uns_streams *streams, struct uns_engine *engine);
 
 /* Bytes [at, at+len) of the layout's file are about to be read: ask storage for what follows them, where that
  * is worth it. Any number of threads. Does not wait for storage to answer; fails silently, as a hint may. Returns by
- * which way to read them. */
-enum uns_way uns_streams_read(struct uns_streams *streams, struct uns_backing *backing, const struct uns_layout *layout,
-			      uint64_t at, size_t len);
+ * which way to read them. uns_streams_read_end follows. */
+struct uns_reading uns_streams_read(struct uns_streams *streams, struct uns_backing *backing,
+				    const struct uns_layout *layout, uint64_t at, size_t len);
+
+/* They were read, or that failed. The way that is found by it is logged and remembered. */
+void uns_streams_read_end(struct uns_backing *backing, const struct uns_reading *reading, size_t len);
 
 #endif

@@ -16,6 +16,7 @@ enum uns_way {
 	UNS_WAY_SUITED, /* whichever uns_direct_suits names */
 	UNS_WAY_LONG,   /* past it, if it is long and less than half of it is cached */
 	UNS_WAY_TURNS,  /* the page cache, each file from front to back, one read at a time */
+	UNS_WAY_N,
 };
 
 /* How one descriptor is read. All zero: by way of the page cache. */

@@ -28,7 +28,7 @@ static void unescape(char *s)
 
 struct mount {
 	unsigned dev_major, dev_minor;
-	char *point, *type; /* in the line that was read */
+	char *point, *type, *source; /* in the line that was read */
 };
 
 /* "36 35 0:42 /root /mount/point rw,noatime master:1 - fuse.rclone source options". Lines of another form are passed
@@ -48,7 +48,10 @@ static bool mount_next(FILE *table, char **line, size_t *cap, struct mount *out)
 		(*line)[end] = '\0';
 		unescape(out->point);
 		out->type = dash + 3;
+		out->source = out->type + strcspn(out->type, " \n");
+		out->source += *out->source == ' ';
 		out->type[strcspn(out->type, " \n")] = '\0';
+		out->source[strcspn(out->source, " \n")] = '\0';
 		return true;
 	}
 	free(*line);
@@ -69,6 +72,23 @@ bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t s
 		if (found || m.dev_major != dev_major || m.dev_minor != dev_minor)
 			continue;
 		snprintf(type, size, "%s", m.type);
+		found = true;
+	}
+	return found;
+}
+
+bool uns_mount_name(unsigned dev_major, unsigned dev_minor, char *name, size_t size)
+{
+	FILE *table = fopen("/proc/self/mountinfo", "re");
+	struct mount m;
+	char *line = NULL;
+	bool found = false;
+	size_t cap = 0;
+
+	while (mount_next(table, &line, &cap, &m)) {
+		if (found || m.dev_major != dev_major || m.dev_minor != dev_minor)
+			continue;
+		snprintf(name, size, "%s %s", m.type, m.source);
 		found = true;
 	}
 	return found;

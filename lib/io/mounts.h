@@ -12,6 +12,9 @@
  * system, which may hang. false = it is not mounted here, or the table cannot be read. */
 bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t size);
 
+/* Its type and what is mounted ("fuse.rclone remote:"), by which it is known again when it has another number. */
+bool uns_mount_name(unsigned dev_major, unsigned dev_minor, char *name, size_t size);
+
 /* Where file systems of this type are mounted below the directory `real` (absolute, without links; not at `real`
  * itself): paths below it, in the arena. None if the table cannot be read. -ENOMEM. */
 int uns_mounts_below(const char *real, const char *type, struct uns_arena *arena, const char *const **out, size_t *n,

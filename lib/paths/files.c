@@ -232,14 +232,17 @@ static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, ui
 
 ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off, struct unshard_error *error)
 {
+	struct uns_reading reading;
 	struct read_from from = { f->u, f->path, f->record, f->backing, f->layout, UNS_WAY_CACHE, f->usage };
 	struct uns_err err = { 0 };
 	ssize_t got;
 
 	if (!f->layout)
 		return read_text(f, buf, len, off);
-	from.way = uns_streams_read(&f->streams, f->backing, f->layout, off, len);
+	reading = uns_streams_read(&f->streams, f->backing, f->layout, off, len);
+	from.way = reading.way;
 	got = session_read(&from, buf, len, off, &err);
+	uns_streams_read_end(f->backing, &reading, got > 0 ? (size_t)got : 0);
 	if (got < 0)
 		give_error(error, &err, (int)got);
 	return got;

@@ -57,6 +57,8 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 		FIGURE("direct_read_bytes",
 		       "bytes of these that were read past the page cache, for a GPU or with -o reads=direct",
 		       s.direct_read_bytes, true),
+		FIGURE("ordered_read_bytes", "bytes of these that were read one read of a shard at a time",
+		       s.ordered_read_bytes, true),
 		FIGURE("items_resolved", "shard item headers read", s.items_resolved, true),
 		FIGURE("decoded_pieces", "pieces decompressed or made dense", s.decoded_pieces, true),
 		FIGURE("decoded_bytes", "bytes of decoded pieces", s.decoded_bytes, true),

@@ -7,6 +7,7 @@
 
 #include "api/caller.h"
 #include "io/mounts.h"
+#include "session/ways_kept.h"
 
 /* From "global_step_7/actor" to the run. */
 enum { RUN_ABOVE = 2 };
@@ -36,6 +37,8 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 		.ahead_threads = AHEAD_THREADS,
 		.spill_bytes = u->opt.cache_size_bytes,
 		.way = u->opt.way,
+		.finds_way = u->opt.finds_way,
+		.ways = { ways_recall, ways_keep, &u->store },
 		.cache_dir = u->opt.cache_dir,
 		.delay_read_us = o->delay_read_us,
 		.log = &u->log,

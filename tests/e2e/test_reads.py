@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from conftest import unshard
 
-WAYS = ["cached", "ordered", "direct"]
+WAYS = ["cached", "ordered", "direct", "auto"]
 
 
 @pytest.fixture
@@ -72,4 +72,26 @@ def test_no_way_gives_bytes_of_a_changed_shard(run, mount, way):
 
 def test_another_word_is_refused(run, mnt):
     done = unshard("mount", run[0], mnt, "-o", "reads=fast", check=False)
-    assert done.returncode != 0 and "reads=fast: expected cached, ordered or direct" in done.stderr
+    assert done.returncode != 0 and "reads=fast: expected cached, ordered, direct or auto" in done.stderr
+
+
+@pytest.mark.long
+def test_the_way_that_was_found_is_logged_and_remembered(tmp_path, mnt):
+    """A file of 600 MB, once by each of two mounts. The kernel reports what is cached to the shard's owner."""
+    torch.manual_seed(3)
+    where = tmp_path / "runs/checkpoint-1/pytorch_model_fsdp_0"
+    dcp.save({"model": {"a.weight": torch.randn(30000, 5000)}}, checkpoint_id=where, no_dist=True)
+    shard, = where.glob("*.distcp")
+    said = []
+    for n in range(2):
+        log = tmp_path / f"log-{n}"
+        unshard("mount", tmp_path / "runs", mnt, "-o", f"settle=0,reads=auto,store={tmp_path / 'store.db'},log={log}")
+        try:
+            forget(shard)
+            with open(mnt / "weights/checkpoint-1/model.safetensors", "rb") as f:
+                while f.read(1 << 20):
+                    pass
+        finally:
+            unshard("umount", mnt)
+        said.append([line for line in log.read_text().splitlines() if "is read with reads=" in line])
+    assert len(said[0]) == 1 and "ordered 0, " in said[0][0] and not said[1]

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/checked.h"
@@ -56,6 +57,52 @@ static size_t shard_of(int fd)
 	return 0;
 }
 
+/* Time stands still, but for what storage takes: so much for each of its requests, and for those of more than 128 KiB
+ * something else. */
+static _Atomic int64_t taken_ns;
+static int64_t short_ns, long_ns;
+static _Atomic unsigned n_requests, n_direct;
+enum { SHORT_BYTES = 128 << 10 };
+
+int __real_clock_gettime(clockid_t id, struct timespec *out);
+int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+int __wrap_clock_gettime(clockid_t id, struct timespec *out)
+{
+	static _Atomic int64_t began_s;
+	const int64_t ns = taken_ns;
+
+	if (__real_clock_gettime(id, out) < 0)
+		return -1;
+	if (id != CLOCK_MONOTONIC)
+		return 0;
+	if (!began_s)
+		began_s = out->tv_sec + 3600; /* what threads wait for does not come */
+	*out = (struct timespec){ began_s + ns / 1000000000, ns % 1000000000 };
+	return 0;
+}
+
+static void request(size_t len)
+{
+	n_requests++;
+	taken_ns += len > SHORT_BYTES ? long_ns : short_ns;
+}
+
+/* The kernel reads into the page cache by requests of 128 KiB. */
+static void answer(int fd, size_t len, off_t at)
+{
+	const size_t i = shard_of(fd);
+	size_t done;
+
+	if (fcntl(fd, F_GETFL) & O_DIRECT) {
+		n_direct++;
+		request(len);
+		return;
+	}
+	for (done = 0; done < len; done += SHORT_BYTES)
+		if (!shard[i].asked[(at + (off_t)done) / PAGE])
+			request(SHORT_BYTES);
+}
+
 int __wrap_posix_fadvise64(int fd, off_t at, off_t len, int advice);
 int __wrap_posix_fadvise64(int fd, off_t at, off_t len, int advice)
 {
@@ -68,6 +115,7 @@ int __wrap_posix_fadvise64(int fd, off_t at, off_t len, int advice)
 		shard[i].asked[page]++;
 	asked_bytes += (uint64_t)len;
 	asked_calls++;
+	request((size_t)len);
 	return 0;
 }
 
@@ -79,6 +127,20 @@ ssize_t __wrap_preadv64v2(int fd, const struct iovec *to, int n, off_t at, int f
 	return -1;
 }
 
+ssize_t __wrap_preadv64(int fd, const struct iovec *to, int n, off_t at);
+ssize_t __wrap_preadv64(int fd, const struct iovec *to, int n, off_t at)
+{
+	size_t len = 0;
+	int k;
+
+	for (k = 0; k < n; k++) {
+		memset(to[k].iov_base, 0, to[k].iov_len);
+		len += to[k].iov_len;
+	}
+	answer(fd, len, at);
+	return (ssize_t)len;
+}
+
 ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t at);
 ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t at)
 {
@@ -88,6 +150,7 @@ ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t at)
 	for (page = at / PAGE; page * PAGE < at + (off_t)len; page++)
 		if (!shard[i].asked[page])
 			__atomic_add_fetch(&read_unasked_bytes, PAGE, __ATOMIC_RELAXED);
+	answer(fd, len, at);
 	if (!shard[i].read[(at + (off_t)len - 1) / PAGE]) {
 		read_elsewhere += shard[i].end != at;
 		shard[i].end = at + (off_t)len;
@@ -200,10 +263,11 @@ static void read_at(struct uns_streams *streams, const struct uns_layout *layout
 {
 	static uint8_t buf[REQUEST];
 
-	const enum uns_way way = uns_streams_read(streams, backing, layout, at, len);
+	const struct uns_reading reading = uns_streams_read(streams, backing, layout, at, len);
 
-	assert_int_equal(uns_read_by(way, backing, layout, buf, len, at, NULL),
+	assert_int_equal(uns_read_by(reading.way, backing, layout, buf, len, at, NULL),
 			 (ssize_t)uns_u64_min(len, layout->size_bytes - at));
+	uns_streams_read_end(backing, &reading, len);
 }
 
 static unsigned most_asked(void)
@@ -287,6 +351,89 @@ static void reads_each_shard_from_front_to_back(void **state)
 		teardown(state);
 		setup(state);
 	}
+}
+
+static enum uns_way kept;
+
+static void keep(void *ctx, uint64_t dev, enum uns_way way)
+{
+	(void)ctx, (void)dev;
+	kept = way;
+}
+
+static bool recall(void *ctx, uint64_t dev, enum uns_way *out)
+{
+	(void)ctx, (void)dev;
+	*out = kept;
+	return kept != UNS_WAY_N;
+}
+
+/* Reads 512 MiB, in which a way is found, and then 64 MiB. Returns the requests for these. */
+static unsigned find_way(int64_t of_short_ns, int64_t of_long_ns)
+{
+	struct uns_layout layout = file_of(UNS_BF16);
+	struct uns_streams streams;
+	unsigned before;
+
+	short_ns = of_short_ns;
+	long_ns = of_long_ns;
+	engine->finds_way = true;
+	engine->memory = (struct uns_ways_memory){ recall, keep, NULL };
+	backing->is_far = false;
+	atomic_store(&backing->call_bytes, SHORT_BYTES);
+	uns_streams_init(&streams);
+	read_in_order(&streams, &layout, 0, 512);
+	before = n_requests;
+	read_in_order(&streams, &layout, 512 * (uint64_t)MiB, 64);
+	uns_streams_fini(&streams, engine);
+	return n_requests - before;
+}
+
+static bool takes_direct(void)
+{
+	char path[128];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/shard-0", dir);
+	fd = open(path, O_RDONLY | O_DIRECT);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+/* Each request takes as long, however many bytes it is for. */
+static void finds_that_few_long_requests_are_faster(void **state)
+{
+	(void)state;
+	if (!takes_direct())
+		skip();
+	kept = UNS_WAY_N;
+	assert_true(find_way(1000000, 1000000) <= 2 * 64 + 2);
+	assert_int_equal(kept, UNS_WAY_LONG);
+}
+
+/* Storage that is bad at long requests gets few of them. */
+static void finds_that_short_requests_are_faster(void **state)
+{
+	(void)state;
+	kept = UNS_WAY_N;
+	n_direct = 0;
+	assert_true(find_way(200000, 50000000) >= 6 * 64);
+	assert_int_equal(kept, UNS_WAY_CACHE);
+	assert_true(n_direct <= 16);
+}
+
+/* An eighth faster is not enough, and what was found before is not looked for again. */
+static void keeps_to_the_page_cache_and_to_what_was_found(void **state)
+{
+	kept = UNS_WAY_N;
+	find_way(1000000, 3500000);
+	assert_int_equal(kept, UNS_WAY_CACHE);
+	teardown(state);
+	setup(state);
+	n_direct = 0;
+	find_way(1000000, 1000000);
+	assert_int_equal(n_direct, 0);
 }
 
 struct reader {
@@ -479,6 +626,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(asks_for_what_is_then_read, setup, teardown),
 		cmocka_unit_test_setup_teardown(asks_nothing_for_a_header_or_for_reads_here_and_there, setup, teardown),
 		cmocka_unit_test_setup_teardown(reads_each_shard_from_front_to_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(finds_that_few_long_requests_are_faster, setup, teardown),
+		cmocka_unit_test_setup_teardown(finds_that_short_requests_are_faster, setup, teardown),
+		cmocka_unit_test_setup_teardown(keeps_to_the_page_cache_and_to_what_was_found, setup, teardown),
 		cmocka_unit_test(who_wants_what_comes_first_is_next),
 		cmocka_unit_test_setup_teardown(keeps_to_the_budget_and_gives_it_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(stops_when_the_reader_stops, setup, teardown),

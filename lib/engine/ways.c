@@ -1,0 +1,211 @@
+/* Trials of ways, one storage at a time. */
+#include "engine/ways.h"
+
+#include <string.h>
+
+static const double enough = 1.2; /* times as fast as the page cache */
+
+void uns_ways_init(struct uns_ways *ways)
+{
+	*ways = (struct uns_ways){ .n = 0 };
+	pthread_mutex_init(&ways->lock, NULL);
+}
+
+void uns_ways_fini(struct uns_ways *ways)
+{
+	pthread_mutex_destroy(&ways->lock);
+}
+
+/* Lock held. */
+static struct uns_storage *find(struct uns_ways *ways, uint64_t dev)
+{
+	size_t i;
+
+	for (i = 0; i < ways->n; i++)
+		if (ways->storage[i].dev == dev)
+			return &ways->storage[i];
+	return NULL;
+}
+
+static void begin_stretch(struct uns_storage *s, unsigned trial, int64_t now_ns)
+{
+	s->trial = trial;
+	s->way = s->tried[trial];
+	s->warm = false;
+	s->bytes = 0;
+	s->busy_ns = 0;
+	s->since_ns = now_ns;
+}
+
+bool uns_ways_knows(struct uns_ways *ways, uint64_t dev)
+{
+	bool knows;
+
+	pthread_mutex_lock(&ways->lock);
+	knows = find(ways, dev) != NULL;
+	pthread_mutex_unlock(&ways->lock);
+	return knows;
+}
+
+void uns_ways_learn(struct uns_ways *ways, uint64_t dev, bool is_far, const enum uns_way *known)
+{
+	/* The last one is the faster of the two before. */
+	static const enum uns_way far[] = { UNS_WAY_CACHE, UNS_WAY_TURNS, UNS_WAY_LONG, UNS_WAY_CACHE, UNS_WAY_TURNS };
+	static const enum uns_way near[] = { UNS_WAY_CACHE, UNS_WAY_LONG, UNS_WAY_CACHE, UNS_WAY_LONG };
+	struct uns_storage s = { .dev = dev, .decided = known, .n_trials = is_far ? 5 : 4 };
+
+	memcpy(s.tried, is_far ? far : near, s.n_trials * sizeof(*far));
+	s.way = known ? *known : UNS_WAY_CACHE;
+	pthread_mutex_lock(&ways->lock);
+	if (!find(ways, dev) && ways->n < UNS_WAYS_STORAGES)
+		ways->storage[ways->n++] = s;
+	pthread_mutex_unlock(&ways->lock);
+}
+
+enum uns_way uns_ways_begin(struct uns_ways *ways, uint64_t dev, int64_t now_ns, bool *counts)
+{
+	enum uns_way way = UNS_WAY_CACHE;
+	struct uns_storage *s;
+
+	*counts = false;
+	pthread_mutex_lock(&ways->lock);
+	s = find(ways, dev);
+	if (s) {
+		way = s->way;
+		*counts = !s->decided;
+		if (*counts && s->reading++ == 0)
+			s->since_ns = now_ns;
+	}
+	pthread_mutex_unlock(&ways->lock);
+	return way;
+}
+
+enum uns_way uns_ways_chosen(struct uns_ways *ways, uint64_t dev, enum uns_way *trying)
+{
+	enum uns_way way = UNS_WAY_CACHE;
+	struct uns_storage *s;
+
+	*trying = UNS_WAY_CACHE;
+	pthread_mutex_lock(&ways->lock);
+	s = find(ways, dev);
+	if (s) {
+		*trying = s->way;
+		way = s->decided ? s->way : UNS_WAY_CACHE;
+	}
+	pthread_mutex_unlock(&ways->lock);
+	return way;
+}
+
+void uns_ways_restart(struct uns_ways *ways, uint64_t dev)
+{
+	struct uns_storage *s;
+
+	pthread_mutex_lock(&ways->lock);
+	s = find(ways, dev);
+	if (s && !s->decided)
+		begin_stretch(s, 0, s->since_ns);
+	pthread_mutex_unlock(&ways->lock);
+}
+
+/* The slower of its stretches; of those that it has so far. */
+static double slowest(const struct uns_storage *s, enum uns_way way)
+{
+	double least = 0;
+	unsigned i;
+
+	for (i = 0; i < s->trial; i++)
+		if (s->tried[i] == way && (least == 0 || s->bytes_per_s[i] < least))
+			least = s->bytes_per_s[i];
+	return least;
+}
+
+static double fastest(const struct uns_storage *s, enum uns_way way)
+{
+	double most = 0;
+	unsigned i;
+
+	for (i = 0; i < s->trial; i++)
+		if (s->tried[i] == way && s->bytes_per_s[i] > most)
+			most = s->bytes_per_s[i];
+	return most;
+}
+
+static void decide(struct uns_storage *s, struct uns_ways_found *found)
+{
+	const enum uns_way other = s->tried[s->n_trials - 1];
+	unsigned i;
+
+	s->decided = true;
+	s->way = slowest(s, other) > enough * fastest(s, UNS_WAY_CACHE) ? other : UNS_WAY_CACHE;
+	*found = (struct uns_ways_found){ .dev = s->dev, .way = s->way };
+	for (i = 0; i < s->n_trials; i++)
+		found->bytes_per_s[s->tried[i]] = slowest(s, s->tried[i]);
+}
+
+/* By the first stretch through the page cache, how long so many bytes took, twice; 0 = there was none. */
+static double too_long_ns(const struct uns_storage *s, uint64_t bytes)
+{
+	return s->trial && s->bytes_per_s[0] > 0 ? 2e9 * (double)bytes / s->bytes_per_s[0] : 0;
+}
+
+/* Is the stretch read, or does it take too long? */
+static bool stretch_ends(const struct uns_storage *s)
+{
+	const double most_ns = too_long_ns(s, UNS_WAYS_TRIAL_BYTES);
+
+	return s->bytes >= UNS_WAYS_TRIAL_BYTES || (most_ns > 0 && (double)s->busy_ns > most_ns);
+}
+
+static bool is_warm(const struct uns_storage *s)
+{
+	const double most_ns = too_long_ns(s, UNS_WAYS_WARM_BYTES);
+
+	return s->bytes >= UNS_WAYS_WARM_BYTES || (most_ns > 0 && (double)s->busy_ns > most_ns);
+}
+
+/* Lock held. Returns whether that was the last stretch. */
+static bool end_stretch(struct uns_storage *s, int64_t now_ns)
+{
+	s->bytes_per_s[s->trial] = 1e9 * (double)s->bytes / (double)(s->busy_ns ? s->busy_ns : 1);
+	if (s->trial + 1 == s->n_trials) {
+		s->trial++;
+		return true;
+	}
+	if (s->trial + 2 == s->n_trials && s->n_trials == UNS_WAYS_TRIALS) {
+		s->trial++;
+		if (slowest(s, UNS_WAY_LONG) > slowest(s, UNS_WAY_TURNS))
+			s->tried[s->trial] = UNS_WAY_LONG;
+		s->trial--;
+	}
+	begin_stretch(s, s->trial + 1, now_ns);
+	return false;
+}
+
+bool uns_ways_end(struct uns_ways *ways, uint64_t dev, enum uns_way way, uint64_t bytes, int64_t now_ns,
+		  struct uns_ways_found *found)
+{
+	struct uns_storage *s;
+	bool last = false;
+
+	pthread_mutex_lock(&ways->lock);
+	s = find(ways, dev);
+	if (s && s->reading) {
+		s->busy_ns += now_ns - s->since_ns;
+		s->since_ns = now_ns;
+		s->reading--;
+	}
+	if (s && !s->decided && way == s->way) { /* else it began in the stretch before */
+		s->bytes += bytes;
+		if (s->warm && stretch_ends(s))
+			last = end_stretch(s, now_ns);
+		else if (!s->warm && is_warm(s)) {
+			s->warm = true;
+			s->bytes = 0;
+			s->busy_ns = 0;
+		}
+		if (last)
+			decide(s, found);
+	}
+	pthread_mutex_unlock(&ways->lock);
+	return last;
+}

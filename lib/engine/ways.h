@@ -1,0 +1,79 @@
+/* Which way of reading suits a storage (`-o reads=auto`): found out by the first large load from it.
+ *
+ * While a program reads a large file from front to back, stretches of it are read by one way after the other: through
+ * the page cache, in turns where storage is a program or a server, past the page cache, and again. What counts is the
+ * time in which reads were under way: how long the program itself took between them does not. Another way than the page
+ * cache is chosen if both its stretches were faster than both of that, by a fifth. A way that takes twice as long ends
+ * its stretch early.
+ *
+ * Threads: any. */
+#ifndef UNS_ENGINE_WAYS_H
+#define UNS_ENGINE_WAYS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "io/direct.h"
+
+enum {
+	UNS_WAYS_STORAGES = 16, /* of others nothing is found out */
+	UNS_WAYS_TRIALS = 5,
+	UNS_WAYS_WARM_BYTES = 8 << 20, /* at the beginning of a stretch, which do not count */
+	UNS_WAYS_TRIAL_BYTES = 32 << 20,
+};
+
+/* Fields belong to the lock of its uns_ways. */
+struct uns_storage {
+	uint64_t dev;
+	enum uns_way way; /* of the stretch, or the chosen one */
+	bool decided;
+	enum uns_way tried[UNS_WAYS_TRIALS];
+	double bytes_per_s[UNS_WAYS_TRIALS];
+	unsigned trial, n_trials;
+	bool warm;
+	uint64_t bytes; /* read since the stretch began, or was warm */
+	unsigned reading;
+	int64_t since_ns, busy_ns;
+};
+
+struct uns_ways {
+	pthread_mutex_t lock;
+	struct uns_storage storage[UNS_WAYS_STORAGES];
+	size_t n;
+};
+
+/* What was found out. */
+struct uns_ways_found {
+	uint64_t dev;
+	enum uns_way way;
+	double bytes_per_s[UNS_WAY_N]; /* by each way, the slower stretch; 0 = not tried */
+};
+
+/* Outlasts the process. Both may be NULL; called without a lock. */
+struct uns_ways_memory {
+	bool (*recall)(void *ctx, uint64_t dev, enum uns_way *out);
+	void (*keep)(void *ctx, uint64_t dev, enum uns_way way);
+	void *ctx;
+};
+
+void uns_ways_init(struct uns_ways *ways);
+void uns_ways_fini(struct uns_ways *ways);
+
+/* Is it known which way is right, or is it being found out? */
+bool uns_ways_knows(struct uns_ways *ways, uint64_t dev);
+/* Find it out, unless an earlier load has (`known`; else NULL). is_far: on no block device. */
+void uns_ways_learn(struct uns_ways *ways, uint64_t dev, bool is_far, const enum uns_way *known);
+
+/* A read begins, at this moment. Returns by which way; *counts: uns_ways_end is to be called. */
+enum uns_way uns_ways_begin(struct uns_ways *ways, uint64_t dev, int64_t now_ns, bool *counts);
+/* It has ended. true: that decided it; *found is what was found out. */
+bool uns_ways_end(struct uns_ways *ways, uint64_t dev, enum uns_way way, uint64_t bytes, int64_t now_ns,
+		  struct uns_ways_found *found);
+/* The chosen way; until there is one, the page cache. *trying: the way of the stretch that is being read. */
+enum uns_way uns_ways_chosen(struct uns_ways *ways, uint64_t dev, enum uns_way *trying);
+/* What is being read is in the page cache already: begin again. */
+void uns_ways_restart(struct uns_ways *ways, uint64_t dev);
+
+#endif

@@ -1,0 +1,17 @@
+/* Which way of reading suits a file system (engine/ways.h), remembered in the metadata store by the file system's type
+ * and source: "fuse.rclone remote:", whose device number changes with each mount.
+ *
+ * Threads: any. ctx: struct store_link. */
+#ifndef UNS_SESSION_WAYS_KEPT_H
+#define UNS_SESSION_WAYS_KEPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "io/direct.h"
+
+/* false: nothing is known. */
+bool ways_recall(void *ctx, uint64_t dev, enum uns_way *out);
+void ways_keep(void *ctx, uint64_t dev, enum uns_way way);
+
+#endif
