@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/number.h"
 #include "base/path.h"
 #include "facts/training_facts.h"
@@ -294,6 +295,30 @@ static int take_adapters(struct uns_adapter_choice *out, const char *text, struc
 	return 0;
 }
 
+static uint64_t hash_texts(uint64_t h, const char *const *v, size_t n)
+{
+	size_t i;
+
+	h = uns_hash_u64(h, n);
+	for (i = 0; i < n; i++)
+		h = uns_hash_str(h, v[i]);
+	return h;
+}
+
+/* Directories of -o model= are not in it: those that are used are inputs of the checkpoint. */
+static uint64_t shown_hash(const struct session_options *out, const struct unshard_options *o)
+{
+	const char *const text[] = { o->strip ? o->strip : "", o->mean ? o->mean : "", o->adapters ? o->adapters : "" };
+	uint64_t h = hash_texts(UNS_HASH_INIT, text, sizeof(text) / sizeof(*text));
+
+	h = hash_texts(h, o->weight_root, o->n_weight_root);
+	h = hash_texts(h, o->follow, o->n_follow);
+	h = hash_texts(h, o->fact, o->n_fact);
+	h = uns_hash_u64(uns_hash_u64(h, out->experts), out->max_shard_size_bytes);
+	h = uns_hash_u64(uns_hash_u64(h, o->hide_rng), o->keep_rng);
+	return uns_hash_end(uns_hash_u64(uns_hash_u64(h, o->keep_names), o->assume_fsdp_units));
+}
+
 int session_options_take(struct session_options *out, const struct unshard_options *o, const struct uns_root *root,
 			 struct uns_arena *arena, struct uns_err *err)
 {
@@ -306,6 +331,7 @@ int session_options_take(struct session_options *out, const struct unshard_optio
 	UNS_TRY(take_reads(out, o, err));
 	if (o->adapters && take_adapters(&out->adapters, o->adapters, arena, err) < 0)
 		return uns_fail_in(err, "adapters=%s", o->adapters);
+	out->shown = shown_hash(out, o);
 	out->only = o->view ? view_find(o->view, strlen(o->view), &out->only_parameter) : NULL;
 	if (o->view && !out->only)
 		return no_such_view(o->view, err);

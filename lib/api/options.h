@@ -44,6 +44,8 @@ struct session_options {
 	enum uns_expert_form experts; /* -o experts= */
 	enum uns_way way; /* -o reads= */
 	bool finds_way;
+	uint64_t shown; /* a hash of the options that change what a view shows of a checkpoint: inode numbers contain it
+			 */
 };
 
 /* root: SOURCE. Texts live in the arena. -EINVAL names the option. */

@@ -42,13 +42,16 @@ static uint64_t generation_of(const struct uns_stat *st)
 	return st->id.mount ? uns_hash_u64(h, st->id.mount) : h;
 }
 
-/* While a checkpoint is young a write may be going on that changes no time any more: what the kernel keeps of it then
+/* Two mounts with other options may show other bytes of equal size under one name, and programs that copy both
+ * distinguish files by inode number and time.
+ *
+ * While a checkpoint is young a write may be going on that changes no time any more: what the kernel keeps of it then
  * belongs to an inode of its own, and not to the one that the same files have once they have settled. */
 uint64_t spot_ino_inside(struct unshard *u, const struct spot *spot, const char *inside)
 {
 	const uint64_t generation = snapshots_generation(&u->snapshots, spot->record);
 
-	return ino_of(&spot->key, spot->record->young ? ~generation : generation, inside);
+	return ino_of(&spot->key, uns_hash_u64(u->opt.shown, spot->record->young ? ~generation : generation), inside);
 }
 
 /* -- small helpers -- */

@@ -6,7 +6,11 @@ import tempfile
 from pathlib import Path
 
 import beside
+<<<<<<< HEAD
 import buckets
+=======
+import computed
+>>>>>>> d5ed1dcc (Inode numbers contain the options that change what a view shows; a test of ema's memory; a benchmark of computed views)
 import delayed
 import exports
 import library
@@ -21,8 +25,13 @@ import storage
 import values
 import zero
 
+<<<<<<< HEAD
 WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "merges", "scale", "many",
         "nodes", "buckets", "values", "storage")
+=======
+WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "merges", "computed", "scale",
+        "many", "nodes", "values", "storage")
+>>>>>>> d5ed1dcc (Inode numbers contain the options that change what a view shows; a test of ema's memory; a benchmark of computed views)
 
 
 def arguments():
@@ -75,6 +84,8 @@ def main():
                          (2,) if args.quick else (2, 3))
         if not args.what or "merges" in args.what:
             merges.measure(programs, work, size, args.rounds or (1 if args.quick else 3))
+        if not args.what or "computed" in args.what:
+            computed.measure(programs, work, size, args.rounds or (1 if args.quick else 3))
         if not args.what or "scale" in args.what:
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
         if not args.what or "many" in args.what:

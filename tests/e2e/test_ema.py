@@ -43,6 +43,19 @@ def test_distributed_checkpoints(mount, command, tmp_path, key):
     assert view["state"] == "ok" and "from_pretrained" in view["usage"]
 
 
+def test_memory_does_not_grow_with_the_model(mount, tmp_path):
+    """Of a model of 96 MB the mount needs less than 16 MB more than of one of 8 MB, when all has been read."""
+    memory = []
+    for n in (2, 24):
+        weights = {f"layers.{i}.weight": torch.zeros(1024, 1024) for i in range(n)}
+        dcp.save({"model": weights, "ema": weights}, checkpoint_id=tmp_path / f"{n}/run/checkpoint-3", no_dist=True)
+        m = mount(tmp_path / str(n), "store=none")
+        with open(m / "ema/run/checkpoint-3/model.safetensors", "rb", buffering=0) as file:
+            assert sum(len(part) for part in iter(lambda: file.read(1 << 20), b"")) > n * 4_000_000
+        memory.append(m.rss_bytes())
+    assert memory[1] < memory[0] + 16e6, memory
+
+
 @pytest.mark.parametrize("name, keys", [("step-3.pt", ("model", "model_ema")), ("last.pth", ("state_dict", "state_dict_ema"))])
 def test_one_file(mount, tmp_path, name, keys):
     model, mean = trained()

@@ -178,6 +178,22 @@ def test_inode_numbers_are_stable_across_mounts_and_new_with_the_source(run, cop
     assert os.stat(mount(run) / SHOWN).st_ino != ino
 
 
+# Each changes what some view shows of some checkpoint.
+OPTIONS = ["", "experts=split", "experts=fused", "max_shard_size=1MB", "rng=hide", "mean=ema:0.5", "mean=wsm", "adapters=a:1",
+           "adapters=a:2", "fact=train_batch_size=4", "strip=model.", "names=memory"]
+
+
+def test_inode_numbers_differ_with_the_options_that_change_what_is_shown(run, mount):
+    """Files of two mounts may have equal names, sizes and times, and other bytes: a program that copies both, and looks at
+    inode number and time to see what has changed, must not take one for the other."""
+    shown = {}
+    for options in OPTIONS + OPTIONS[:2]:
+        folder = mount(run, *filter(None, [options]), changing=True) / SHOWN.rpartition("/")[0]
+        shown.setdefault(options, set()).add((folder / "config.json").stat().st_ino)
+    assert all(len(found) == 1 for found in shown.values())
+    assert len(set().union(*shown.values())) == len(OPTIONS)
+
+
 def inodes(m):
     return {str(p.relative_to(m)): os.lstat(p).st_ino for p in sorted(Path(m).rglob("*"))}
 
