@@ -71,14 +71,28 @@ bool uns_low_rank_is(const struct uns_catalog *cat, const struct uns_tensor *ten
 
 /* -- arithmetic, once for any processor and once for those with AVX2 -- */
 
-/* The ends of the interval in which the sum is, of row `row` of the tile. If there is none, two numbers that are
- * rounded to different ones. */
+/* The ends of the interval in which the sums of a tile's row are. Where there is none, two numbers that are rounded to
+ * different ones. */
 struct ends {
 	float low[TILE], high[TILE];
 };
 
+/* Rounded to bf16; no NaN is among them. */
+static inline __attribute__((always_inline)) void ends_to_bf16(const float *ends, size_t n, uint16_t *out)
+{
+	uint32_t bits;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		memcpy(&bits, &ends[i], sizeof(bits));
+		out[i] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+	}
+}
+
+/* down, up: both ends as bf16; NULL = they are wanted as they are. */
 static inline __attribute__((always_inline)) void bound_all(const struct work *w, const float *base, size_t row,
-							    size_t column, size_t n, struct ends *out)
+							    size_t column, size_t n, struct ends *out, uint16_t *down,
+							    uint16_t *up)
 {
 	const float *tile = w->tile + row * TILE + column, *of_column = w->of_column + column;
 	const float times = w->times, least = w->least, of_row = w->of_row[row];
@@ -91,25 +105,31 @@ static inline __attribute__((always_inline)) void bound_all(const struct work *w
 		out->low[i] = e < INFINITY ? v - e : 0;
 		out->high[i] = e < INFINITY ? v + e : 1;
 	}
+	if (!down)
+		return;
+	ends_to_bf16(out->low, n, down);
+	ends_to_bf16(out->high, n, up);
 }
 
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) static void bound_by_avx2(const struct work *w, const float *base, size_t row,
-							      size_t column, size_t n, struct ends *out)
+							      size_t column, size_t n, struct ends *out, uint16_t *down,
+							      uint16_t *up)
 {
-	bound_all(w, base, row, column, n, out);
+	bound_all(w, base, row, column, n, out, down, up);
 }
 #endif
 
-static void bound(const struct work *w, const float *base, size_t row, size_t column, size_t n, struct ends *out)
+static void bound(const struct work *w, const float *base, size_t row, size_t column, size_t n, struct ends *out,
+		  uint16_t *down, uint16_t *up)
 {
 #if defined(__x86_64__)
 	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-		bound_by_avx2(w, base, row, column, n, out);
+		bound_by_avx2(w, base, row, column, n, out, down, up);
 		return;
 	}
 #endif
-	bound_all(w, base, row, column, n, out);
+	bound_all(w, base, row, column, n, out, down, up);
 }
 
 /* -- factors -- */
@@ -239,9 +259,13 @@ static void row_make(const struct work *w, const uint8_t *raw, size_t row, size_
 	struct ends ends;
 
 	uns_cast(w->tensor->sum->term[0].left.as, raw, UNS_F32, base, n);
-	bound(w, base, row, column, n, &ends);
-	uns_cast(UNS_F32, ends.low, w->tensor->dtype, down, n);
-	uns_cast(UNS_F32, ends.high, w->tensor->dtype, up, n);
+	if (w->tensor->dtype == UNS_BF16) {
+		bound(w, base, row, column, n, &ends, down, up);
+	} else {
+		bound(w, base, row, column, n, &ends, NULL, NULL);
+		uns_cast(UNS_F32, ends.low, w->tensor->dtype, down, n);
+		uns_cast(UNS_F32, ends.high, w->tensor->dtype, up, n);
+	}
 	memcpy(out, down, n * sizeof(*down));
 	if (memcmp(down, up, n * sizeof(*down)) != 0)
 		undecided_make(w, base, row, column, down, up, n, out);

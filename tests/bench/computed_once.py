@@ -36,10 +36,13 @@ def source(work):
 
 def by_mergekit(work):
     """Its modules are imported before the clock runs."""
+    from mergekit.architecture import base
     from mergekit.config import MergeConfiguration
     from mergekit.merge import run_merge
     from mergekit.options import MergeOptions
 
+    for kind in (base.ConfiguredModuleArchitecture, base.ConfiguredModelArchitecture):
+        kind.model_rebuild(_types_namespace={**vars(base), "torch": torch})  # it imports torch only for type checkers
     config = MergeConfiguration.model_validate({
         "merge_method": "linear", "dtype": "bfloat16",
         "models": [{"model": str(work / f"run/checkpoint-{i}"), "parameters": {"weight": 1.0}} for i in (1, 2, 3)]})
@@ -84,10 +87,11 @@ def by_stack(work):
 
 
 def copied(work, make):
-    """peak_bytes: up to what is saved."""
+    """peak_bytes: up to what is saved, without what the program had before it began."""
+    before = mounts.status_bytes("self", "VmRSS")
     written, began = mounts.written_bytes("self"), time.monotonic()
     make()
-    peak = mounts.status_bytes("self", "VmHWM")
+    peak = mounts.status_bytes("self", "VmHWM") - before
     load(work / "made")
     return {"seconds": time.monotonic() - began, "peak_bytes": peak,
             "written_bytes": mounts.written_bytes("self") - written}
