@@ -147,6 +147,30 @@ static int expert_slice(const struct forms *f, const struct uns_named_tensor *t,
 	return 0;
 }
 
+/* If the parts of an expert's matrix do not lie behind each other, all of them are one joined tensor, which is put in
+ * order at once: so that the matrix is read once, and not for each part. */
+static int expert_join(const struct forms *f, const struct uns_named_tensor *part, const struct uns_name_rule *rule,
+		       struct uns_joined_order order, const char *name, const struct uns_shape *shape,
+		       struct uns_named_tensor *out, struct uns_err *err)
+{
+	const uint64_t rows = order.loop[1].n, row = order.loop[1].step_elems, n = rows * order.loop[2].n;
+	const uint64_t step = f->names.interleaved ? row / rule->of : row * rows;
+	const bool is_alone = rule->of == 1 || order.plane_elems == n;
+	struct uns_shape all = *shape;
+	struct uns_slice *slice;
+
+	if (is_alone)
+		return uns_joined_make(f->cat, name, part, 1, &order, shape, f->list.arena, out, err);
+	order.first_elem -= rule->part * step;
+	order.loop[0] = (struct uns_joined_loop){ rule->of, step };
+	all.dim[0] *= rule->of;
+	UNS_TRY(uns_joined_make(f->cat, name, part, 1, &order, &all, f->list.arena, out, err));
+	UNS_TRY_ALLOC(slice = UNS_NEW(f->list.arena, struct uns_slice), err);
+	*slice = (struct uns_slice){ .first_elem = uns_named_first(out) + rule->part * n, .shape = *shape };
+	out->slice = slice;
+	return 0;
+}
+
 static int expert_add(struct forms *f, const struct uns_named_tensor *t, const struct matrix *m,
 		      const struct uns_name_rule *rule, uint64_t expert, struct uns_err *err)
 {
@@ -160,7 +184,7 @@ static int expert_add(struct forms *f, const struct uns_named_tensor *t, const s
 
 	UNS_TRY_ALLOC(name, err);
 	UNS_TRY(expert_slice(f, t, m, expert, &order, &part, err));
-	UNS_TRY(uns_joined_make(f->cat, name, &part, 1, &order, &shape, f->list.arena, &made, err));
+	UNS_TRY(expert_join(f, &part, rule, order, name, &shape, &made, err));
 	return uns_name_list_add(&f->list, &made, err);
 }
 

@@ -17,15 +17,16 @@ static uint64_t read_for(const struct uns_catalog *cat, const struct uns_tensor 
 			      : (uint64_t)((double)uns_sum_tensor_reads(cat, t) * ((double)n_elems / (double)all));
 }
 
-/* All planes are read as a whole. */
-static uint64_t read_for_joined(const struct uns_catalog *cat, const struct uns_joined *j)
+/* All planes are read as a whole, for all tensors that are a part of them. */
+static uint64_t read_for_joined(const struct uns_catalog *cat, const struct uns_tensor *t, uint64_t n_elems)
 {
-	const struct uns_segment *s = j->source.segment, *end = s + j->source.n;
+	const struct uns_segment *s = t->joined->source.segment, *end = s + t->joined->source.n;
+	const uint64_t all = uns_shape_elems(&t->shape);
 	uint64_t bytes = 0;
 
 	for (; s < end; s++)
 		bytes += read_for(cat, s->tensor, s->len_bytes / uns_dtype_size(s->out));
-	return bytes;
+	return n_elems == all ? bytes : (uint64_t)((double)bytes * ((double)n_elems / (double)all));
 }
 
 struct uns_read_cost uns_read_cost_of(const struct uns_vtree *tree, const struct uns_catalog *cat)
@@ -39,7 +40,8 @@ struct uns_read_cost uns_read_cost_of(const struct uns_vtree *tree, const struct
 
 		cost.n_computed += t->tensor->sum || t->tensor->scaled || (joined && !joined->in_order);
 		cost.shown_bytes += n_elems * uns_dtype_size(t->out);
-		cost.read_bytes += joined ? read_for_joined(cat, joined) : read_for(cat, t->tensor, n_elems);
+		cost.read_bytes +=
+			joined ? read_for_joined(cat, t->tensor, n_elems) : read_for(cat, t->tensor, n_elems);
 	}
 	return cost;
 }
