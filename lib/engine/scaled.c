@@ -193,8 +193,8 @@ static struct uns_cache_id id_of(const struct work *w, uint64_t row)
 	const struct uns_joined *joined = from->tensor->joined;
 
 	if (joined)
-		return (struct uns_cache_id){ { is_scale | is_joined, joined->id[0], row, w->s->rows, w->s->columns,
-						w->s->dtype, joined->id[1] } };
+		return (struct uns_cache_id){ { is_scale | is_joined | w->s->dtype, joined->id[0], row, w->s->rows,
+						w->s->columns, from->first_elem, joined->id[1] } };
 	return (struct uns_cache_id){ { is_scale | reversed | (uint64_t)(t - w->b->cat->tensors),
 					from->first_elem + (block ? block->source[0].first_elem : 0), row, w->s->rows,
 					w->s->columns, w->s->dtype } };
