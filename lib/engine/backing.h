@@ -78,6 +78,8 @@ struct uns_backing {
 	struct uns_turns turns;
 	int64_t used_ns; /* when a slot was last used (fds.h) */
 	struct uns_resolved *resolved; /* one per piece */
+	struct uns_places *places; /* what a memo has of them (places.h); NULL = none */
+	size_t places_bytes;
 	_Atomic unsigned char *piece_order; /* one per tensor: see gather.c */
 	_Atomic(struct uns_crc *) *crc; /* one list per tensor: see crc.c */
 	_Atomic uint64_t crc_changes;

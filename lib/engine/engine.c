@@ -147,7 +147,7 @@ size_t uns_backing_bytes(const struct uns_backing *b)
 {
 	const struct uns_catalog *cat = b->cat;
 
-	return sizeof(*b) + cat->n_files * (3 * sizeof(*b->slot) + sizeof(*b->turn)) +
+	return sizeof(*b) + b->places_bytes + cat->n_files * (3 * sizeof(*b->slot) + sizeof(*b->turn)) +
 	       cat->n_pieces * sizeof(*b->resolved) + cat->n_tensors * (sizeof(*b->piece_order) + sizeof(*b->crc));
 }
 
@@ -191,6 +191,7 @@ void uns_backing_free(struct uns_backing *b)
 	free(b->turn);
 	uns_turns_fini(&b->turns);
 	free(b->resolved);
+	free(b->places);
 	free((void *)b->piece_order);
 	for (i = 0; b->crc && i < b->cat->n_tensors; i++)
 		for (memo = atomic_load(&b->crc[i]); memo; memo = next) {

@@ -1,119 +1,84 @@
 #include "engine/places.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/checked.h"
-#include "base/cleanup.h"
-#include "engine/resolve.h"
+#include "base/search.h"
 
-static bool is_item(const struct uns_piece *piece)
+struct uns_places {
+	uint64_t n, n_runs;
+	const uint8_t *end, *place, *crc; /* crc: NULL = none */
+	uint8_t bytes[]; /* where these point to */
+};
+
+static bool take_arrays(struct uns_span in, struct uns_places *a)
 {
-	return piece->container == UNS_TORCH_ITEM && piece->codec == UNS_CODEC_NONE;
-}
+	uint64_t i, n = 0, end;
 
-static size_t count_items(const struct uns_catalog *cat)
-{
-	size_t i, n = 0;
-
-	for (i = 0; i < cat->n_pieces; i++)
-		n += is_item(&cat->pieces[i]);
-	return n;
-}
-
-/* -- writing -- */
-
-static int resolve_all(struct uns_backing *b, const struct uns_stop *stop, struct uns_err *err)
-{
-	const struct uns_tensor *t = b->cat->tensors, *end = t + b->cat->n_tensors;
-	struct uns_err why;
-	int code;
-
-	for (; t < end; t++) {
-		if (stop && stop->asked(stop->ctx))
-			return uns_fail(err, -EINTR, "interrupted");
-		why = (struct uns_err){ 0 };
-		code = uns_backing_resolve(b, t, &why);
-		UNS_TRY(uns_fail_if_passing(err, code, &why));
+	*a = (struct uns_places){ 0 };
+	if (!uns_take_u64le(&in, &a->n) || !uns_take_u64le(&in, &a->n_runs) || a->n > UINT32_MAX || a->n_runs > a->n ||
+	    !uns_span_take(&in, a->n_runs * 4, &a->end) || !uns_span_take(&in, a->n_runs * 8, &a->place) ||
+	    (uns_span_left(&in) && !uns_span_take(&in, a->n * 4, &a->crc)) || uns_span_left(&in))
+		return false;
+	for (i = 0; i < a->n_runs; i++, n = end) {
+		end = uns_le(a->end + 4 * i, 4);
+		if (end <= n)
+			return false;
 	}
-	return 0;
-}
-
-int uns_places_export(struct uns_backing *b, const struct uns_stop *stop, struct uns_text *out, struct uns_err *err)
-{
-	const struct uns_piece *piece = b->cat->pieces, *end = piece + b->cat->n_pieces;
-	UNS_CLEANUP(uns_text_fini) struct uns_text crcs = UNS_TEXT_INIT;
-	struct uns_location at;
-	bool known;
-
-	UNS_TRY(resolve_all(b, stop, err));
-	uns_text_le(out, count_items(b->cat), 8);
-	for (; piece < end; piece++) {
-		if (!is_item(piece))
-			continue;
-		known = uns_location_known(b, piece, &at) && at.dense;
-		uns_text_le(out, known ? 1 + at.data_bytes - piece->offset_bytes : 0, 8);
-		uns_text_le(&crcs, known ? at.crc32 : 0, 4);
-	}
-	uns_text_add(out, crcs.p, crcs.len);
-	return out->failed || crcs.failed ? uns_oom(err) : 0;
-}
-
-/* -- reading -- */
-
-/* Both arrays; false = there are not as many as that. */
-static bool take_arrays(struct uns_span in, size_t n, const uint8_t **at, const uint8_t **crc)
-{
-	uint64_t count;
-
-	return uns_take_u64le(&in, &count) && count == n && uns_span_left(&in) / 12 == n &&
-	       uns_span_left(&in) % 12 == 0 && uns_span_take(&in, n * 8, at) && uns_span_take(&in, n * 4, crc);
-}
-
-static int fail_places(struct uns_err *err)
-{
-	return uns_fail(err, -EBADMSG, "the places of its items do not fit them");
+	return n == a->n;
 }
 
 int uns_places_check(const struct uns_catalog *cat, struct uns_span in, struct uns_err *err)
 {
-	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
-	const struct uns_piece *piece, *last;
-	const uint8_t *at, *crc;
-	uint64_t place, bytes;
+	struct uns_places a;
 
-	if (!take_arrays(in, count_items(cat), &at, &crc))
-		return fail_places(err);
-	for (; t < end; t++) {
-		piece = uns_tensor_pieces(cat, t);
-		for (last = piece + t->n_pieces; piece < last; piece++) {
-			if (!is_item(piece))
-				continue;
-			place = uns_le(at, 8);
-			at += 8;
-			if (place && (!uns_u64_mul(uns_piece_elems(piece), uns_dtype_size(t->dtype), &bytes) ||
-				      !uns_inside(place - 1, bytes, piece->length_bytes)))
-				return fail_places(err);
-		}
-	}
+	return take_arrays(in, &a) && a.n == cat->n_pieces
+		       ? 0
+		       : uns_fail(err, -EBADMSG, "the places of its items do not fit them");
+}
+
+int uns_places_import(struct uns_backing *b, struct uns_span in, struct uns_err *err)
+{
+	const size_t n = uns_span_left(&in);
+	struct uns_places *own;
+
+	if (!n)
+		return 0;
+	UNS_TRY_ALLOC(own = malloc(sizeof(*own) + n), err);
+	take_arrays(uns_span_of(memcpy(own->bytes, in.p, n), n), own);
+	b->places = own;
+	b->places_bytes = sizeof(*own) + n;
 	return 0;
 }
 
-void uns_places_import(struct uns_backing *b, struct uns_span in)
+/* The tensor of piece number i; NULL = of none. */
+static const struct uns_tensor *tensor_of(const struct uns_catalog *cat, size_t i)
 {
-	const struct uns_piece *piece = b->cat->pieces, *end = piece + b->cat->n_pieces;
-	struct uns_location location = { .dense = true };
-	const uint8_t *at, *crc;
-	uint64_t place;
+	size_t k;
 
-	if (!take_arrays(in, count_items(b->cat), &at, &crc))
-		return;
-	for (; piece < end; piece++) {
-		if (!is_item(piece))
-			continue;
-		place = uns_le(at, 8);
-		location.data_bytes = piece->offset_bytes + place - 1;
-		location.crc32 = (uint32_t)uns_le(crc, 4);
-		at += 8;
-		crc += 4;
-		if (place)
-			uns_location_keep(b, piece, &location);
-	}
+	UNS_SEARCH(k, cat->n_tensors, (size_t)cat->tensors[k].first_piece + cat->tensors[k].n_pieces <= i);
+	return k < cat->n_tensors && cat->tensors[k].first_piece <= i ? &cat->tensors[k] : NULL;
+}
+
+bool uns_places_find(const struct uns_backing *b, size_t i, struct uns_location *out)
+{
+	const struct uns_piece *piece = &b->cat->pieces[i];
+	const struct uns_places *a = b->places;
+	const struct uns_tensor *t;
+	uint64_t place, bytes;
+	size_t k;
+
+	if (!a || i >= a->n || !uns_piece_is_item(piece))
+		return false;
+	UNS_SEARCH(k, (size_t)a->n_runs, uns_le(a->end + 4 * k, 4) <= i);
+	place = uns_le(a->place + 8 * k, 8);
+	t = tensor_of(b->cat, i);
+	if (!place || !t || !uns_u64_mul(uns_piece_elems(piece), uns_dtype_size(t->dtype), &bytes) ||
+	    !uns_inside(place - 1, bytes, piece->length_bytes))
+		return false;
+	*out = (struct uns_location){ .dense = true,
+				      .data_bytes = piece->offset_bytes + place - 1,
+				      .crc32 = a->crc ? (uint32_t)uns_le(a->crc + 4 * i, 4) : 0 };
+	return true;
 }

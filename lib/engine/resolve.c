@@ -9,6 +9,7 @@
 #include "engine/backing.h"
 #include "engine/edges.h"
 #include "engine/engine.h"
+#include "engine/places.h"
 #include "engine/source_read.h"
 
 /* Items whose headers are read together: each needs two reads, by a thread of the pool. No further ahead of a segment
@@ -42,9 +43,15 @@ bool uns_location_known(struct uns_backing *b, const struct uns_piece *piece, st
 {
 	struct uns_resolved *resolved = resolved_of(b, piece);
 
-	if (!resolved || state_of(resolved) != UNS_RESOLVED_READY)
+	if (!resolved)
 		return false;
-	*out = resolved->location;
+	if (state_of(resolved) == UNS_RESOLVED_READY) {
+		*out = resolved->location;
+		return true;
+	}
+	if (!uns_places_find(b, (size_t)(piece - b->cat->pieces), out))
+		return false;
+	uns_location_keep(b, piece, out);
 	return true;
 }
 
@@ -190,8 +197,11 @@ static bool is_plain_item(const struct uns_piece *piece)
 static void todo_add(struct todo *todo, const struct uns_tensor *tensor, const struct uns_piece *piece,
 		     const struct uns_piece *end)
 {
+	struct uns_location unused;
+
 	for (; piece < end && todo->n < AHEAD_PIECES; piece++) {
-		if (!is_plain_item(piece) || state_of(resolved_of(todo->b, piece)) != UNS_RESOLVED_NEW)
+		if (!is_plain_item(piece) || state_of(resolved_of(todo->b, piece)) != UNS_RESOLVED_NEW ||
+		    uns_location_known(todo->b, piece, &unused))
 			continue;
 		todo->item[todo->n++] = (struct item){ tensor, piece };
 	}

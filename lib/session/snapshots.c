@@ -355,7 +355,7 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 	}
 	snap->cat->capture = NULL;
 	UNS_TRY(uns_backing_new(c->engine, snap->cat, &snap->backing, err));
-	uns_places_import(snap->backing, places);
+	UNS_TRY(uns_places_import(snap->backing, places, err));
 	if (!record->n_averaged)
 		load_crcs(c, snap);
 	return 0;

@@ -16,7 +16,7 @@
 
 static const char magic[8] = { 'U', 'N', 'S', 'M', 'E', 'M', 'O', '\n' };
 
-enum { VERSION = 1, DIGEST_AT = 48, LEVEL = 3 };
+enum { VERSION = 2, DIGEST_AT = 48, LEVEL = 3 };
 #define MAX_BYTES (UINT64_C(1) << 30) /* of a file, and of what it holds */
 
 static void digest_of(const uint8_t *head, const uint8_t *body, size_t n, uint8_t out[UNS_SHA256_BYTES])

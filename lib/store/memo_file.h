@@ -2,7 +2,7 @@
  * All numbers are little-endian.
  *
  *   u8[8]   "UNSMEMO\n"
- *   u32     1, the version of this form
+ *   u32     2, the version of this form
  *   u32     0
  *   u64     the key, which is the file's name too
  *   u64     length of the inputs' bytes, of the catalog's, of the places' (three numbers)

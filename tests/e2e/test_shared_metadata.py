@@ -171,7 +171,8 @@ def is_ignored(mount, run, memos, log, *words):
     (lambda b: b"", "it is no memo"),
     (lambda b: b[:100] + bytes([b[100] ^ 1]) + b[101:], "not those that were written"),
     (lambda b: b[:20] + bytes([b[20] ^ 1]) + b[21:], "not those that were written"),
-    (lambda b: b[:8] + b"\2" + b[9:], "of another version"),
+    (lambda b: b[:8] + b"\1" + b[9:], "of another version"),
+    (lambda b: b[:8] + b"\3" + b[9:], "of another version"),
 ])
 def test_a_damaged_memo_is_ignored(run, write, mount, tmp_path, change, why):
     memos = write(run)
@@ -228,10 +229,12 @@ def edited(file, change):
 
 
 def first_place(places, move):
-    """The first item's data are `move` bytes from where they were."""
-    (at,) = struct.unpack_from("<Q", places, 8)
-    assert at
-    return places[:8] + struct.pack("<Q", at + move) + places[16:]
+    """The data of the first run of items are `move` bytes from where they were."""
+    n, n_runs = struct.unpack_from("<QQ", places)
+    runs = 16 + 4 * n_runs
+    (at,) = struct.unpack_from("<Q", places, runs)
+    assert at and len(places) in (runs + 8 * n_runs, runs + 8 * n_runs + 4 * n)
+    return places[:runs] + struct.pack("<Q", at + move) + places[runs + 8:]
 
 
 def test_check_deep_finds_a_wrong_memo_that_is_validly_sealed(run, write, command):
@@ -248,8 +251,9 @@ def test_check_deep_finds_a_wrong_memo_that_is_validly_sealed(run, write, comman
 
 
 @pytest.mark.parametrize("change, why", [
-    (lambda i, c, p: (i, c, first_place(p, 1 << 40)), "places of its items"),
     (lambda i, c, p: (i, c, p[:-12]), "places of its items"),
+    (lambda i, c, p: (i, c, p[:8] + bytes(8) + p[16:]), "places of its items"),
+    (lambda i, c, p: (i, c, p[:16] + b"\xff\xff\xff\xff" + p[20:]), "places of its items"),
     (lambda i, c, p: (i, c, b""), "places of its items"),
     (lambda i, c, p: (i, c[:-1], p), "not a packed catalog"),
     (lambda i, c, p: (i + b"x", c, p), "list of inputs"),
@@ -259,6 +263,16 @@ def test_what_can_be_checked_of_a_memo_is(run, write, mount, tmp_path, change, w
     memos = write(run)
     edited(the_memo(memos), change)
     is_ignored(mount, run, memos, tmp_path / "log", "is not used for", why)
+
+
+def test_a_place_behind_its_item_is_not_used(run, write, mount):
+    """Then the item's own header is read."""
+    memos = write(run)
+    edited(the_memo(memos), lambda i, c, p: (i, c, first_place(p, 1 << 40)))
+    mounted = mount(run, "store=none", f"memos={memos}")
+    assert weights(mounted) == (GOLDEN / "run.model.safetensors").read_bytes()
+    found = stats(mounted)
+    assert found["catalogs_from_memos"] == 1 and found["items_resolved"] > 0
 
 
 # -- writing --
