@@ -34,14 +34,24 @@ static size_t slot_find(const struct uns_map *map, const char *key, uint32_t has
 	return i;
 }
 
-static struct uns_map_entry *entry_find(const struct uns_map *map, const char *key)
+static uint32_t hash_of(const char *key)
+{
+	return (uint32_t)uns_keyed_hash(key, strlen(key));
+}
+
+static struct uns_map_entry *entry_of(const struct uns_map *map, const char *key, uint32_t hash)
 {
 	const struct uns_map_slot *s;
 
-	if (!map->cap || !key)
+	if (!map->cap)
 		return NULL;
-	s = &map->slot[slot_find(map, key, (uint32_t)uns_keyed_hash(key, strlen(key)))];
+	s = &map->slot[slot_find(map, key, hash)];
 	return s->entry ? &map->entry[s->entry - 1] : NULL;
+}
+
+static struct uns_map_entry *entry_find(const struct uns_map *map, const char *key)
+{
+	return key && map->cap ? entry_of(map, key, hash_of(key)) : NULL;
 }
 
 void *uns_map_get(const struct uns_map *map, const char *key)
@@ -63,11 +73,10 @@ static void append(struct uns_map *map, const struct uns_map_entry *e)
 	map->n++;
 }
 
-/* Room for more: twice as large, unless half of the entries are deleted ones. */
-static bool map_grow(struct uns_map *map)
+static bool map_resize(struct uns_map *map, size_t cap)
 {
-	size_t cap = !map->cap ? FIRST_CAP : map->n < map->n_used / 2 ? map->cap : map->cap * 2, i;
 	struct uns_map bigger = { .cap = cap };
+	size_t i;
 
 	if (cap > UINT32_MAX / 2)
 		return false;
@@ -85,9 +94,25 @@ static bool map_grow(struct uns_map *map)
 	return true;
 }
 
+/* Room for more: twice as large, unless half of the entries are deleted ones. */
+static bool map_grow(struct uns_map *map)
+{
+	return map_resize(map, !map->cap ? FIRST_CAP : map->n < map->n_used / 2 ? map->cap : map->cap * 2);
+}
+
+bool uns_map_reserve(struct uns_map *map, size_t n)
+{
+	size_t cap = map->cap ? map->cap : FIRST_CAP;
+
+	while (cap <= UINT32_MAX / 2 && cap / 4 * 3 - map->n_used < n)
+		cap *= 2;
+	return cap == map->cap || map_resize(map, cap);
+}
+
 bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old)
 {
-	struct uns_map_entry *e = entry_find(map, key);
+	const uint32_t hash = key ? hash_of(key) : 0;
+	struct uns_map_entry *e = key ? entry_of(map, key, hash) : NULL;
 
 	if (old)
 		*old = e ? e->value : NULL;
@@ -99,7 +124,7 @@ bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old)
 	}
 	if (map->n_used == map->cap / 4 * 3 && !map_grow(map))
 		return false;
-	append(map, &(struct uns_map_entry){ key, value, (uint32_t)uns_keyed_hash(key, strlen(key)) });
+	append(map, &(struct uns_map_entry){ key, value, hash });
 	return true;
 }
 

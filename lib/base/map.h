@@ -24,6 +24,9 @@ void *uns_map_get(const struct uns_map *map, const char *key);
  * if key or value is NULL because it could not be allocated. */
 bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old);
 
+/* Makes room for n more keys at once: adding them then moves none. Returns false if memory is out. */
+bool uns_map_reserve(struct uns_map *map, size_t n);
+
 /* For a map of numbers: values are stored as they are asked for here, plus one. */
 #define UNS_MAP_NO_INDEX UINT32_MAX
 static inline bool uns_map_put_index(struct uns_map *map, const char *key, uint32_t index)

@@ -200,15 +200,21 @@ static int parse_described(struct parse *p, const struct uns_value *v, struct un
 /* What `described` holds for a key that has become an entry. */
 static const struct uns_value listed = { 0 };
 
+static int entry_begin(struct parse *p, const char *key, struct uns_dcp_entry **out)
+{
+	*out = &p->out->entry[p->out->n_entries++];
+	(*out)->key = key;
+	(*out)->dtype = UNS_DTYPE_NONE;
+	return path_of_key(p, *out);
+}
+
 static int list_entry(struct parse *p, const char *key, const struct uns_value *path)
 {
-	struct uns_dcp_entry *e = &p->out->entry[p->out->n_entries++];
 	const struct uns_value *described = uns_map_get(&p->described, key);
 	bool has_path = path && (path->kind == UNS_VALUE_TUPLE || path->kind == UNS_VALUE_LIST) && path->n > 0;
+	struct uns_dcp_entry *e;
 
-	e->key = key;
-	e->dtype = UNS_DTYPE_NONE;
-	UNS_TRY(path_of_key(p, e));
+	UNS_TRY(entry_begin(p, key, &e));
 	if (described == &listed)
 		return odd(p, e, -EBADMSG, "is listed twice in planner_data");
 	e->is_elsewhere = !described;
@@ -235,6 +241,7 @@ static int collect_described(struct parse *p)
 	void *old = NULL;
 	size_t i;
 
+	UNS_TRY_ALLOC(uns_map_reserve(&p->described, dict->n), p->err);
 	for (i = 0; i < dict->n; i++) {
 		key = entry_key(p, dict->pair[i].key);
 		if (!key)
@@ -260,12 +267,19 @@ static int list_planned(struct parse *p)
 	return 0;
 }
 
+/* Without planner_data every key is one that it does not have. */
 static int list_unplanned(struct parse *p)
 {
+	struct uns_dcp_entry *e;
 	const char *key;
-	size_t i;
+	void *described;
+	size_t i, at = 0;
 
-	for (i = 0; i < p->state_dict->n; i++) {
+	while (!p->out->has_paths && uns_map_next(&p->described, &at, &key, &described)) {
+		UNS_TRY(entry_begin(p, key, &e));
+		UNS_TRY(parse_described(p, described, e));
+	}
+	for (i = 0; p->out->has_paths && i < p->state_dict->n; i++) {
 		UNS_TRY_ALLOC(key = uns_dcp_string(&p->strings, p->state_dict->pair[i].key), p->err);
 		if (uns_map_get(&p->described, key) != &listed)
 			UNS_TRY(list_entry(p, key, NULL));
@@ -319,6 +333,7 @@ static int parse_root(struct parse *p, struct uns_span in, struct uns_arena *in_
 	if (!class_is(root, ".Metadata") || !p->state_dict || p->state_dict->kind != UNS_VALUE_DICT)
 		return uns_fail(p->err, -EBADMSG, "is not the metadata of a distributed checkpoint: it holds %s",
 				class_of(root));
+	UNS_TRY_ALLOC(uns_map_reserve(&p->strings.map, p->state_dict->n), p->err);
 	UNS_TRY(uns_dcp_items_parse(uns_value_field(root, "storage_data"), &p->strings, &p->boxes, &p->items, p->err));
 	meta = uns_value_field(root, "storage_meta");
 	p->out->has_paths = p->planner && p->planner->kind == UNS_VALUE_DICT;

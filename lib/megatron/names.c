@@ -577,6 +577,7 @@ static int tensors_publish(struct publishing *p, struct uns_span config, struct 
 	UNS_TRY(uns_megatron_args_check(p->cat, config, &p->sizes, family->adds_one, err));
 	UNS_TRY_ALLOC(p->stored = calloc(*n + 1, sizeof(*p->stored)), err);
 	p->n_stored = *n;
+	UNS_TRY_ALLOC(uns_map_reserve(&p->by_name, *n), err);
 	for (i = 0; i < *n; i++) {
 		p->stored[i].tensor = &(*v)[i];
 		mtp_look(p, family, (*v)[i].name);

@@ -130,6 +130,15 @@ static int state_restore(struct space *s, struct uns_dcp_entry *e, const struct 
 	return 0;
 }
 
+static bool has_states(const struct uns_dcp_metadata *meta)
+{
+	size_t i = 0;
+
+	while (i < meta->n_entries && !parameter_of(meta->entry[i].key))
+		i++;
+	return i < meta->n_entries;
+}
+
 int uns_megatron_space_restore(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_catalog *cat,
 			       struct uns_err *err)
 {
@@ -139,8 +148,9 @@ int uns_megatron_space_restore(struct uns_dcp_metadata *meta, struct uns_arena *
 	const struct uns_dcp_entry *parameter;
 	const char *name;
 
-	if (meta->has_paths)
+	if (meta->has_paths || !has_states(meta))
 		return 0;
+	UNS_TRY_ALLOC(uns_map_reserve(&s.entries, meta->n_entries), err);
 	for (; e < end; e++)
 		UNS_TRY_ALLOC(uns_map_put(&s.entries, e->key, e, NULL), err);
 	for (e = meta->entry; e < end; e++) {

@@ -109,6 +109,7 @@ int uns_name_list_check(const struct uns_name_list *list, const char **twice, st
 	void *old = NULL;
 	size_t i;
 
+	UNS_TRY_ALLOC(uns_map_reserve(&seen, list->n), err);
 	for (i = 0; i < list->n && !old; i++)
 		UNS_TRY_ALLOC(uns_map_put(&seen, list->v[i].name, (void *)list->v[i].name, &old), err);
 	*twice = old;

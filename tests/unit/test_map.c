@@ -154,14 +154,40 @@ static void a_flood_costs_what_other_names_cost(void **state)
 	free(names);
 }
 
+/* Keys that are there, and keys that were deleted, stay so; nothing moves until the room is used. */
+static void reserve_makes_room(void **state)
+{
+	static char name[N_NAMES][8];
+	struct uns_map map = UNS_MAP_INIT;
+	size_t cap;
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < N_NAMES; i++)
+		snprintf(name[i], sizeof(name[i]), "r%u", i);
+	for (i = 0; i < 20; i++)
+		assert_true(uns_map_put(&map, name[i], name[i], NULL));
+	assert_ptr_equal(uns_map_del(&map, name[3]), name[3]);
+	assert_true(uns_map_reserve(&map, N_NAMES - 20));
+	cap = map.cap;
+	for (i = 20; i < N_NAMES; i++)
+		assert_true(uns_map_put(&map, name[i], name[i], NULL));
+	assert_int_equal(map.cap, cap);
+	for (i = 0; i < N_NAMES; i++)
+		assert_ptr_equal(uns_map_get(&map, name[i]), i == 3 ? NULL : name[i]);
+	assert_true(uns_map_reserve(&map, 0));
+	assert_int_equal(map.cap, cap);
+	assert_false(uns_map_reserve(&map, (size_t)UINT32_MAX));
+	assert_ptr_equal(uns_map_get(&map, name[0]), name[0]);
+	uns_map_fini(&map);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(siphash_is_pythons),
-		cmocka_unit_test(the_stable_hash_stays),
-		cmocka_unit_test(does_what_a_list_does),
-		cmocka_unit_test(keeps_the_order_of_insertion),
-		cmocka_unit_test(a_flood_costs_what_other_names_cost),
+		cmocka_unit_test(siphash_is_pythons),           cmocka_unit_test(the_stable_hash_stays),
+		cmocka_unit_test(does_what_a_list_does),        cmocka_unit_test(reserve_makes_room),
+		cmocka_unit_test(keeps_the_order_of_insertion), cmocka_unit_test(a_flood_costs_what_other_names_cost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
