@@ -29,6 +29,10 @@ CROSSED = [("z1-bf16", "z3-bf16"), ("z2-bf16", "z3-bf16"), ("z3-bf16", "z2-bf16"
            ("z2-bf16-elastic", "z2-bf16"), ("z2-bf16-elastic", "z3-bf16"),
            ("z2-bf16-roundrobin", "z2-bf16"), ("z1-bf16-fp32grads", "z1-bf16-fp32grads"),
            ("z2-bf16-aligned", "z2-bf16"), ("z2-fp32", "z2-fp32")]
+# What every round loads: each kind once. The rest, the same at other stages and dtypes, --long.
+LOADED_OFTEN = {"world-z2-fp32", "world-z3-bf16-subgroups", "world-z2-bf16-roundrobin", "world-z1-bf16-fp32grads",
+                "z1-bf16-as-z3-bf16", "z2-bf16-as-z3-bf16-subgroups", "z3-bf16-as-z2-bf16", "z2-bf16-elastic-as-z3-bf16",
+                "z2-bf16-roundrobin-as-z2-bf16", "z1-bf16-fp32grads-as-z1-bf16-fp32grads"}
 
 
 def load_json(path):
@@ -56,15 +60,20 @@ def views(engines, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def loaded(views, tmp_path_factory):
+def loaded(views, tmp_path_factory, request):
     """NAME/{states.safetensors,live.safetensors,info.json,run} of each loading at 3 ranks: NAME is
-    world-CASE or SAVED-as-LOADED."""
+    world-CASE or SAVED-as-LOADED. Without --long, what is LOADED_OFTEN."""
     base = tmp_path_factory.mktemp("loaded")
-    conftest.launch("deepspeed_engine.py", 3, base, [
-        *(f"load:{c}:{views}/world-3/{c}/run:world-{c}" for c in CASES),
-        *(f"load:{b}:{views}/universal/{a}/{where(i)}:{a}-as-{b}:universal"
-          for i, (a, b) in enumerate(CROSSED))])
+    jobs = {f"world-{c}": f"load:{c}:{views}/world-3/{c}/run:world-{c}" for c in CASES}
+    jobs |= {f"{a}-as-{b}": f"load:{b}:{views}/universal/{a}/{where(i)}:{a}-as-{b}:universal"
+             for i, (a, b) in enumerate(CROSSED)}
+    every = request.config.getoption("--long")
+    conftest.launch("deepspeed_engine.py", 3, base, [job for name, job in jobs.items() if every or name in LOADED_OFTEN])
     return base
+
+
+def loaded_or_long(name, *values):
+    return pytest.param(*values, marks=[] if name in LOADED_OFTEN else pytest.mark.long, id="-".join(values))
 
 
 def where(i):
@@ -92,7 +101,9 @@ ACCELERATE = ["acc-z2-bf16", "acc-z3-fp32"]
 FSDP = ["tied-f1-fp32", "untied-f2-fp32", "untied-f1-bf16"]
 OF_FSDP = [(stage, case) for stage in ("z2", "z3") for case in FSDP]
 # What every round resumes; the rest, which shows the same at other stages, of other models and on 1 and 4 ranks, --long.
-OFTEN = {"3-z3-bf16", "z2-tied-f1-fp32", "z3-untied-f2-fp32", "acc-z2-bf16-world", "acc-z3-fp32-universal", "acc-fsdp-z3-fp32"}
+OFTEN = {"2-z2-bf16-world", "2-z3-bf16-native", "2-z3-bf16-universal", "2-z3-bf16-hidden", "2-z3-bf16-unmended",
+         "3-z3-bf16", "3-z3-bf16-world", "3-z3-bf16-universal", "3-z3-bf16-crossed", "z3-untied-f2-fp32",
+         "acc-z3-fp32-universal", "acc-fsdp-z3-fp32"}
 
 
 def or_long(name, *values):
@@ -113,7 +124,7 @@ def by_hand(checkpoint, out):
 def resumed(trainers, fsdp, accelerate, tmp_path_factory, request):
     """NAME/{losses,again}.json, NAME/states.safetensors of each resume: N-STAGE-{native,world,universal,hidden,
     crossed,tool}, acc-.., and FROM-STAGE/run/checkpoint-2 as well, saved when it had been loaded from an FSDP run.
-    load_universal at stage 3 is mended as problems.txt says, but in one. Without --long, two ranks and what is OFTEN."""
+    load_universal at stage 3 is mended as problems.txt says, but in one. Without --long, what is OFTEN."""
     base = tmp_path_factory.mktemp("resumed")
     tool = by_hand(trainers / "z3-bf16/run/checkpoint-2", base / "tool")
     plain = conftest.mounted(tmp_path_factory.mktemp("plain"), trainers)
@@ -124,7 +135,7 @@ def resumed(trainers, fsdp, accelerate, tmp_path_factory, request):
     jobs = {world: [] for world in (1, 2, 3, 4)}
 
     def add(world, stage, how, root, *options):
-        if not (every or world == 2 or f"{world}-{stage}" in OFTEN and how != "tool"):
+        if not (every or f"{world}-{stage}-{how}" in OFTEN):
             return
         if options and stage.startswith("z3") and f"{world}-{stage}-{how}" != UNMENDED:
             options = (*options, "mend")
@@ -159,7 +170,8 @@ def resumed(trainers, fsdp, accelerate, tmp_path_factory, request):
 
 # -- what was loaded trains on, saves, and is loaded again --
 
-@pytest.mark.parametrize("name", [f"world-{c}" for c in CASES] + [f"{a}-as-{b}" for a, b in CROSSED])
+@pytest.mark.parametrize("name", [loaded_or_long(name, name) for name in (
+    *(f"world-{c}" for c in CASES), *(f"{a}-as-{b}" for a, b in CROSSED))])
 def test_what_was_loaded_goes_on(loaded, name):
     """At stage 3 from universal with the lines of problems.txt: without them each sub-group's bias
     correction runs ahead of what is saved."""
@@ -172,7 +184,7 @@ def test_what_was_resumed_goes_on(resumed, request):
     """A Trainer, Accelerate."""
     runs = sorted(p.parent.name for p in resumed.glob("*/again.json"))
     assert len(runs) == len(list(resumed.glob("*/states.safetensors")))
-    assert len(runs) > (30 if request.config.getoption("--long") else 15)
+    assert len(runs) > (30 if request.config.getoption("--long") else 10)
     for run in runs:
         first, second = load_json(resumed / run / "again.json")
         assert first is not None and (first == second or run == UNMENDED), run
@@ -180,7 +192,7 @@ def test_what_was_resumed_goes_on(resumed, request):
 
 # -- world-N --
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [loaded_or_long(f"world-{case}", case) for case in CASES])
 def test_another_number_of_ranks_holds_the_same(engines, loaded, case):
     got = loaded / f"world-{case}"
     trees.assert_same(trees.tensors(got / "live.safetensors"),
@@ -217,7 +229,7 @@ def without_mappings(path):
     return dict(flatten(held))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [loaded_or_long(f"world-{case}", case) for case in CASES])
 def test_files_are_what_that_many_ranks_save(views, loaded, case):
     import deepspeed  # noqa: F401: the files name its classes
 
@@ -251,7 +263,7 @@ def test_no_such_world(views, name):
 
 # -- universal --
 
-@pytest.mark.parametrize("saved,loaded_as", CROSSED)
+@pytest.mark.parametrize("saved,loaded_as", [loaded_or_long(f"{a}-as-{b}", a, b) for a, b in CROSSED])
 def test_another_stage_holds_the_same(engines, loaded, saved, loaded_as):
     got = trees.tensors(loaded / f"{saved}-as-{loaded_as}" / "states.safetensors")
     live = trees.tensors(engines / saved / "live.safetensors")
@@ -358,14 +370,14 @@ def test_without_the_line_another_run_goes_on(resumed):
     assert got["3"] == want["3"] and got["4"] != want["4"]
 
 
-@pytest.mark.parametrize("stage", ["z2-bf16", "z3-bf16"])
-@pytest.mark.parametrize("how", ["native", "world", "universal"])
+@pytest.mark.parametrize("how,stage", [or_long(f"2-{stage}-{how}", how, stage) for stage in ("z2-bf16", "z3-bf16")
+                                       for how in ("native", "world", "universal")])
 def test_trainer_goes_on_as_if_it_had_not_stopped(trainers, resumed, stage, how):
     got = losses(resumed / f"2-{stage}-{how}")
     assert len(got) == 2 and got == losses(trainers / stage)
 
 
-@pytest.mark.parametrize("stage", ["z2-bf16", "z3-bf16"])
+@pytest.mark.parametrize("stage", [or_long(f"2-{stage}-hidden", stage) for stage in ("z2-bf16", "z3-bf16")])
 def test_random_states_matter_here(trainers, resumed, stage):
     assert losses(resumed / f"2-{stage}-hidden", "3") != losses(trainers / stage, "3")
 
@@ -461,13 +473,14 @@ def test_dcp_holds_the_same(engines, views, tmp_path, case):
     trees.assert_same(got["model"], {n: held.get(f"{owner[n]}|fp32", t) for n, t in live.items()})
 
 
-def test_trainer_goes_on_with_fsdp(trainers, mount, tmp_path):
-    """From dcp (sharded) as from full-fsdp (whole files), at other numbers of ranks."""
+def test_trainer_goes_on_with_fsdp(trainers, mount, tmp_path, request):
+    """From dcp (sharded) as from full-fsdp (whole files), at other numbers of ranks. Stage 2 with --long."""
+    stages = ("z3-fp32", "z2-bf16") if request.config.getoption("--long") else ("z3-fp32",)
     m = mount(trainers)
     spec, out = tmp_path / "spec.json", tmp_path / "out.json"
     spec.write_text(json.dumps([
         [f"{view}-{stage}", "trainer", str(m / view / stage / "run/checkpoint-2"), 2, kind]
-        for stage in ("z3-fp32", "z2-bf16")
+        for stage in stages
         for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]
         + [[f"{view}-accelerate", "accelerate", str(m / view / "acc-z3-fp32/run/state"), 2, kind]
            for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]))
@@ -476,7 +489,7 @@ def test_trainer_goes_on_with_fsdp(trainers, mount, tmp_path):
     assert runs["dcp-z3-fp32"] == runs["full-fsdp-z3-fp32"]
     assert runs["dcp-accelerate"] == runs["full-fsdp-accelerate"]
     assert runs["dcp-accelerate"]["optimizer"] == [4.0] and len(runs["dcp-accelerate"]["loss"]) == 2
-    for stage in ("z3-fp32", "z2-bf16"):
+    for stage in stages:
         assert runs[f"dcp-{stage}"]["step"] == 4 and runs[f"dcp-{stage}"]["optimizer"] == [4.0]
         assert runs[f"dcp-{stage}"]["history"] == [1, 2, 3, 4]
 

@@ -27,6 +27,7 @@ from unshard.session import Kind  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden"
 SEEDS, LONG_SEEDS, BATCHES = 1000, 100000, 4
+OFTEN = 2  # so many batches in every round
 QUICK = {"truncate", "remove", "remove_directory"}  # a seal finds these without --deep, whatever their times
 FOUND_QUICKLY = QUICK | {"swap", "reorder", "copy_over"}
 
@@ -265,7 +266,7 @@ def sources():
     return {}
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("batch", [pytest.param(i, marks=pytest.mark.long if i >= OFTEN else []) for i in range(BATCHES)])
 def test_random_damage(batch, request, base, sources):
     one = request.config.getoption("--seed")
     if one and one[0] % BATCHES != batch:

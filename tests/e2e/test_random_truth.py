@@ -20,7 +20,7 @@ from random_truth import Refused, flat
 
 FAMILIES = {"plain": random_dcp.plain, "trainer": random_dcp.trainer, "lightning": random_dcp.lightning,
             "dtensors": random_ranks.dtensors, "flat": random_ranks.flat_units, "engine": random_zero.engine}
-SEEDS, LONG_SEEDS = 200, 10000
+SEEDS, LONG_SEEDS = 100, 10000
 BATCH = 50  # below one source
 # What is compared at least once. Other views are refused, for a reason that the generator foresees.
 WEIGHTS = ["weights", "weights-bf16", "weights-fp16", "weights-fp32"]

@@ -81,7 +81,7 @@ def environment(place, installed, by_make):
     if by_make:
         yield found
     else:  # as tools/quickstart builds
-        with compiled.without_optimisation(place, home) as build:
+        with compiled.as_dev(place, home) as build:
             yield {**found, **build}
 
 

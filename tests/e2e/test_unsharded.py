@@ -21,6 +21,7 @@ import orders  # noqa: E402
 
 STATES = ("exp_avg", "exp_avg_sq")
 RUNS = {"plain": ("u0", "checkpoint-2"), "acc": ("u0", "state"), "full": ("u2", "checkpoint-2"), "accfull": ("u2", "state")}
+ON_THREE = ("plain", "accfull")  # the others on three ranks, which load the same by the same code: --long
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +43,16 @@ def mounted(source, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def resumed(source, mounted, tmp_path_factory):
+def resumed(source, mounted, tmp_path_factory, request):
     """(processes, name) -> how it went."""
+    every = request.config.getoption("--long")
     base = tmp_path_factory.mktemp("resumed")
     specs = {0: [], 1: [], 3: []}
     for case, (_, inside) in RUNS.items():
         kind = "accelerate" if case.startswith("acc") else "trainer"
         native = (0, 0, "") if case in ("plain", "acc") else (1, 2, FULL)
         specs[native[0]].append([f"native-{case}", kind, str(source / case / inside), *native[1:]])
-        for world in (1, 3):
+        for world in (1, 3) if every or case in ON_THREE else (1,):
             specs[world] += [[f"{view}-{case}", kind, str(mounted / view / case / inside), 2, state]
                              for view, state in (("dcp", SHARDED), ("full-fsdp", FULL))]
     results = {}
@@ -70,7 +72,7 @@ def test_fsdp_resumes_as_natively(resumed, case, view):
     assert got == conftest.went_on_again(native)
 
 
-@pytest.mark.parametrize("case", RUNS)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in ON_THREE else pytest.mark.long) for c in RUNS])
 def test_fsdp_resumes_on_three_ranks(resumed, case):
     """Sharded and whole files are loaded by different code of the frameworks'."""
     sharded, whole = (conftest.went_on_again(resumed[3, f"{view}-{case}"]) for view in ("dcp", "full-fsdp"))
@@ -168,6 +170,7 @@ def test_every_familys_optimizer_gets_the_names_of_its_parameters(tmp_path, moun
     assert not failed
 
 
+@pytest.mark.long
 def test_the_table_is_that_of_the_installed_transformers():
     subprocess.run([sys.executable, conftest.ROOT / "tests/names/orders.py", "--check"], check=True)
 
