@@ -181,9 +181,10 @@ LAST_CALLS = 60  # in which a command prints
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("call", ["open", "read", "stat", "malloc"])
-def test_a_command_is_right_or_fails(run, command, faults, tmp_path, name, call):
+def test_a_command_is_right_or_fails(run, command, faults, tmp_path, request, name, call):
     """Exit status 2 and a sentence, or what it always says. A check may pass over what it cannot look at
-    and say so, and ls too."""
+    and say so, and ls too. Without --long, a third of the calls."""
+    most, step = (25, 1) if request.config.getoption("--long") else (9, 3)
     args = (*COMMANDS[name](run), "-o", f"store={tmp_path / 'store.db'}") if "meta" not in name else \
         (*COMMANDS[name](run), "--store", tmp_path / "store.db")
     command("meta", "set", run, "seed=1", "--store", tmp_path / "store.db")
@@ -192,8 +193,8 @@ def test_a_command_is_right_or_fails(run, command, faults, tmp_path, name, call)
     faults.arm(call, nth=1 << 40)
     command(*args, env=faults.env)
     calls = faults.seen
-    printing = range(max(1, calls - LAST_CALLS), calls + 1) if call == "malloc" else ()
-    for nth in sorted({*range(1, calls + 1, 1 + calls // 25), *printing}):
+    printing = range(max(1, calls - LAST_CALLS), calls + 1, step) if call == "malloc" else ()
+    for nth in sorted({*range(1, calls + 1, 1 + calls // most), *printing}):
         with faults.armed(call, nth=nth):
             done = command(*args, check=False, env=faults.env)
         where = f"{call} {nth} of {calls}"
