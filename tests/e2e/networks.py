@@ -49,4 +49,9 @@ def requests(counts):
 
 def of_reads(counts):
     """Bytes that were read so far, and how many reads were answered at once, at most."""
-    return struct.unpack("2Q", Path(counts).read_bytes()[-16:])
+    return struct.unpack_from("2Q", Path(counts).read_bytes(), 6 * 8)
+
+
+def of_opens(counts):
+    """How many opens were answered at once, and how many files were open, at most."""
+    return struct.unpack_from("2Q", Path(counts).read_bytes(), 8 * 8)

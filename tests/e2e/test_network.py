@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import ROOT, eventually
-from networks import RCLONE_S, Network, of_reads, requests
+from conftest import ROOT, UNSHARD, eventually
+from networks import RCLONE_S, Network, of_opens, of_reads, requests
 
 sys.path.insert(0, str(ROOT / "tests/bench"))
 import checkpoints  # noqa: E402
@@ -134,6 +134,57 @@ def test_a_first_load_opens_each_shard_once(many_ranks, mount, command):
         assert asked["read"] < RANKS * ITEMS  # headers and elements of a short item are one request
         assert asked["getattr"] <= (RANKS + 2) * (1 + int(took_s))  # directories
         command("umount", m)
+
+
+@pytest.mark.long
+def test_a_memo_spares_metadata_headers_and_opens_in_turn(many_ranks, mount, command, tmp_path):
+    """A node that has never seen the checkpoint opens the shards and what it shows as it is, each once, and no .metadata.
+    Where an open takes long, shards are opened together."""
+    want = (mount(many_ranks.source, "store=none", changing=True) / "weights/checkpoint-1/model.safetensors").read_bytes()
+    asked, opened = {}, tmp_path / "opened"
+    for memos in ((), (f"memos={tmp_path}/memos",)):
+        many_ranks.end()
+        up_and_resting(many_ranks, "every=10000", f"opened={opened}")
+        command("warm", many_ranks.source, "--write", tmp_path / "memos", "--store", "none", "-o", "settle=0")
+        opened.write_bytes(b"")
+        before = requests(many_ranks.counts)
+        m = mount(many_ranks.path, "store=none", *memos, changing=True)
+        assert (m / "weights/checkpoint-1/model.safetensors").read_bytes() == want
+        names = opened.read_text().split()
+        now = requests(many_ranks.counts)
+        asked[bool(memos)] = {kind: now[kind] - before[kind] for kind in now}
+        shards = [name for name in names if name.endswith(".distcp")]
+        figures = json.loads((m / ".unshard/stats.json").read_text())
+        assert len(set(shards)) == RANKS
+        assert any(name.endswith(".metadata") for name in names) is not bool(memos)
+        assert (figures["items_resolved"] == 0) is bool(memos)
+        at_once, held = of_opens(many_ranks.counts)
+        assert at_once > 4 and held <= RANKS + 3
+        command("umount", m)
+    print(asked)
+    assert asked[True]["read"] < asked[False]["read"] and asked[True]["open"] <= asked[False]["open"] - 1
+
+
+FEW = 48  # descriptors
+
+
+@pytest.mark.long
+def test_shards_that_are_opened_together_stay_below_the_limit(many_ranks, mount, command, tmp_path):
+    want = (mount(many_ranks.source, "store=none", changing=True) / "weights/checkpoint-1/model.safetensors").read_bytes()
+    many_ranks.end()
+    up_and_resting(many_ranks, "every=2000")
+    command("warm", many_ranks.source, "--write", tmp_path / "memos", "--store", "none", "-o", "settle=0")
+    program = tmp_path / "few"
+    program.write_text(f"#!/bin/sh\nulimit -n {FEW} && exec '{UNSHARD}' \"$@\"\n")
+    program.chmod(0o755)
+    path = tmp_path / "few_mnt"
+    path.mkdir()
+    subprocess.run([program, "mount", many_ranks.path, path, "-o", f"settle=0,store=none,memos={tmp_path}/memos"], check=True)
+    try:
+        assert (path / "weights/checkpoint-1/model.safetensors").read_bytes() == want
+    finally:
+        subprocess.run(["fusermount3", "-uz", path], check=True)
+    assert 0 < of_opens(many_ranks.counts)[1] <= FEW // 8 + 1 < RANKS
 
 
 def open_shards(m):

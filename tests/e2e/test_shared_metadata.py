@@ -9,13 +9,22 @@ import json
 import os
 import shutil
 import struct
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed.checkpoint
 
-from conftest import ROOT, fill
+from conftest import ROOT, UNSHARD, fill
 from fingerprints import fingerprint
+
+sys.path.insert(0, str(ROOT / "python"))
+os.environ.setdefault("UNSHARD_LIBRARY", str(ROOT / "build/dev/lib/libunshard.so.0"))
+import unshard  # noqa: E402
+import unshard.dcp  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden"
 HEAD = struct.Struct("<8sIIQQQQ32s")
@@ -152,6 +161,43 @@ def test_golden_checkpoints_in_all_views(command, mount, tmp_path):
         assert "memo_differs" not in {f["id"] for f in found["findings"]}, golden
 
 
+def plain_copy(run, tmp_path):
+    """A copy whose metadata only a memo can stand in for."""
+    other = copy_of(run, tmp_path / "plain/run")
+    for metadata in other.rglob(".metadata"):
+        spoil(metadata)
+    return other
+
+
+def test_python_reads_by_a_memo(run, write, tmp_path):
+    """unshard.open, Reader and load_file of a checkpoint whose .metadata is gone: with its memo as before, without it not."""
+    memos = write(run)
+    want = unshard.load_file(run / "checkpoint-2", store=None, settle_seconds=0)
+    other = plain_copy(run, tmp_path)
+    for given in (memos, str(memos), f"/nowhere:{memos}", [tmp_path / "nothing", memos]):
+        with unshard.open(other, store=None, settle_seconds=0, memos=given) as session:
+            assert session.read("weights/checkpoint-2/model.safetensors") == (GOLDEN / "run.model.safetensors").read_bytes()
+    options = {"store": None, "settle_seconds": 0, "memos": memos}
+    read = {name: torch.zeros_like(t) for name, t in want.items()}
+    torch.distributed.checkpoint.load(read, storage_reader=unshard.dcp.Reader(other / "checkpoint-2", **options))
+    for got in (read, unshard.load_file(other / "checkpoint-2", **options)):
+        assert got.keys() == want.keys() and all(torch.equal(got[name], want[name]) for name in want)
+    with pytest.raises(unshard.Error):
+        unshard.load_file(other / "checkpoint-2", store=None, settle_seconds=0)
+
+
+def test_other_verbs_use_a_memo(run, write, command, tmp_path):
+    """wait and diff of a checkpoint whose .metadata is gone."""
+    memos = write(run)
+    other = plain_copy(run, tmp_path)
+    options, with_memos = ("-o", "settle=0"), ("-o", f"settle=0,memos={memos}")
+    for verb in (("wait", other, "--timeout", "1"), ("diff", run / "checkpoint-2", other / "checkpoint-2", "--store", "none")):
+        works = command(*verb, *with_memos, check=False)
+        assert works.returncode == 0, works.stderr
+        fails = command(*verb, *options, check=False)
+        assert (fails.returncode, fails.stdout) != (works.returncode, works.stdout), verb
+
+
 # -- memos that are not used --
 
 
@@ -196,6 +242,78 @@ def test_a_checkpoint_that_changed_ignores_its_memo(run, write, mount, tmp_path)
     memos = write(run)
     (run / "checkpoint-2/scheduler.pt").touch()
     is_ignored(mount, run, memos, tmp_path / "log", "no memo describes it as it is now")
+
+
+def test_what_is_behind_a_files_times_is_found_by_check_deep(run, write, mount, command):
+    """A file that was rewritten with the same size and the same modification time: SECURITY.md and docs/shared-metadata.md
+    say that its memo still counts. check --deep compares the two."""
+    memos = write(run)
+    with_memos = ("--json", "--store", "none", "-o", f"memos={memos},settle=0")
+    metadata = next((run / "checkpoint-2/pytorch_model_fsdp_0").glob(".metadata"))
+    data = metadata.read_bytes()
+    st = metadata.stat()
+    spoil(metadata)
+    wrong = json.loads(command("check", run / "checkpoint-2", "--deep", *with_memos, check=False).stdout)
+    assert wrong["findings"]
+    metadata.write_bytes(data)
+    os.utime(metadata, ns=(st.st_atime_ns, st.st_mtime_ns))
+    assert weights(mount(run, "store=none", f"memos={memos}")) == (GOLDEN / "run.model.safetensors").read_bytes()
+
+
+@pytest.mark.long
+def test_checkpoints_of_equal_names_and_sizes_have_memos_of_their_own(run, write, mount, tmp_path):
+    """Two runs whose files differ in their times alone; and one checkpoint under two names."""
+    second = copy_of(run, tmp_path / "second")
+    soon = (second / "checkpoint-2/scheduler.pt").stat().st_mtime_ns + 1
+    os.utime(second / "checkpoint-2/scheduler.pt", ns=(soon, soon))
+    copy_of(second / "checkpoint-2", second / "checkpoint-3")
+    time.sleep(0.2)
+    write(run)
+    memos = write(second)
+    assert len(list(memos.glob("*.memo"))) == 3
+    for source, n in ((run, 1), (second, 2)):
+        mounted = mount(source, "store=none", f"memos={memos}")
+        assert weights(mounted) == (GOLDEN / "run.model.safetensors").read_bytes()
+        tree(mounted)
+        assert stats(mounted)["catalogs_from_memos"] == n and stats(mounted)["catalogs_opened"] == 0
+
+
+def test_two_machines_write_at_once(run, command, mount, tmp_path):
+    """Readers find the one or the other, whole."""
+    writers = [subprocess.Popen([UNSHARD, "warm", run, "--write", tmp_path / "memos", "--store", "none", "-o", "settle=0"],
+                                stdout=subprocess.DEVNULL) for _ in range(4)]
+    assert [w.wait() for w in writers] == [0] * 4
+    the_memo(tmp_path / "memos")
+    assert len(list((tmp_path / "memos").iterdir())) == 1
+    mounted = mount(run, "store=none", f"memos={tmp_path}/memos")
+    assert weights(mounted) == (GOLDEN / "run.model.safetensors").read_bytes()
+    assert stats(mounted)["catalogs_from_memos"] == 1
+
+
+@pytest.mark.long
+def test_a_clock_that_is_behind_makes_no_memo_that_could_be_stale(run, command, tmp_path):
+    """A file of tomorrow may still be changed within its time: that is said, and nothing is written."""
+    late = time.time_ns() + 86400 * 10**9
+    os.utime(run / "checkpoint-2/scheduler.pt", ns=(late, late))
+    done = command("warm", run, "--write", tmp_path / "memos", "--store", "none", "-o", "settle=0", check=False)
+    assert done.returncode in (1, 3) and "a moment ago" in done.stdout
+    assert not list((tmp_path / "memos").iterdir())
+
+
+def test_a_directory_that_cannot_be_written_or_read(run, write, command, mount, small, tmp_path):
+    memos = write(run)
+    content = the_memo(memos).read_bytes()
+    subprocess.run(["mount", "-o", "remount,ro", small], check=True)
+    failed = command("warm", run, "--write", small, "--store", "none", "-o", "settle=0", check=False)
+    assert failed.returncode == 2 and "Read-only file system" in failed.stderr
+    assert not list(small.glob("*.memo*"))
+    the_memo(memos).unlink()
+    (memos / "a directory.memo").mkdir()
+    named = memos / "x"
+    named.write_bytes(content)
+    mounted = mount(run, "store=none", f"memos={named}:{tmp_path}/nothing:{memos}")
+    assert weights(mounted) == (GOLDEN / "run.model.safetensors").read_bytes()
+    assert stats(mounted)["catalogs_from_memos"] == 0
 
 
 # -- wrong ones, validly sealed --

@@ -1,15 +1,16 @@
 /* A directory, passed through as network file systems show one: every second each file has another inode number,
  * as below mountpoint-s3 and newer rclone.
  *
- *     renumber_fs SOURCE MOUNTPOINT [fine] [coarse] [kept=SECONDS] [counts=FILE] [touched] [pages] [direct] [delay=US]
- *                 [every=US] [type=NAME]
+ *     renumber_fs SOURCE MOUNTPOINT [fine] [coarse] [kept=SECONDS] [counts=FILE] [opened=FILE] [touched] [pages]
+ * [direct] [delay=US] [every=US] [type=NAME]
  *
  * coarse: times are whole seconds. kept: inode numbers stay, and the kernel keeps names and attributes for so long, but
  * not that a name is absent, as clients of networks have it. counts: FILE holds how many requests there were of each
- * kind (enum request). touched: a directory's time is that of the mount, as rclone has it. pages: the kernel keeps a
- * file's bytes until its size or its mtime is another, and there is no other time, as below sshfs. direct: the kernel
- * keeps no bytes, each read is asked for (direct_io). delay: a read takes so many microseconds more. every: so does
- * each request, and up to 64 of them wait at once. type: it is called fuse.NAME.
+ * kind (enum request). opened: FILE gets a line with the path of each file that is opened. touched: a directory's time
+ * is that of the mount, as rclone has it. pages: the kernel keeps a file's bytes until its size or its mtime is
+ * another, and there is no other time, as below sshfs. direct: the kernel keeps no bytes, each read is asked for
+ * (direct_io). delay: a read takes so many microseconds more. every: so does each request, and up to 64 of them wait at
+ * once. type: it is called fuse.NAME.
  *
  * Read-only, in the foreground, until it is unmounted or gets a signal. */
 #define FUSE_USE_VERSION 312
@@ -37,8 +38,8 @@ static time_t touched_s;   /* 0 = directories have their own times */
 
 #define AT_ONCE 64 /* requests, where each of them takes time */
 
-/* GETATTR: LOOKUP as well, which asks for the same. Behind the requests: bytes that were read, and how many reads were
- * answered at once, at most. */
+/* GETATTR: LOOKUP as well, which asks for the same. Behind the requests: bytes that were read; at most so many reads
+ * and opens were answered at once, and so many files open. */
 enum request {
 	GETATTR,
 	READLINK,
@@ -49,10 +50,13 @@ enum request {
 	REQUESTS,
 	READ_BYTES = REQUESTS,
 	READS_AT_ONCE,
+	OPENS_AT_ONCE,
+	FILES_OPEN,
 	COUNTS
 };
 
-static _Atomic uint64_t uncounted[COUNTS], *counts = uncounted, reads_now;
+static _Atomic uint64_t uncounted[COUNTS], *counts = uncounted, reads_now, opens_now, open_now;
+static int opened = -1;
 
 static void count(enum request kind)
 {
@@ -144,25 +148,30 @@ static int op_readdir(const char *path, void *to, fuse_fill_dir_t fill, off_t of
 	return 0;
 }
 
+/* One more of them; the most there ever were. */
+static void one_more(_Atomic uint64_t *of, enum request most_of)
+{
+	uint64_t now = atomic_fetch_add(of, 1) + 1, most = atomic_load(&counts[most_of]);
+
+	while (now > most && !atomic_compare_exchange_weak(&counts[most_of], &most, now))
+		;
+}
+
 static int op_open(const char *path, struct fuse_file_info *fi)
 {
 	int fd = openat(source, below(path), O_RDONLY | O_CLOEXEC);
 
+	if (opened >= 0)
+		dprintf(opened, "%s\n", below(path));
+	one_more(&opens_now, OPENS_AT_ONCE);
 	count(OPEN);
+	atomic_fetch_sub(&opens_now, 1);
 	if (fd < 0)
 		return -errno;
+	one_more(&open_now, FILES_OPEN);
 	fi->fh = (uint64_t)fd;
 	fi->direct_io = direct;
 	return 0;
-}
-
-static void count_read(void)
-{
-	uint64_t now = atomic_fetch_add(&reads_now, 1) + 1, most = atomic_load(&counts[READS_AT_ONCE]);
-
-	while (now > most && !atomic_compare_exchange_weak(&counts[READS_AT_ONCE], &most, now))
-		;
-	count(READ);
 }
 
 static int op_read(const char *path, char *buf, size_t size, off_t off, struct fuse_file_info *fi)
@@ -170,7 +179,8 @@ static int op_read(const char *path, char *buf, size_t size, off_t off, struct f
 	ssize_t n;
 
 	(void)path;
-	count_read();
+	one_more(&reads_now, READS_AT_ONCE);
+	count(READ);
 	n = pread((int)fi->fh, buf, size, off);
 	if (delay_us)
 		usleep(delay_us);
@@ -184,6 +194,7 @@ static int op_read(const char *path, char *buf, size_t size, off_t off, struct f
 static int op_release(const char *path, struct fuse_file_info *fi)
 {
 	(void)path;
+	atomic_fetch_sub(&open_now, 1);
 	return close((int)fi->fh) < 0 ? -errno : 0;
 }
 
@@ -217,6 +228,8 @@ static bool take_option(const char *option)
 {
 	if (strncmp(option, "counts=", 7) == 0)
 		return count_into(option + 7);
+	if (strncmp(option, "opened=", 7) == 0)
+		return (opened = open(option + 7, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)) >= 0;
 	if (strncmp(option, "kept=", 5) == 0)
 		kept_s = atof(option + 5);
 	else if (strcmp(option, "touched") == 0)
