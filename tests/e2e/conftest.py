@@ -30,7 +30,7 @@ import pytest
 import writers
 from faults import Faults
 from fingerprints import fingerprint
-from launches import LAUNCHES, LONG_LAUNCHES
+from launches import LAUNCHES, LONG_LAUNCHES, MORE
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -225,6 +225,7 @@ def made(request):
     base = HERE / ".cache"
 
     def get(launch, case):
+        launch = f"{launch}more" if case in MORE.get(launch, ()) else launch
         assert launch not in LONG_LAUNCHES or request.config.getoption("--long"), f"{launch} is made with --long alone"
         script, world, cases = LAUNCHES[launch]
         where = base / f"{launch}-{cache_key(launch)}"
