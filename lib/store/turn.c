@@ -97,11 +97,11 @@ static int lock_patiently(int fd, unsigned seconds)
 /* -- what others wrote before -- */
 
 /* Does this node know what an open file holds from up to a second ago? GlusterFS does (quick-read, md-cache), and would
- * have this node change the store as it was before another's turn. JuiceFS and ceph-fuse ask when a file is opened.
- * From other nodes sshfs has no turns. */
+ * have this node change the store as it was before another's turn; so did JuiceFS where a mount has the store open.
+ * ceph-fuse does not. From other nodes sshfs has no turns. */
 static bool shows_late(int fd)
 {
-	static const char *const at_once[] = { "fuse.juicefs", "fuse.ceph-fuse", "fuse.sshfs" };
+	static const char *const at_once[] = { "fuse.ceph-fuse", "fuse.sshfs" };
 	char type[64];
 	struct stat st;
 	size_t i;

@@ -7,6 +7,7 @@ from file_system import ADDRESS, InNamespace
 
 class Ceph(InNamespace):
     has_locks = True
+    is_shown_on_open = True
     def start(self):
         self.conf = self.top / "ceph.conf"
         fsid = uuid.uuid4()

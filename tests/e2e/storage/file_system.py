@@ -43,6 +43,7 @@ class FileSystem:
     times_s = 0  # the unit of a file's times: two writes of one size within it look the same (SECURITY.md)
     opens_by_name = False  # a file that was renamed to a name is read under what the client knew of the one before
     has_locks = False  # a lock that one node has of a file keeps others out
+    is_shown_on_open = False  # a file that is opened shows what another node wrote before
     is_bucket = False  # directories are no more than names of files; another node shows other times of them
     # How a save may be written over another while a node reads. Where a client's pages stay that were read during a
     # write, which whole seconds of a file's time cannot show either: not in place.

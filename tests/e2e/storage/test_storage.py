@@ -382,6 +382,36 @@ def test_a_killed_program_gives_its_turn_to_another_node(cluster, shared):
         eventually(lambda: facts_of(store) == {"before", "waiting"})
 
 
+def cached_in(store):
+    return json.loads(unshard("store", "show", "--json", "--store", store).stdout)["cached"]
+
+
+@LOCKS
+def test_mounts_of_two_nodes_keep_cached_metadata_in_one_store(cluster, shared, tmp_path):
+    """Nor do they lose facts that are set meanwhile."""
+    eventually((cluster.node("b") / shared).is_dir)
+    stores = [cluster.node(name) / shared / "store.db" for name in ("a", "b")]
+    end_well([meta_set(stores[0], "first")])
+    mnts, keys = [], [f"set.{i}" for i in range(RANKS)]
+    try:
+        for i, samples in enumerate([("run", "dcp"), ("zero", "ranks")]):
+            for sample in samples:
+                mnts.append(tmp_path / sample)
+                mnts[-1].mkdir()
+                unshard("mount", GOLDEN / sample, mnts[-1], "-o", f"store={stores[i]}")
+        programs = [meta_set(stores[i % 2], key) for i, key in enumerate(keys)]
+        with ThreadPoolExecutor(len(mnts)) as pool:
+            list(pool.map(lambda mnt: subprocess.run(["ls", "-lR", mnt / "weights"], capture_output=True), mnts))
+        end_well(programs)
+    finally:
+        for mnt in mnts:
+            detach(mnt)
+    for store in stores:
+        eventually(lambda: facts_of(store) == {"first", *keys})
+        assert unshard("store", "verify", "--store", store).returncode == 0
+        assert (cached_in(store) > 0) == cluster.is_shown_on_open
+
+
 @pytest.mark.parametrize("cluster", [marked("sshfs")], indirect=True)
 def test_without_locks_a_node_keeps_no_other_out(cluster, shared):
     """docs/metadata-store.md: such a store is for one node."""
