@@ -31,7 +31,7 @@ def prepare():
     return kernels
 
 
-def loaded(model, config, load_format, scratch, size=1, experts=False, **extra):
+def loaded(model, config, load_format, scratch, size=1, expert_parallel=False, **extra):
     """-> (vLLM's config, its model). config: the directory of config.json. size: as one of so many ranks."""
     from vllm.config import DeviceConfig, LoadConfig, ModelConfig, VllmConfig, set_current_vllm_config
     from vllm.distributed import init_distributed_environment, initialize_model_parallel, parallel_state
@@ -42,7 +42,7 @@ def loaded(model, config, load_format, scratch, size=1, experts=False, **extra):
                       load_config=LoadConfig(load_format=load_format, model_loader_extra_config=extra),
                       device_config=DeviceConfig(device="cpu"))
     made.parallel_config.tensor_parallel_size = size
-    made.parallel_config.enable_expert_parallel = experts
+    made.parallel_config.enable_expert_parallel = expert_parallel
     with set_current_vllm_config(made):
         if parallel_state._TP is None:
             init_distributed_environment(1, 0, f"file://{scratch}/rendezvous", 0, "gloo")

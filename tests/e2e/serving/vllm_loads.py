@@ -39,8 +39,9 @@ class Seen(slices.Counts):
         SEEN.append(self)
 
 
-def loaded(model, load_format, size=1, experts=False, **extra):
-    return PROGRAM["loaded"](f"{TOP}/{model}", f"{TOP}/run", load_format, os.path.dirname(RESULT), size, experts, **extra)
+def loaded(model, load_format, size=1, expert_parallel=False, **extra):
+    return PROGRAM["loaded"](f"{TOP}/{model}", f"{TOP}/run", load_format, os.path.dirname(RESULT), size,
+                             expert_parallel, **extra)
 
 
 def rank_is(rank, size):
@@ -115,6 +116,11 @@ def must_reload(want_1, want_2, **extra):
         must_be(model, want)
 
 
+def must_take_split_experts(want):
+    for slices_or_whole in (True, False):
+        must_be(loaded("run/checkpoint-1", "unshard", experts="split", slices=slices_or_whole)[1], want)
+
+
 def cut(size, experts):
     """What each rank of a group reads."""
     SEEN.clear()
@@ -134,6 +140,8 @@ def main():
     config_1, want_1 = loaded("native-1", "auto")
     config_2, want_2 = loaded("native-2", "auto")
     must_answer_alike((config_1, want_1), (config_2, want_2))
+    if os.path.basename(TOP) == "mixtral":
+        must_take_split_experts(want_1)
     for extra in ({}, {"slices": True}, {"enable_weights_track": True, "threads": 1}):
         must_reload(want_1, want_2, **extra)
     found = {f"{size} {'experts' if experts else 'tensors'}": cut(size, experts)
