@@ -174,12 +174,12 @@ def held(model, optimizer):
     return out
 
 
-def trained(folder, checkpoint, where):
+def trained(folder, checkpoint, where, rows=2):
     """(what it resumed with, what it ended with, its log) of a Trainer; all but its schedule is the checkpoint's."""
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder / "hf"), dtype=torch.float32,
                                              experts_implementation="eager")
     data = [{"input_ids": torch.arange(i, i + 9) % 17, "labels": torch.arange(i, i + 9) % 17} for i in range(2 * LAST)]
-    arguments = TrainingArguments(where, use_cpu=True, max_steps=LAST, per_device_train_batch_size=2, seed=7,
+    arguments = TrainingArguments(where, use_cpu=True, max_steps=LAST, per_device_train_batch_size=rows, seed=7,
                                   learning_rate=1.0, weight_decay=0.0, adam_epsilon=0.1, lr_scheduler_type="cosine",
                                   warmup_steps=1, report_to="none", disable_tqdm=True)
     seen = Seen()
@@ -236,10 +236,17 @@ def test_a_trainer_resumes_from_full(made, mount, tmp_path, launch, case):
     trees.assert_same(end_again, end)
 
 
-# A Trainer with FSDP on two ranks, or with DeepSpeed on one: how (make/torch_dist_trainer.py), the launch, the case.
+# A Trainer with FSDP on two ranks, or with DeepSpeed on one: how (make/torch_dist_trainer.py), the launch, the case. With
+# DeepSpeed on CPU accelerate counts one process, however many there are: each takes the same rows, also without a resume.
+# "two" is on two ranks, and trains as one process does with half the rows.
 TRAINERS = {"fsdp": ("fsdp", "mo2", "llama-dp2-bf16"), "z2": ("2", "mo2", "llama-dp2-bf16")}
 MORE_TRAINERS = {"moe-fsdp": ("fsdp", "mo2", "qwen3_moe-ep2-bf16"), "moe-z1": ("1", "mo2", "qwen3_moe-ep2-bf16"),
-                 "dtensor-fsdp": ("fsdp", "mf2", "llama-dp2-fsdp")}
+                 "dtensor-fsdp": ("fsdp", "mf2", "llama-dp2-fsdp"), "z2-two": ("2", "mo2", "llama-dp2-bf16")}
+
+
+def launched_as(load):
+    name, how, *_ = load.split(":")
+    return "fsdp" if how == "fsdp" else "two" if name.endswith("-two") else "one"
 
 
 @pytest.fixture(scope="module")
@@ -252,8 +259,10 @@ def trainers(made, request, tmp_path_factory):
         mounts.append(conftest.mounted(tmp_path_factory.mktemp(name), folder / "run", options))
         view = "full-fsdp" if how == "fsdp" else "universal"
         loads.append(f"{name}:{how}:{folder}:{mounts[-1]}/{view}/{STEP}")
-    for ranks, fsdp in ((2, True), (1, False)):
-        conftest.launch("torch_dist_trainer.py", ranks, base, [one for one in loads if (":fsdp:" in one) == fsdp])
+    for ranks, chosen in ((2, "fsdp"), (1, "one"), (2, "two")):
+        of_launch = [one for one in loads if launched_as(one) == chosen]
+        if of_launch:
+            conftest.launch("torch_dist_trainer.py", ranks, base, of_launch)
     yield base
     for mnt in mounts:
         conftest.detach(mnt)
@@ -264,7 +273,8 @@ def test_a_trainer_with_fsdp_or_deepspeed_resumes_at_the_step_and_rate(made, tra
     """As a Trainer without either does from what torch saves of the run's memory."""
     folder = made(*(TRAINERS | MORE_TRAINERS)[name][1:])
     told = json.loads((trainers / name / "told.json").read_text())
-    want = trained(folder, of_torch(folder, tmp_path / "torch"), tmp_path / "torch-out")
+    rows = 1 if name.endswith("-two") else 2
+    want = trained(folder, of_torch(folder, tmp_path / "torch"), tmp_path / "torch-out", rows)
     saved_rates = saved(tmp_path / "torch/scheduler.pt")["_last_lr"]
     assert told["step"] == 2 and told["rates"] == saved_rates and saved_rates != [MAX_LR] * 2
     at_begin = trees.tensors(trainers / name / "held.safetensors")
