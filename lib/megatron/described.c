@@ -275,8 +275,11 @@ static cJSON *computed(const struct describing *d, const char *field)
 		return NULL;
 	if (strcmp(field, "ffn_hidden_size") == 0)
 		return cJSON_CreateNumber(4 * (double)hidden);
-	if (strcmp(field, "kv_channels") == 0 && uns_json_int(d->fields, "num_attention_heads", &heads) && heads > 0)
-		return cJSON_CreateNumber((double)(hidden / heads));
+	if (strcmp(field, "kv_channels") == 0 && uns_json_int(d->fields, "num_attention_heads", &heads) && heads > 0) {
+		const int64_t kv_channels = hidden / heads;
+
+		return cJSON_CreateNumber((double)kv_channels);
+	}
 	return NULL;
 }
 

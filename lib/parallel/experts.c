@@ -91,7 +91,8 @@ static int add_param(struct spreading *s, const struct uns_zero_param *p, uint64
 	uint64_t number;
 	size_t prefix;
 
-	uns_zero_expert_of(p->name, &prefix, &number, &rest);
+	if (!uns_zero_expert_of(p->name, &prefix, &number, &rest))
+		return uns_fail(err, -ENOTSUP, "%s is none of an expert's parameters", p->name);
 	UNS_TRY_ALLOC(named.name = uns_arena_printf(s->arena, "%.*s%llu%s", (int)prefix, p->name,
 						    (unsigned long long)(share * n_local + number), rest),
 		      err);
