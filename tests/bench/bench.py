@@ -6,11 +6,8 @@ import tempfile
 from pathlib import Path
 
 import beside
-<<<<<<< HEAD
 import buckets
-=======
 import computed
->>>>>>> d5ed1dcc (Inode numbers contain the options that change what a view shows; a test of ema's memory; a benchmark of computed views)
 import delayed
 import exports
 import library
@@ -22,21 +19,19 @@ import nodes
 import reads
 import scale
 import storage
+import storage_nodes
 import values
 import zero
 
-<<<<<<< HEAD
-WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "merges", "scale", "many",
-        "nodes", "buckets", "values", "storage")
-=======
 WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "merges", "computed", "scale",
-        "many", "nodes", "values", "storage")
->>>>>>> d5ed1dcc (Inode numbers contain the options that change what a view shows; a test of ema's memory; a benchmark of computed views)
+        "many", "nodes", "buckets", "values", "storage")
+APART = ("storage-nodes",)  # only if named
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="tests/bench/run", description=__doc__)
-    parser.add_argument("what", nargs="*", help=f"any of {', '.join(WHAT)}; all by default")
+    parser.add_argument("what", nargs="*", help=f"any of {', '.join(WHAT)}; all by default. Also "
+                        f"{', '.join(APART)}, as root and where the servers of juicefs and glusterfs are installed")
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
     parser.add_argument("--long", action="store_true", help="also what takes long to make: of `many` the 405B with its "
                         "optimizer, ten minutes and 8 GB of disk")
@@ -45,12 +40,15 @@ def arguments():
     parser.add_argument("--options", nargs="*", default=(), help="of the mount, for loaders: cache=mount")
     parser.add_argument("--loaders", nargs="*", default=tuple(loaders.LOADERS), help="which of them")
     parser.add_argument("--programs", type=Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--systems", nargs="*", choices=list(storage.KINDS), help="for storage: which distributed file "
-                        "systems; sshfs and rclone by default, as the others need servers and root")
+    parser.add_argument("--systems", nargs="*", choices=list(storage.KINDS), help="which distributed file systems. For "
+                        "storage: sshfs and rclone by default, as the others need servers and root; for storage-nodes: "
+                        "juicefs, glusterfs or, by default, both")
+    parser.add_argument("--nodes", nargs="*", type=int, help="for storage-nodes: how many, one row after the other; "
+                        "1, 8 and 64 by default")
     parser.add_argument("--gbit", nargs="*", type=float, default=[0], help="for storage: the network between servers and "
                         "clients, one after the other; 0: as fast as it gets. As root")
     found = parser.parse_args()
-    unknown = set(found.what) - set(WHAT)
+    unknown = set(found.what) - {*WHAT, *APART}
     if unknown:
         parser.error(f"not known: {', '.join(sorted(unknown))}")
     return found
@@ -94,6 +92,8 @@ def main():
             nodes.measure(programs, work, args.quick)
         if not args.what or "buckets" in args.what:
             buckets.measure(programs, work, 2 * size, n)
+        if "storage-nodes" in args.what:
+            storage_nodes.measure(programs, work, args.systems, args.nodes or ((1, 2) if args.quick else (1, 8, 64)))
         if not args.what or "values" in args.what:
             values.measure(programs, work, size, n)
         if not args.what or "storage" in args.what:

@@ -68,28 +68,38 @@ def digest(path):
     return found.digest()
 
 
-def node(programs, storage, work, i, delay_us, shared):
-    """Mounts and lists, loads, and loads again when what the client kept of names is not known any more."""
-    top = work / f"node-{i}"
-    top.mkdir()
-    counts, at, options = top / "counts", top / "client", []
-    if shared == MEMOS:
-        options = [f"memos={at / 'memos'}"]
+def three_steps(programs, storage, top, shared, step):
+    """Mounts STORAGE/run and lists, loads, and loads again when what the client kept of names is not known any more;
+    what `step` makes of each."""
+    mount = top / "mount"
+    options = [f"memos={storage / 'memos'}"] if shared == MEMOS else []
     with contextlib.ExitStack() as stack:
-        stack.enter_context(client(programs, storage, at, counts, delay_us))
-
         def listed():
-            stack.enter_context(mounts.unshard(programs, at / "run", top / "mount", *options))
-            return [e.stat().st_size for e in os.scandir(top / "mount" / CHECKPOINT)]
+            stack.enter_context(mounts.unshard(programs, storage / "run", mount, *options))
+            return [e.stat().st_size for e in os.scandir(mount / CHECKPOINT)]
 
         def load():
-            return digest(top / "mount" / CHECKPOINT / "model.safetensors")
+            return digest(mount / CHECKPOINT / "model.safetensors")
 
-        steps = [Step(counts, listed), Step(counts, load)]
+        steps = [step(listed), step(load)]
         time.sleep(KEPT_S + 0.2)
-        steps.append(Step(counts, load))
+        return [*steps, step(load)]
+
+
+def node(programs, storage, work, i, delay_us, shared):
+    top = work / f"node-{i}"
+    top.mkdir()
+    counts, at = top / "counts", top / "client"
+    with client(programs, storage, at, counts, delay_us):
+        steps = three_steps(programs, at, top, shared, lambda what: Step(counts, what))
     shutil.rmtree(top)
     return steps
+
+
+def on_all(what, n):
+    """what(i) of each of n nodes."""
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(what, range(n)))
 
 
 def cell(steps):
@@ -98,12 +108,15 @@ def cell(steps):
     return f"{statistics.median(n):.0f} (at most {max(n)}) | {took:.2f} s"
 
 
-def one_row(programs, storage, work, want, n, delay_us, shared):
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        of_nodes = list(pool.map(lambda i: node(programs, storage, work, i, delay_us, shared), range(n)))
-    listed, loaded, again = zip(*of_nodes)
-    if any(step.found != want for step in loaded + again):
+def must_have(want, of_nodes):
+    if any(step.found != want for steps in of_nodes for step in steps[1:]):
         raise RuntimeError("a node got other bytes")
+
+
+def one_row(programs, storage, work, want, n, delay_us, shared):
+    of_nodes = on_all(lambda i: node(programs, storage, work, i, delay_us, shared), n)
+    must_have(want, of_nodes)
+    listed, loaded, again = zip(*of_nodes)
     kinds = ", ".join(f"{statistics.median(getattr(step, kind) for step in loaded):.0f}"
                       for kind in ("looks", "listings", "opens", "reads"))
     mb = statistics.median(sum(step.bytes for step in steps) for steps in of_nodes) / 1e6
@@ -120,18 +133,32 @@ def tensors():
     return found
 
 
-def measure(programs, work, quick):
-    storage = work / "nodes"
-    checkpoints.write_run(storage / "run", {}, tensors(), RANKS)
+def write_run(run):
+    """A checkpoint that has not changed for two hours."""
+    checkpoints.write_run(run, {}, tensors(), RANKS)
     at = time.time() - 2 * 3600
-    for path in [*storage.rglob("*"), storage]:
+    for path in [*run.rglob("*"), run]:
         os.utime(path, (at, at))
     time.sleep(1)  # a change time cannot be set
+
+
+def write_memos(programs, storage):
     subprocess.run([programs / "unshard", "warm", storage / "run", "--write", storage / "memos", "--store", "none",
                     "-o", "settle=0"], check=True, stdout=subprocess.DEVNULL)
-    with mounts.unshard(programs, storage / "run", work / "mount"):
-        path = work / "mount" / CHECKPOINT / "model.safetensors"
-        want, size = digest(path), path.stat().st_size
+
+
+def shown(programs, storage, mount):
+    """What a node is to get -> (digest, bytes)"""
+    with mounts.unshard(programs, storage / "run", mount):
+        path = mount / CHECKPOINT / "model.safetensors"
+        return digest(path), path.stat().st_size
+
+
+def measure(programs, work, quick):
+    storage = work / "nodes"
+    write_run(storage / "run")
+    write_memos(programs, storage)
+    want, size = shown(programs, storage, work / "mount")
     print(f"\n## Nodes that load one checkpoint\n\n{size / 1e6:.1f} MB in {RANKS} shards; {AT_ONCE} nodes at a time, each "
           f"with a client, a mount and no metadata store. Medians of the nodes; bytes: of all three steps.\n")
     print("| a request takes | nodes | shared | mount and list: requests | s | load: requests | s "
