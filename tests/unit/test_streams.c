@@ -38,11 +38,11 @@ enum {
 static struct {
 	ino_t ino;
 	unsigned char asked[PAGES]; /* how often */
-	bool read[PAGES];
-	off_t end; /* of the last read of a page that was not read before */
+	_Atomic bool read[PAGES];
+	_Atomic off_t end; /* of the last read of a page that was not read before */
 } shard[SHARDS];
 static uint64_t asked_bytes, asked_calls, read_unasked_bytes;
-static unsigned read_elsewhere; /* such reads that did not begin where the last one ended */
+static _Atomic unsigned read_elsewhere; /* such reads that did not begin where the last one ended */
 
 static size_t shard_of(int fd)
 {
