@@ -42,9 +42,9 @@ struct uns_location {
 /* A piece's location, once it is known. One per piece of the catalog, zero-initialised. */
 struct uns_resolved {
 	_Atomic unsigned state; /* UNS_RESOLVED_* */
-	struct uns_location location; /* written by the thread that claimed it; constant once READY */
+	struct uns_location location; /* written by the thread that is KEEPING it; constant once READY */
 };
-enum { UNS_RESOLVED_NEW, UNS_RESOLVED_CLAIMED, UNS_RESOLVED_READY };
+enum { UNS_RESOLVED_NEW, UNS_RESOLVED_CLAIMED, UNS_RESOLVED_KEEPING, UNS_RESOLVED_READY };
 
 /* One tensor served as one element type. */
 struct uns_crc {

@@ -1,5 +1,5 @@
-/* Reads, checks and remembers the headers of items. Two threads that need the same header may both read it; the one
- * that claims the piece keeps the result. Look-ahead passes over pieces that another thread has claimed or finished. */
+/* Reads, checks and remembers the headers of items. Two threads that need the same header may both read it; the
+ * first that has done so keeps the result. Look-ahead passes over pieces that another thread has claimed or finished. */
 #include "engine/resolve.h"
 
 #include <stdio.h>
@@ -55,12 +55,16 @@ bool uns_location_known(struct uns_backing *b, const struct uns_piece *piece, st
 	return true;
 }
 
+/* The first thread that has found the place keeps it, also where another one has claimed the piece. */
 void uns_location_keep(struct uns_backing *b, const struct uns_piece *piece, const struct uns_location *location)
 {
 	struct uns_resolved *resolved = resolved_of(b, piece);
+	unsigned state = resolved ? state_of(resolved) : UNS_RESOLVED_READY;
 
-	if (!resolved || !resolved_claim(resolved))
-		return;
+	do {
+		if (state == UNS_RESOLVED_KEEPING || state == UNS_RESOLVED_READY)
+			return;
+	} while (!atomic_compare_exchange_weak(&resolved->state, &state, UNS_RESOLVED_KEEPING));
 	resolved->location = *location;
 	atomic_store_explicit(&resolved->state, UNS_RESOLVED_READY, memory_order_release);
 }
@@ -271,13 +275,16 @@ static int resolve_quietly(void *ctx, size_t i, struct uns_err *err)
 	const struct run *run = ctx;
 	const struct item *item = &run->item[i];
 	struct uns_resolved *resolved = resolved_of(run->b, item->piece);
-	bool ready;
+	unsigned claimed = UNS_RESOLVED_CLAIMED;
+	struct uns_location found;
 
 	(void)err;
 	if (!resolved_claim(resolved))
 		return 0;
-	ready = read_location(run->b, item->tensor, item->piece, &resolved->location, NULL) == 0;
-	atomic_store_explicit(&resolved->state, ready ? UNS_RESOLVED_READY : UNS_RESOLVED_NEW, memory_order_release);
+	if (read_location(run->b, item->tensor, item->piece, &found, NULL) == 0)
+		uns_location_keep(run->b, item->piece, &found);
+	else
+		atomic_compare_exchange_strong(&resolved->state, &claimed, UNS_RESOLVED_NEW);
 	return 0;
 }
 

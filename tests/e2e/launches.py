@@ -14,7 +14,7 @@ LAUNCHES = {
     "v2": ("ranks.py", 2, ["verl-f1", "verl-f1orig", "verl-f2", "verl-f2-bf16", "easyr1-f1orig",
                            "easyr1-f2", "verl-f2-llava", "verl-f2-lora", "easyr1-f1orig-tied-bf16"]),
     "v3": ("ranks.py", 3, ["verl-f1", "verl-f1orig", "verl-f1orig-st", "verl-f2", "easyr1-f1", "easyr1-f1-bf16",
-                           "easyr1-f2"]),
+                           "easyr1-f2", "verl-f2-tied-bf16"]),
     "v4": ("ranks.py", 4, ["verl-f1-hsdp", "verl-f1orig", "verl-f2-hsdp", "easyr1-f1-hsdp", "easyr1-f2-hsdp",
                            "verl-f2-critic"]),
     "l1": ("lightning_run.py", 1, ["save:one", "save:one:weights", "save:one-rich"]),
@@ -105,7 +105,7 @@ MORE = {
     "mc2": ["gemma-tp2", "gemma3-inside", "glm4-pp2", "mistral-pp2", "qwen2_5_vl-tied",
             "qwen2_moe-ep2", "qwen3_moe-tp2", "deepseek_v3-ep2", "gpt_oss-tp2", "gpt_oss-by-layer"],
     "t3": ["untied-f1-fp32", "mixtral-f1-bf16", "llava-f2-bf16"],
-    "v3": ["verl-f1-bf16", "easyr1-f1orig-llava", "verl-f1orig-critic", "verl-f2-tied-bf16"],
+    "v3": ["verl-f1-bf16", "easyr1-f1orig-llava", "verl-f1orig-critic"],
     "v4": ["verl-f1", "verl-f1orig-hsdp"],
 }
 LAUNCHES |= {f"{name}more": (*LAUNCHES[name][:2], more) for name, more in MORE.items()}
