@@ -1,5 +1,5 @@
-/* Reads, checks and remembers the headers of items. Two threads that need the same header may both read it; the
- * first that has done so keeps the result. Look-ahead passes over pieces that another thread has claimed or finished. */
+/* Reads, checks and remembers the headers of items. Two threads that need the same header may both read it; the first
+ * one that has read it keeps the result. Look-ahead passes over pieces that another thread has claimed or finished. */
 #include "engine/resolve.h"
 
 #include <stdio.h>
