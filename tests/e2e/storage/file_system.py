@@ -184,4 +184,4 @@ class InNamespace(FileSystem):
 
 def must_be_installed(*programs):
     missing = [p for p in programs if not shutil.which(p)]
-    assert not missing, f"not installed: {', '.join(missing)} (tools/packages.sh has the packages)"
+    assert not missing, f"not installed: {', '.join(map(str, missing))} (tools/packages.sh has the packages)"
