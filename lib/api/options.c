@@ -12,6 +12,7 @@
 #include "base/number.h"
 #include "base/path.h"
 #include "facts/training_facts.h"
+#include "io/direct.h"
 #include "seal/place.h"
 
 enum {
@@ -223,21 +224,10 @@ static int take_mean(struct session_options *out, const struct unshard_options *
 
 static int take_reads(struct session_options *out, const struct unshard_options *o, struct uns_err *err)
 {
-	static const struct {
-		const char *name;
-		enum uns_way way;
-	} ways[] = { { "cached", UNS_WAY_CACHE }, { "ordered", UNS_WAY_TURNS }, { "direct", UNS_WAY_LONG } };
-	size_t i;
-
 	out->finds_way = o->reads && strcmp(o->reads, "auto") == 0;
-	if (out->finds_way)
+	if (!o->reads || out->finds_way || uns_way_find(o->reads, strlen(o->reads), &out->way))
 		return 0;
-	for (i = 0; o->reads && i < sizeof(ways) / sizeof(ways[0]); i++)
-		if (strcmp(o->reads, ways[i].name) == 0) {
-			out->way = ways[i].way;
-			return 0;
-		}
-	return o->reads ? uns_fail(err, -EINVAL, "reads=%s: expected cached, ordered, direct or auto", o->reads) : 0;
+	return uns_fail(err, -EINVAL, "reads=%s: expected cached, ordered, direct or auto", o->reads);
 }
 
 static int take_experts(struct session_options *out, const struct unshard_options *o, struct uns_err *err)

@@ -13,6 +13,7 @@
 #include "engine/backing.h"
 #include "engine/edges.h"
 #include "engine/gather.h"
+#include "io/direct.h"
 #include "io/source.h"
 
 static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
@@ -265,31 +266,35 @@ enum { OPENED_AT_ONCE = 32 };
 
 struct to_open {
 	struct uns_backing *b;
-	const struct stretch *v;
+	uint32_t file[OPENED_AT_ONCE];
+	size_t n;
 };
 
 /* A file that cannot be opened is left for the reader to find. */
 static int open_quietly(void *ctx, size_t i, struct uns_err *err)
 {
 	const struct to_open *of = ctx;
-	const uint32_t file = of->v[i].file;
+	const uint32_t file = of->file[i];
 	struct uns_fds *fds = &of->b->engine->fds;
-	struct uns_fd_slot *slot = &of->b->slot[file];
 
 	(void)err;
-	if (!uns_fds_is_open(fds, slot) && uns_fds_pin(fds, slot, &of->b->cat->files[file], NULL) == 0)
-		uns_fds_unpin(fds, slot);
+	if (uns_fds_pin(fds, &of->b->slot[file], &of->b->cat->files[file], NULL) == 0)
+		uns_fds_unpin(fds, &of->b->slot[file]);
 	return 0;
 }
 
 /* Where storage is far, to open a file is to wait: for the next ones together. */
 static void open_next(const struct wish *wish, size_t first)
 {
-	struct to_open of = { wish->b, &wish->v[first] };
+	const size_t end = uns_u64_min(wish->n, first + OPENED_AT_ONCE);
+	struct to_open of = { .b = wish->b };
+	size_t i;
 
-	if (wish->b->is_far)
-		uns_pool_each(wish->b->engine->pool, uns_u64_min(wish->n - first, OPENED_AT_ONCE), open_quietly, &of,
-			      NULL);
+	for (i = first; wish->b->is_far && i < end; i++)
+		if (!uns_fds_is_open(&wish->b->engine->fds, &wish->b->slot[wish->v[i].file]))
+			of.file[of.n++] = wish->v[i].file;
+	if (of.n)
+		uns_pool_each(wish->b->engine->pool, of.n, open_quietly, &of, NULL);
 }
 
 static void ask_all(struct wish *wish)
@@ -382,9 +387,6 @@ static unsigned long long mb(double bytes)
 void uns_streams_read_end(struct uns_backing *b, const struct uns_reading *reading, size_t len)
 {
 	const struct uns_ways_memory *memory = &b->engine->memory;
-	static const char *const names[] = {
-		[UNS_WAY_CACHE] = "cached", [UNS_WAY_LONG] = "direct", [UNS_WAY_TURNS] = "ordered"
-	};
 	struct uns_ways_found found;
 	const double *rate = found.bytes_per_s;
 
@@ -392,8 +394,8 @@ void uns_streams_read_end(struct uns_backing *b, const struct uns_reading *readi
 		return;
 	uns_log(b->engine->log, UNS_LOG_INFO,
 		"device %u:%u is read with reads=%s: cached %llu MB/s, ordered %llu, direct %llu (0: not tried)",
-		major(found.dev), minor(found.dev), names[found.way], mb(rate[UNS_WAY_CACHE]), mb(rate[UNS_WAY_TURNS]),
-		mb(rate[UNS_WAY_LONG]));
+		major(found.dev), minor(found.dev), uns_way_name(found.way), mb(rate[UNS_WAY_CACHE]),
+		mb(rate[UNS_WAY_TURNS]), mb(rate[UNS_WAY_LONG]));
 	if (memory->keep)
 		memory->keep(memory->ctx, found.dev, found.way);
 }

@@ -22,6 +22,27 @@ enum {
 
 /* -- which way -- */
 
+static const char *const names[UNS_WAY_N] = {
+	[UNS_WAY_CACHE] = "cached", [UNS_WAY_LONG] = "direct", [UNS_WAY_TURNS] = "ordered"
+};
+
+const char *uns_way_name(enum uns_way way)
+{
+	return names[way];
+}
+
+bool uns_way_find(const char *name, size_t len, enum uns_way *out)
+{
+	unsigned i;
+
+	for (i = 0; i < UNS_WAY_N; i++)
+		if (names[i] && strlen(names[i]) == len && memcmp(names[i], name, len) == 0) {
+			*out = (enum uns_way)i;
+			return true;
+		}
+	return false;
+}
+
 /* false: it reports none. *block 0: it refuses, for this file. */
 static bool ask_file_system(int fd, uint32_t *block, uint32_t *align)
 {

@@ -19,6 +19,11 @@ enum uns_way {
 	UNS_WAY_N,
 };
 
+/* The way's name in `-o reads=`, in the log and in the store: of CACHE, LONG and TURNS. NULL = it has none. */
+const char *uns_way_name(enum uns_way way);
+/* The way of that name, of `len` bytes. false = there is none. */
+bool uns_way_find(const char *name, size_t len, enum uns_way *out);
+
 /* How one descriptor is read. All zero: by way of the page cache. */
 struct uns_direct {
 	_Atomic uint32_t block_bytes; /* offsets in the file are multiples of it; 0 = by way of the page cache */

@@ -60,7 +60,8 @@ static bool mount_next(FILE *table, char **line, size_t *cap, struct mount *out)
 	return false;
 }
 
-bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t size)
+/* The mount's type, and with_source where it comes from: "ext4 /dev/vda". */
+static bool mount_describe(unsigned dev_major, unsigned dev_minor, bool with_source, char *out, size_t size)
 {
 	FILE *table = fopen("/proc/self/mountinfo", "re");
 	struct mount m;
@@ -71,27 +72,20 @@ bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t s
 	while (mount_next(table, &line, &cap, &m)) {
 		if (found || m.dev_major != dev_major || m.dev_minor != dev_minor)
 			continue;
-		snprintf(type, size, "%s", m.type);
+		snprintf(out, size, "%s%s%s", m.type, with_source ? " " : "", with_source ? m.source : "");
 		found = true;
 	}
 	return found;
 }
 
+bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t size)
+{
+	return mount_describe(dev_major, dev_minor, false, type, size);
+}
+
 bool uns_mount_name(unsigned dev_major, unsigned dev_minor, char *name, size_t size)
 {
-	FILE *table = fopen("/proc/self/mountinfo", "re");
-	struct mount m;
-	char *line = NULL;
-	bool found = false;
-	size_t cap = 0;
-
-	while (mount_next(table, &line, &cap, &m)) {
-		if (found || m.dev_major != dev_major || m.dev_minor != dev_minor)
-			continue;
-		snprintf(name, size, "%s %s", m.type, m.source);
-		found = true;
-	}
-	return found;
+	return mount_describe(dev_major, dev_minor, true, name, size);
 }
 
 int uns_mounts_below(const char *real, const char *type, struct uns_arena *arena, const char *const **out, size_t *n,

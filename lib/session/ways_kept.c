@@ -10,13 +10,6 @@
 
 static const char kind[] = "way";
 
-/* As the store has them. */
-static const struct {
-	const char *name;
-	enum uns_way way;
-} ways[] = { { "cached", UNS_WAY_CACHE }, { "ordered", UNS_WAY_TURNS }, { "direct", UNS_WAY_LONG } };
-enum { N_WAYS = sizeof(ways) / sizeof(ways[0]) };
-
 static bool key_of(uint64_t dev, uint64_t *key)
 {
 	char name[4096];
@@ -27,11 +20,6 @@ static bool key_of(uint64_t dev, uint64_t *key)
 	return true;
 }
 
-static bool is_name(struct uns_span kept, const char *name)
-{
-	return uns_span_left(&kept) == strlen(name) && memcmp(kept.p, name, strlen(name)) == 0;
-}
-
 bool ways_recall(void *ctx, uint64_t dev, enum uns_way *out)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -39,30 +27,22 @@ bool ways_recall(void *ctx, uint64_t dev, enum uns_way *out)
 	struct uns_span kept;
 	uint64_t key;
 	int code;
-	size_t i;
 
 	if (!key_of(dev, &key) || !(store = store_hold(ctx, NULL)))
 		return false;
 	code = uns_store_memo_get(store, kind, key, &arena, &kept, NULL);
 	store_release(ctx);
-	for (i = 0; code == 0 && i < N_WAYS; i++)
-		if (is_name(kept, ways[i].name)) {
-			*out = ways[i].way;
-			return true;
-		}
-	return false;
+	return code == 0 && uns_way_find((const char *)kept.p, uns_span_left(&kept), out);
 }
 
 void ways_keep(void *ctx, uint64_t dev, enum uns_way way)
 {
+	const char *name = uns_way_name(way);
 	struct uns_store *store;
 	uint64_t key;
-	size_t i;
 
-	if (!key_of(dev, &key) || !(store = store_hold(ctx, NULL)))
+	if (!name || !key_of(dev, &key) || !(store = store_hold(ctx, NULL)))
 		return;
-	for (i = 0; i < N_WAYS; i++)
-		if (ways[i].way == way)
-			uns_store_memo_put(store, kind, key, ways[i].name, strlen(ways[i].name), NULL);
+	uns_store_memo_put(store, kind, key, name, strlen(name), NULL);
 	store_release(ctx);
 }
