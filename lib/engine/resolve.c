@@ -138,7 +138,10 @@ int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor, c
 	struct uns_subreader part = { &file, piece->offset_bytes };
 	struct uns_reader item = uns_reader_of_part(&part, piece->length_bytes), r;
 	struct uns_edges edges;
+	uint8_t first;
 
+	if (uns_source_in_turn(b) && piece->length_bytes) /* an item's directory is behind its elements */
+		UNS_TRY(uns_reader_pread(&item, &first, 1, 0, err));
 	r = uns_reader_of_edges(&edges, &item);
 	UNS_TRY(uns_item_tensor(b, tensor, piece, &r, arena, out, err));
 	out->data_bytes += piece->offset_bytes;
@@ -168,7 +171,8 @@ static int read_location(struct uns_backing *b, const struct uns_tensor *tensor,
 	const struct uns_item_part *part = uns_piece_part(piece);
 	struct uns_torch_tensor t;
 
-	will_read(b, piece, piece->offset_bytes + piece->length_bytes);
+	if (!uns_source_in_turn(b))
+		will_read(b, piece, piece->offset_bytes + piece->length_bytes);
 	UNS_TRY(uns_item_tensor_at(b, tensor, piece, &arena, &t, err));
 	*out = (struct uns_location){
 		.dense = t.contiguous,
@@ -312,7 +316,7 @@ int uns_locate(struct uns_backing *b, const struct uns_tensor *tensor, const str
 	}
 	if (uns_location_known(b, piece, out))
 		return 0;
-	if (reading && reading->layout) {
+	if (reading && reading->layout && !uns_source_in_turn(b)) { /* else a header is read when its turn comes */
 		struct todo todo = { .b = b };
 
 		todo_add(&todo, tensor, piece, uns_tensor_pieces(b->cat, tensor) + tensor->n_pieces);

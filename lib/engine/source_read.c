@@ -9,9 +9,10 @@
 #include "base/cleanup.h"
 #include "engine/engine.h"
 
-/* Of bytes that lie between two reads no more is read, so that storage sees one read behind the other. Requests of one
- * reader overtake each other by about as much. */
-#define BETWEEN_BYTES (UINT64_C(1) << 20)
+/* Of bytes that lie between two reads no more is read, so that storage sees one read behind the other. A view has the
+ * tensors of a layer in another order than a shard has: its reader wants the bytes between soon. */
+#define BETWEEN_BYTES (UINT64_C(8) << 20)
+#define STEP_BYTES    (UINT64_C(1) << 20) /* of them at one go */
 
 /* For tests and benchmarks: storage that answers slowly. */
 static void delay_for_tests(unsigned us)
@@ -72,24 +73,34 @@ static int read_from(struct uns_backing *b, struct uns_fd_slot *slot, uint32_t f
 static int read_between(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) void *scratch = NULL;
+	size_t len;
 
 	if (at >= end || end - at > BETWEEN_BYTES)
 		return 0;
-	UNS_TRY_ALLOC(scratch = malloc((size_t)(end - at)), err);
-	return read_from(b, &b->turn_slot[file], file, scratch, (size_t)(end - at), at, true, err);
+	UNS_TRY_ALLOC(scratch = malloc((size_t)uns_u64_min(end - at, STEP_BYTES)), err);
+	for (; at < end; at += len) {
+		len = (size_t)uns_u64_min(end - at, STEP_BYTES);
+		UNS_TRY(read_from(b, &b->turn_slot[file], file, scratch, len, at, true, err));
+	}
+	return 0;
 }
 
 static int read_in_turn(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
+	struct uns_fd_slot *slot = &b->turn_slot[file];
 	const uint64_t next = uns_turn_take(&b->turns, &b->turn[file], off);
-	const bool overtaken = off < next && next - off <= BETWEEN_BYTES;
+	const bool was_passed = off + len <= next;
 	int code = read_between(b, file, next, off, err);
 
 	if (code == 0)
-		code = read_from(b, &b->turn_slot[file], file, buf, len, off, true, err);
+		code = was_passed ? read_from(b, slot, file, buf, len, off, false, NULL) : -EAGAIN;
+	if (code == 0) /* it is in memory: where the next read begins stays as it was */
+		off = next - len;
+	else if (code == -EAGAIN)
+		code = read_from(b, slot, file, buf, len, off, true, err);
 	if (code == 0)
 		uns_count(&b->engine->count.ordered_read_bytes, len);
-	uns_turn_pass(&b->turns, &b->turn[file], overtaken ? uns_u64_max(next, off + len) : off + len);
+	uns_turn_pass(&b->turns, &b->turn[file], off + len);
 	return code;
 }
 
@@ -125,9 +136,19 @@ int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how ho
 	return count_failure(b, code);
 }
 
+bool uns_source_in_turn(struct uns_backing *b)
+{
+	enum uns_way trying;
+
+	if (!b->engine->finds_way)
+		return b->engine->way == UNS_WAY_TURNS;
+	return b->cat->n_files &&
+	       uns_ways_chosen(&b->engine->ways, b->cat->files[0].stat.id.dev, &trying) == UNS_WAY_TURNS;
+}
+
 int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
-	const struct uns_how how = { UNS_WAY_CACHE, .may_wait = true };
+	const struct uns_how how = { uns_source_in_turn(b) ? UNS_WAY_TURNS : UNS_WAY_CACHE, .may_wait = true };
 
 	return uns_source_pread_how(b, file, how, buf, len, off, err);
 }

@@ -6,6 +6,8 @@
 #include "base/reader.h"
 #include "engine/backing.h"
 
+/* Are the checkpoint's shards read in turn (turns.h)? Then what is read beside elements is too. */
+bool uns_source_in_turn(struct uns_backing *b);
 /* Exactly len bytes of a source file that is checked, before and after, to be the one that the
  * catalog saw: -ESTALE when it is not. */
 int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off, struct uns_err *err);

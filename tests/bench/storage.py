@@ -74,26 +74,39 @@ def client_alone(programs, system, node, mount):
     return Took(programs, system, sorted((node / "run").rglob("*.distcp")))
 
 
-def view(programs, system, node, mount):
-    with mounts.unshard(programs, node / "run", mount) as daemon:
-        return Took(programs, system, [mount / "weights/checkpoint-1/model.safetensors"], daemon)
+def view_by(way):
+    def view(programs, system, node, mount):
+        with mounts.unshard(programs, node / "run", mount, f"reads={way}") as daemon:
+            return Took(programs, system, [mount / "weights/checkpoint-1/model.safetensors"], daemon)
+
+    return view
+
+
+READERS = {"its client alone": client_alone} | {way: view_by(way) for way in ("cached", "ordered")}
 
 
 def one_network(programs, work, kind, system, gbit, n_rounds):
-    took = {client_alone: [], view: []}
+    took = {name: [] for name in READERS}
     if gbit:
         system.limit_network(gbit)
-    for i in range(2 * n_rounds):
-        what = (client_alone, view)[(i + i // 2) % 2]  # neither is always the first
-        name = f"{'n' if gbit else 'l'}{i}"
-        node = system.node(name)
-        took[what].append(what(programs, system, node, work / f"{kind}-mount"))
-        system.unmount(name)
-    ratios = sorted(c.per_gb(c.s) / v.per_gb(v.s) for c, v in zip(*took.values()))
-    cells = [f"{1e3 / statistics.median(t.per_gb(t.s) for t in what):.0f} MB/s" for what in took.values()]
-    used = [f"{statistics.median(t.per_gb(t.processor_s) for t in what):.2f}" for what in took.values()]
-    print(f"| {kind} | {f'{gbit} Gbit/s' if gbit else '-'} | {cells[0]} | {cells[1]} | "
-          f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) | {used[0]} | {used[1]} |", flush=True)
+    for i in range(n_rounds):
+        names = list(READERS)
+        for name in names[i % len(names):] + names[:i % len(names)]:  # none is always the first
+            node = f"{'n' if gbit else 'l'}{i}{name[:3].strip()}"
+            mounted = system.node(node)
+            took[name].append(READERS[name](programs, system, mounted, work / f"{kind}-mount"))
+            system.unmount(node)
+    alone, *views = took.values()
+    cells = [kind, f"{gbit} Gbit/s" if gbit else "-", speed(alone)]
+    for of in views:
+        ratios = sorted(a.per_gb(a.s) / v.per_gb(v.s) for a, v in zip(alone, of))
+        cells += [speed(of), f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"]
+    cells += [f"{statistics.median(t.per_gb(t.processor_s) for t in of):.2f}" for of in took.values()]
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def speed(took):
+    return f"{1e3 / statistics.median(t.per_gb(t.s) for t in took):.0f} MB/s"
 
 
 def one_kind(programs, work, kind, run, n_rounds, gbits):
@@ -109,10 +122,10 @@ def measure(programs, work, size, n_rounds, names, gbits):
     run = work / "run"
     checkpoints.write_run(run, config, tensors, RANKS)
     del tensors
-    print(f"\n## Distributed file systems, one reader\n\n{size / 1e6:.0f} MB in {RANKS} shards; medians of {n_rounds} rounds of both, "
+    print(f"\n## Distributed file systems, one reader\n\n{size / 1e6:.0f} MB in {RANKS} shards; medians of {n_rounds} rounds of all, "
           f"each by a client that has read nothing before. Ratio: of one round each. Processor seconds are of servers, "
           f"clients, unshard and the reader.\n")
-    print("| file system | network | its client alone, shard by shard | the view | ratio | s/GB alone | s/GB, the view |\n"
-          "|---|---|---:|---:|---:|---:|---:|")
+    print("| file system | network | its client alone, shard by shard | the view | ratio | with reads=ordered | ratio | "
+          "s/GB alone | s/GB, the view | s/GB, ordered |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for name in names or kinds.QUICK:
         one_kind(programs, work, name, run, n_rounds, gbits)
