@@ -89,18 +89,16 @@ static int read_in_turn(struct uns_backing *b, uint32_t file, void *buf, size_t 
 {
 	struct uns_fd_slot *slot = &b->turn_slot[file];
 	const uint64_t next = uns_turn_take(&b->turns, &b->turn[file], off);
-	const bool was_passed = off + len <= next;
+	uint64_t end = off + len;
 	int code = read_between(b, file, next, off, err);
 
-	if (code == 0)
-		code = was_passed ? read_from(b, slot, file, buf, len, off, false, NULL) : -EAGAIN;
-	if (code == 0) /* it is in memory: where the next read begins stays as it was */
-		off = next - len;
-	else if (code == -EAGAIN)
+	if (code == 0 && end <= next && read_from(b, slot, file, buf, len, off, false, NULL) == 0)
+		end = next; /* it was in memory: storage has seen no read */
+	else if (code == 0)
 		code = read_from(b, slot, file, buf, len, off, true, err);
 	if (code == 0)
 		uns_count(&b->engine->count.ordered_read_bytes, len);
-	uns_turn_pass(&b->turns, &b->turn[file], off + len);
+	uns_turn_pass(&b->turns, &b->turn[file], end);
 	return code;
 }
 

@@ -1,5 +1,6 @@
 /* What storage is asked for ahead of sequential readers: what they then read, once, not much further, and
- * nothing for those who read a header or here and there. Storage answers nothing at once and keeps nothing. */
+ * nothing for those who read a header or here and there. Storage answers nothing at once, and keeps nothing unless a
+ * test says so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,6 +44,7 @@ static struct {
 } shard[SHARDS];
 static uint64_t asked_bytes, asked_calls, read_unasked_bytes;
 static _Atomic unsigned read_elsewhere; /* such reads that did not begin where the last one ended */
+static bool keeps; /* what was read is in the page cache */
 
 static size_t shard_of(int fd)
 {
@@ -122,7 +124,18 @@ int __wrap_posix_fadvise64(int fd, off_t at, off_t len, int advice)
 ssize_t __wrap_preadv64v2(int fd, const struct iovec *to, int n, off_t at, int flags);
 ssize_t __wrap_preadv64v2(int fd, const struct iovec *to, int n, off_t at, int flags)
 {
-	(void)fd, (void)to, (void)n, (void)at, (void)flags;
+	const size_t i = shard_of(fd), len = to[0].iov_len;
+	off_t page;
+
+	(void)flags;
+	assert_int_equal(n, 1);
+	for (page = at / PAGE; keeps && page * PAGE < at + (off_t)len; page++)
+		if (!shard[i].read[page])
+			break;
+	if (keeps && page * PAGE >= at + (off_t)len) {
+		memset(to[0].iov_base, 0, len);
+		return (ssize_t)len;
+	}
 	errno = EAGAIN;
 	return -1;
 }
@@ -210,6 +223,7 @@ static int setup(void **state)
 
 	(void)state;
 	memset(shard, 0, sizeof(shard));
+	keeps = false;
 	asked_bytes = asked_calls = read_unasked_bytes = 0;
 	read_elsewhere = 0;
 	arena = (struct uns_arena)UNS_ARENA_INIT;
@@ -343,6 +357,7 @@ static void reads_each_shard_from_front_to_back(void **state)
 		struct uns_streams streams;
 
 		engine->way = ways[i];
+		keeps = true;
 		uns_streams_init(&streams);
 		read_in_order(&streams, &layout, 0, 64);
 		assert_int_equal(asked_bytes == 0, ways[i] == UNS_WAY_TURNS);
@@ -576,6 +591,27 @@ static void asks_many_ranks_at_one_go_for_more_than_is_wanted_next(void **state)
 	read_small_ones(of_ranks, 6);
 }
 
+/* What lies between is read too, once, and is in memory when its turn comes. */
+static void reads_from_front_to_back_what_a_shard_has_in_another_order(void **state)
+{
+	static const enum uns_way ways[] = { UNS_WAY_CACHE, UNS_WAY_TURNS };
+	size_t i;
+
+	for (i = 0; i < 2; i++) {
+		struct uns_layout layout = small_ones(turned);
+		struct uns_streams streams;
+
+		engine->way = ways[i];
+		keeps = true;
+		uns_streams_init(&streams);
+		read_in_order(&streams, &layout, 0, SMALL / (MiB / SMALL_BYTES));
+		assert_int_equal(read_elsewhere == 0, ways[i] == UNS_WAY_TURNS);
+		uns_streams_fini(&streams, engine);
+		teardown(state);
+		setup(state);
+	}
+}
+
 static void keeps_to_the_budget_and_gives_it_back(void **state)
 {
 	enum { FILES = 12 };
@@ -634,6 +670,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(stops_when_the_reader_stops, setup, teardown),
 		cmocka_unit_test_setup_teardown(asks_at_one_go_for_what_is_near_in_a_shard, setup, teardown),
 		cmocka_unit_test_setup_teardown(asks_many_ranks_at_one_go_for_more_than_is_wanted_next, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(reads_from_front_to_back_what_a_shard_has_in_another_order, setup,
 						teardown),
 	};
 
