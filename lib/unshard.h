@@ -171,7 +171,7 @@ struct unshard_options {
 	 * for ahead of a program that reads from front to back. "ordered": each shard from front to back, one read at a
 	 * time. "direct": past the page cache (O_DIRECT) what is long and not cached. "auto": the one that the first
 	 * load of a large file from this file system finds to be the fastest; the metadata store remembers it. NULL =
-	 * "cached". */
+	 * "cached", but "ordered" on rclone, which fetches a file as one stream. */
 	const char *reads;
 };
 

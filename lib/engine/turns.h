@@ -1,6 +1,6 @@
 /* Readers of one shard take turns, so that storage sees its bytes asked for from front to back, one read after the
  * other. A program that fetches a file as one stream (rclone without a cache) begins another stream for each read out
- * of order.
+ * of order. Headers of items take turns too.
  *
  * Threads: any number. A thread that waits for its turn must hold no descriptor (fds.h). */
 #ifndef UNS_ENGINE_TURNS_H

@@ -36,7 +36,7 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 		.ahead_bytes = u->opt.mem_bytes,
 		.ahead_threads = AHEAD_THREADS,
 		.spill_bytes = u->opt.cache_size_bytes,
-		.way = u->opt.way,
+		.way = o->reads ? u->opt.way : ways_usual(u->top.id.dev),
 		.finds_way = u->opt.finds_way,
 		.ways = { ways_recall, ways_keep, &u->store },
 		.cache_dir = u->opt.cache_dir,
@@ -104,14 +104,12 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 	TAILQ_INIT(&u->snapshots.contents.by_use);
 }
 
-static int look_at_top(struct unshard *u, struct uns_err *err)
+static void look_at_top(struct unshard *u)
 {
 	struct uns_stat st;
 
-	UNS_TRY(uns_root_self(u->root, &u->top, err));
 	devices_saw(&u->records.devices, "", u->top.id.dev);
 	u->has_info_name = u->opt.only && uns_root_stat(u->root, SESSION_INFO_DIR, false, &st, NULL) == 0;
-	return 0;
 }
 
 static int session_open(struct unshard *u, const char *source, const struct unshard_options *o, struct uns_err *err)
@@ -122,9 +120,10 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	UNS_TRY(choose_real_root(u, source, err));
 	UNS_TRY(store_link_choose(&u->store, o->no_store, o->store, u->real_root, &u->arena, err));
 	UNS_TRY(session_options_take(&u->opt, o, u->root, &u->arena, err));
+	UNS_TRY(uns_root_self(u->root, &u->top, err));
 	UNS_TRY(open_engine(u, o, err));
 	connect(u, o);
-	UNS_TRY(look_at_top(u, err));
+	look_at_top(u);
 	/* What such a mount shows are this SOURCE's checkpoints, or another's: once more. */
 	return uns_mounts_below(u->real_root, "fuse.unshard", &u->arena, &u->records.mounts, &u->records.n_mounts, err);
 }

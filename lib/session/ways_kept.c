@@ -20,6 +20,16 @@ static bool key_of(uint64_t dev, uint64_t *key)
 	return true;
 }
 
+/* rclone fetches a file as one stream, unless it has a cache of its own: which cannot be seen from here. */
+enum uns_way ways_usual(uint64_t dev)
+{
+	char type[64];
+
+	return uns_mount_type(major(dev), minor(dev), type, sizeof(type)) && strcmp(type, "fuse.rclone") == 0
+		       ? UNS_WAY_TURNS
+		       : UNS_WAY_CACHE;
+}
+
 bool ways_recall(void *ctx, uint64_t dev, enum uns_way *out)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;

@@ -10,6 +10,9 @@
 
 #include "io/direct.h"
 
+/* By which way files of this device are read if no option names one. */
+enum uns_way ways_usual(uint64_t dev);
+
 /* false: nothing is known. */
 bool ways_recall(void *ctx, uint64_t dev, enum uns_way *out);
 void ways_keep(void *ctx, uint64_t dev, enum uns_way way);

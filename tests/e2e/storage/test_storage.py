@@ -306,6 +306,18 @@ def test_a_second_save_while_nobody_reads_is_seen_whole(cluster, shared, mounts,
     assert set(seen) <= {None, run.views[1]}
 
 
+@pytest.mark.parametrize("cluster", [marked("rclone")], indirect=True)
+def test_a_shard_is_read_as_one_stream(cluster, run, shared, mounts):
+    """By default on rclone, which begins another one for each read out of order."""
+    save(run.saves[0], cluster.node("a") / shared / "checkpoint-1")
+    mnt = mounts(cluster.node(cluster.LOGGED) / shared, "settle=0")
+    before = len(cluster.streams())
+    assert read(mnt / FILE) == run.views[0]
+    begun = cluster.streams()[before:]
+    assert len(begun) <= 2 * RANKS, begun
+    assert json.loads((mnt / ".unshard/stats.json").read_text())["ordered_read_bytes"] > 0
+
+
 # -- clients that hang --
 
 # -- a metadata store there --
