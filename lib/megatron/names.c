@@ -137,6 +137,7 @@ static bool row_applies(const struct publishing *p, const struct uns_megatron_ru
 {
 	const struct uns_megatron_sizes *s = &p->sizes;
 	const bool is_sparse = uns_megatron_is_sparse(s, layer), is_linear = uns_megatron_is_linear(s, layer);
+	const char hybrid = uns_megatron_hybrid_layer(s, layer);
 	const bool when[] = {
 		[UNS_MG_ALWAYS] = true,
 		[UNS_MG_UNTIED] = !p->info->ties_embeddings,
@@ -150,6 +151,11 @@ static bool row_applies(const struct publishing *p, const struct uns_megatron_ru
 		[UNS_MG_LINEAR] = is_linear,
 		[UNS_MG_FULL] = !is_linear,
 		[UNS_MG_FULL_BIAS] = !is_linear && s->attention_bias,
+		[UNS_MG_LATENT_EXPERTS] = is_sparse && s->v[UNS_MG_EXPERT_LATENT] != 0,
+		[UNS_MG_MAMBA] = hybrid == 'M',
+		[UNS_MG_MAMBA_BIAS] = hybrid == 'M' && s->conv_bias,
+		[UNS_MG_ATTENTION_ALONE] = hybrid == '*',
+		[UNS_MG_MLP_ALONE] = hybrid == '-',
 	};
 
 	return when[rule->when];
@@ -339,7 +345,7 @@ static int blocks_make(struct publishing *p, const struct holder *first, const s
 	return uns_block_tensor_make(p->cat, &shape, block, n, p->list.arena, out, err);
 }
 
-enum { MAX_JOINED = 4 };
+enum { MAX_JOINED = 5 };
 
 /* The stored tensors of a joined one: those of all rows of the list that publish it. */
 struct joined {
@@ -529,10 +535,10 @@ static int text_publish(struct publishing *p, const struct uns_megatron_family *
 	p->published_in = family->vision ? family->vision->published_in : "model.";
 	UNS_TRY(size_of(p, UNS_MG_LAYERS, "layers", &n, err));
 	layers_begin(p, UNS_MEGATRON_LAYER, n, 0, 0);
-	UNS_TRY(list_publish(p, uns_megatron_first, 0, err));
+	UNS_TRY(list_publish(p, family->first ? family->first : uns_megatron_first, 0, err));
 	UNS_TRY(layers_publish(p, family->layer, N_LAYER_LISTS, err));
 	UNS_TRY(mtp_publish(p, family, err));
-	return list_publish(p, uns_megatron_last, 0, err);
+	return list_publish(p, family->last ? family->last : uns_megatron_last, 0, err);
 }
 
 static int vision_publish(struct publishing *p, const struct uns_megatron_vision *vision, struct uns_err *err)

@@ -25,12 +25,16 @@ static const struct {
 	{ UNS_MG_HIDDEN, { "hidden_size" }, UNS_MG_NONE },
 	{ UNS_MG_HEADS, { "num_attention_heads" }, UNS_MG_NONE },
 	{ UNS_MG_GROUPS, { "num_key_value_heads" }, UNS_MG_HEADS },
-	{ UNS_MG_HEAD, { "head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_HEAD, { "head_dim", "attention_head_dim" }, UNS_MG_NONE },
 	{ UNS_MG_FFN, { "intermediate_size" }, UNS_MG_NONE },
 	{ UNS_MG_EXPERTS, { "num_experts", "num_local_experts", "n_routed_experts" }, UNS_MG_NONE },
 	{ UNS_MG_EXPERT_FFN, { "moe_intermediate_size" }, UNS_MG_NONE },
 	{ UNS_MG_SHARED, { "n_shared_experts" }, UNS_MG_NONE },
-	{ UNS_MG_SHARED_FFN, { "shared_expert_intermediate_size" }, UNS_MG_NONE },
+	{ UNS_MG_EXPERT_LATENT, { "moe_latent_size" }, UNS_MG_NONE },
+	{ UNS_MG_EXPERT_IN, { "moe_latent_size" }, UNS_MG_HIDDEN },
+	{ UNS_MG_SHARED_FFN,
+	  { "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size" },
+	  UNS_MG_NONE },
 	{ UNS_MG_DENSE_LAYERS, { "first_k_dense_replace" }, UNS_MG_NONE },
 	{ UNS_MG_SPARSE_STEP, { "decoder_sparse_step" }, UNS_MG_ONE },
 	{ UNS_MG_Q_RANK, { "q_lora_rank" }, UNS_MG_NONE },
@@ -43,6 +47,11 @@ static const struct {
 	{ UNS_MG_LINEAR_KEY_HEADS, { "linear_num_key_heads" }, UNS_MG_NONE },
 	{ UNS_MG_LINEAR_VALUE_HEADS, { "linear_num_value_heads" }, UNS_MG_NONE },
 	{ UNS_MG_KERNEL, { "linear_conv_kernel_dim" }, UNS_MG_NONE },
+	{ UNS_MG_MAMBA_HEAD, { "mamba_head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_MAMBA_HEADS, { "mamba_num_heads" }, UNS_MG_NONE },
+	{ UNS_MG_MAMBA_GROUPS, { "n_groups", "mamba_n_groups" }, UNS_MG_NONE },
+	{ UNS_MG_MAMBA_STATE, { "ssm_state_size" }, UNS_MG_NONE },
+	{ UNS_MG_MAMBA_KERNEL, { "conv_kernel", "mamba_d_conv" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_LAYERS, { VISION "depth" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_HIDDEN, { VISION "hidden_size" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_HEADS, { VISION "num_heads" }, UNS_MG_NONE },
@@ -71,6 +80,8 @@ static const struct {
 	{ UNS_MG_VALUES, UNS_MG_HEADS, UNS_MG_VALUE, UNS_MG_NONE },
 	{ UNS_MG_LINEAR_KEY, UNS_MG_LINEAR_KEY_HEADS, UNS_MG_LINEAR_KEY_HEAD, UNS_MG_NONE },
 	{ UNS_MG_LINEAR_VALUE, UNS_MG_LINEAR_VALUE_HEADS, UNS_MG_LINEAR_VALUE_HEAD, UNS_MG_NONE },
+	{ UNS_MG_MAMBA_INNER, UNS_MG_MAMBA_HEADS, UNS_MG_MAMBA_HEAD, UNS_MG_NONE },
+	{ UNS_MG_MAMBA_STATES, UNS_MG_MAMBA_GROUPS, UNS_MG_MAMBA_STATE, UNS_MG_NONE },
 	{ UNS_MG_VISION_KEYS_VALUES, UNS_MG_ONE, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_HIDDEN },
 	{ UNS_MG_VISION_QKV, UNS_MG_ONE, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_KEYS_VALUES },
 	{ UNS_MG_MERGE_AREA, UNS_MG_MERGE, UNS_MG_MERGE, UNS_MG_NONE },
@@ -84,6 +95,7 @@ size_t uns_megatron_dims(enum uns_megatron_size columns, enum uns_megatron_size 
 	} several[] = {
 		{ UNS_MG_PATCHES, { UNS_MG_CHANNELS, UNS_MG_FRAMES, UNS_MG_PATCH, UNS_MG_PATCH } },
 		{ UNS_MG_CONVOLUTION, { UNS_MG_ONE, UNS_MG_KERNEL } },
+		{ UNS_MG_MAMBA_CONVOLUTION, { UNS_MG_ONE, UNS_MG_MAMBA_KERNEL } },
 	};
 	size_t i, n = 0;
 
@@ -181,6 +193,57 @@ static int linear_layers_read(const cJSON *text, struct uns_arena *arena, struct
 	return 0;
 }
 
+/* The sign of a hybrid model's layer, by config.json's name of it, today's or an older one; 0 = there is no such. */
+static char hybrid_sign(const char *name)
+{
+	static const struct {
+		const char *name;
+		char sign;
+	} names[] = {
+		{ "linear_attention", 'M' }, { "mamba", 'M' }, { "full_attention", '*' },
+		{ "attention", '*' },        { "mlp", '-' },   { "moe", 'E' },
+	};
+	size_t i;
+
+	for (i = 0; name && i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(names[i].name, name) == 0)
+			return names[i].sign;
+	return 0;
+}
+
+/* Reads what each layer of a hybrid model is. The number of layers follows from it: transformers, too, does not look at
+ * num_hidden_layers then. */
+static int hybrid_read(const cJSON *text, struct uns_arena *arena, struct uns_megatron_sizes *out, struct uns_err *err)
+{
+	static const char list_key[] = "layers_block_type", text_key[] = "hybrid_override_pattern";
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(text, list_key), *item;
+	const char *signs = cJSON_IsArray(list) ? NULL : uns_json_str(text, text_key);
+	size_t n = 0;
+	char *v;
+
+	if (!signs && !cJSON_IsArray(list))
+		return 0;
+	if (signs) {
+		n = strlen(signs);
+		if (strspn(signs, "M*-E") != n)
+			return uns_fail(err, -EBADMSG, "config.json: %s has a layer that unshard does not know: %c",
+					text_key, signs[strspn(signs, "M*-E")]);
+		UNS_TRY_ALLOC(out->hybrid = uns_arena_str(arena, signs), err);
+	} else {
+		UNS_TRY_ALLOC(v = UNS_NEW_N(arena, char, (size_t)cJSON_GetArraySize(list) + 1), err);
+		cJSON_ArrayForEach (item, list) {
+			v[n] = hybrid_sign(cJSON_GetStringValue(item));
+			if (!v[n++])
+				return uns_fail(err, -EBADMSG,
+						"config.json: %s has a layer that unshard does not know: number %zu",
+						list_key, n - 1);
+		}
+		out->hybrid = v;
+	}
+	out->v[UNS_MG_LAYERS] = n;
+	return 0;
+}
+
 static int check_multiple(const struct uns_megatron_sizes *s, enum uns_megatron_size size, enum uns_megatron_size of,
 			  struct uns_err *err)
 {
@@ -205,6 +268,9 @@ int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena, str
 	uns_json_bool(text, "attention_bias", &out->attention_bias);
 	uns_json_bool(text, "mlp_bias", &out->mlp_bias);
 	uns_json_bool(text, "use_qk_norm", &out->qk_norm);
+	out->conv_bias = true;
+	uns_json_bool(text, "use_conv_bias", &out->conv_bias);
+	UNS_TRY(hybrid_read(text, arena, out, err));
 	UNS_TRY(check_multiple(out, UNS_MG_HEADS, UNS_MG_GROUPS, err));
 	UNS_TRY(check_multiple(out, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_HEADS, err));
 	UNS_TRY(check_multiple(out, UNS_MG_LINEAR_VALUE_HEADS, UNS_MG_LINEAR_KEY_HEADS, err));
@@ -221,10 +287,17 @@ bool uns_megatron_is_linear(const struct uns_megatron_sizes *s, uint64_t layer)
 	return s->full_attention_step && (layer + 1) % s->full_attention_step != 0;
 }
 
+char uns_megatron_hybrid_layer(const struct uns_megatron_sizes *s, uint64_t layer)
+{
+	return s->hybrid && layer < s->v[UNS_MG_LAYERS] ? s->hybrid[layer] : 0;
+}
+
 bool uns_megatron_is_sparse(const struct uns_megatron_sizes *s, uint64_t layer)
 {
 	size_t i;
 
+	if (s->hybrid)
+		return uns_megatron_hybrid_layer(s, layer) == 'E';
 	for (i = 0; i < s->n_dense_layers; i++)
 		if (s->dense_layer[i] == layer)
 			return false;

@@ -17,7 +17,10 @@ struct uns_megatron_sizes {
 	const bool *linear_layer; /* by layer_types: is its attention linear? */
 	size_t n_linear_layer;
 	uint64_t full_attention_step; /* full_attention_interval: every n-th layer has softmax attention; 0 = all */
-	bool attention_bias, mlp_bias, qk_norm;
+	/* Of a hybrid model, what each layer is: 'M' Mamba, '*' attention, '-' an MLP, 'E' experts. NULL = of no such.
+	 */
+	const char *hybrid;
+	bool attention_bias, mlp_bias, qk_norm, conv_bias;
 };
 
 /* `config`: config.json's text. If it has a text model inside, the numbers are that model's. -EBADMSG if two numbers
@@ -34,6 +37,9 @@ const char *uns_megatron_size_key(enum uns_megatron_size size);
 
 /* Has the layer a gated delta net in place of softmax attention? Layers behind the model's own have none. */
 bool uns_megatron_is_linear(const struct uns_megatron_sizes *s, uint64_t layer);
+
+/* What a layer of a hybrid model is; 0 = it is a layer of another model, or behind the model's own. */
+char uns_megatron_hybrid_layer(const struct uns_megatron_sizes *s, uint64_t layer);
 
 /* Has the layer experts? */
 bool uns_megatron_is_sparse(const struct uns_megatron_sizes *s, uint64_t layer);

@@ -1,6 +1,7 @@
 /* The families. Sources: megatron-core 0.16.1 (what sharded_state_dict calls things: models/gpt,
  * transformer/attention.py, mlp.py, moe/experts.py, multi_latent_attention.py), mbridge 0.15.1 (models/),
- * Megatron-Bridge 0.3.1 (models/); glm4: miles (backends/megatron_utils/megatron_to_hf). */
+ * Megatron-Bridge 0.3.1 (models/); glm4: miles (backends/megatron_utils/megatron_to_hf); nemotron_h: also modelopt
+ * 0.47.0 (export/plugins/mcore_nemotron.py). */
 /* clang-format off */
 #include "megatron/table.h"
 
@@ -281,6 +282,75 @@ static const struct uns_megatron_rule moe_deepseek_v3[] = {
 	{ 0 },
 };
 
+/* -- hybrid models: a layer is one thing, with a norm in front. megatron-core keeps the parts of a Mamba layer's
+ * projection (gates, what goes through the convolution, steps of time), which one tensor is published of, and of its
+ * convolution as tensors of their own (ssm/mamba_mixer.py) -- */
+
+#define HYBRID_TO "backbone.layers.*."
+#define HYBRID(from, to, rows, columns, when) \
+	{ FROM from, HYBRID_TO to, rows, columns, when, ONE }
+#define HYBRID_NORM(from) \
+	HYBRID(from, "norm.weight", HIDDEN, VECTOR, ALWAYS)
+#define MAMBA(from, to, rows, columns) \
+	HYBRID("mixer." from, "mixer." to, rows, columns, UNS_MG_MAMBA)
+#define MAMBA_PART(from, to, rows, columns, when) \
+	{ FROM "mixer." from, HYBRID_TO "mixer." to, rows, columns, when, ONE, UNS_MG_JOINED }
+#define MAMBA_IN(part, rows) \
+	MAMBA_PART("in_proj.weight." part, "in_proj.weight", rows, HIDDEN, UNS_MG_MAMBA)
+#define MAMBA_CONVOLUTION(kind, columns, when) \
+	MAMBA_PART("conv1d." kind ".x", "conv1d." kind, UNS_MG_MAMBA_INNER, columns, when), \
+	MAMBA_PART("conv1d." kind ".B", "conv1d." kind, UNS_MG_MAMBA_STATES, columns, when), \
+	MAMBA_PART("conv1d." kind ".C", "conv1d." kind, UNS_MG_MAMBA_STATES, columns, when)
+#define HYBRID_QKV(part, rows) \
+	{ FROM "self_attention.linear_qkv.weight", HYBRID_TO "mixer." part ".weight", rows, HIDDEN, UNS_MG_ATTENTION_ALONE, GROUPS }
+#define UP_DOWN(from, to, rows, inside, when) \
+	HYBRID(from "linear_fc1.weight", to "up_proj.weight", rows, inside, when), \
+	HYBRID(from "linear_fc2.weight", to "down_proj.weight", inside, rows, when)
+
+static const struct uns_megatron_rule hybrid_first[] = {
+	{ "embedding.word_embeddings.weight", "backbone.embeddings.weight", VOCAB, HIDDEN, ALWAYS, ONE },
+	{ 0 },
+};
+
+static const struct uns_megatron_rule hybrid_last[] = {
+	{ "decoder.final_norm.weight", "backbone.norm_f.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ "decoder.final_layernorm.weight", "backbone.norm_f.weight", HIDDEN, VECTOR, ALWAYS, ONE }, /* newer versions */
+	{ "output_layer.weight", "lm_head.weight", VOCAB, HIDDEN, UNS_MG_UNTIED, ONE },
+	{ 0 },
+};
+
+static const struct uns_megatron_rule hybrid_norms[] = {
+	HYBRID_NORM("mixer.in_proj.layer_norm_weight"), HYBRID_NORM("norm.weight"),
+	HYBRID_NORM("self_attention.linear_qkv.layer_norm_weight"), HYBRID_NORM("input_layernorm.weight"),
+	HYBRID_NORM("mlp.linear_fc1.layer_norm_weight"), HYBRID_NORM("pre_mlp_layernorm.weight"),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule hybrid_mixers[] = {
+	MAMBA("dt_bias", "dt_bias", UNS_MG_MAMBA_HEADS, VECTOR),
+	MAMBA("A_log", "A_log", UNS_MG_MAMBA_HEADS, VECTOR),
+	MAMBA("D", "D", UNS_MG_MAMBA_HEADS, VECTOR),
+	MAMBA_CONVOLUTION("weight", UNS_MG_MAMBA_CONVOLUTION, UNS_MG_MAMBA),
+	MAMBA_CONVOLUTION("bias", VECTOR, UNS_MG_MAMBA_BIAS),
+	MAMBA_IN("z", UNS_MG_MAMBA_INNER),
+	MAMBA_IN("x", UNS_MG_MAMBA_INNER),
+	MAMBA_IN("B", UNS_MG_MAMBA_STATES),
+	MAMBA_IN("C", UNS_MG_MAMBA_STATES),
+	MAMBA_IN("dt", UNS_MG_MAMBA_HEADS),
+	MAMBA("norm.weight", "norm.weight", UNS_MG_MAMBA_INNER, VECTOR),
+	MAMBA("out_proj.weight", "out_proj.weight", HIDDEN, UNS_MG_MAMBA_INNER),
+	HYBRID_QKV("q_proj", QUERY), HYBRID_QKV("k_proj", KEY), HYBRID_QKV("v_proj", KEY),
+	HYBRID("self_attention.linear_proj.weight", "mixer.o_proj.weight", HIDDEN, QUERY, UNS_MG_ATTENTION_ALONE),
+	UP_DOWN("mlp.", "mixer.", FFN, HIDDEN, UNS_MG_MLP_ALONE),
+	UP_DOWN("mlp.experts.experts.#.", "mixer.experts.#.", EXPERT_FFN, UNS_MG_EXPERT_IN, SPARSE),
+	HYBRID("mlp.router.weight", "mixer.gate.weight", EXPERTS, HIDDEN, SPARSE),
+	HYBRID("mlp.router.expert_bias", "mixer.gate.e_score_correction_bias", EXPERTS, VECTOR, SPARSE),
+	UP_DOWN("mlp.shared_experts.", "mixer.shared_experts.", UNS_MG_SHARED_FFN, HIDDEN, SPARSE),
+	HYBRID("mlp.fc1_latent_proj.weight", "mixer.fc1_latent_proj.weight", UNS_MG_EXPERT_LATENT, HIDDEN, UNS_MG_LATENT_EXPERTS),
+	HYBRID("mlp.fc2_latent_proj.weight", "mixer.fc2_latent_proj.weight", HIDDEN, UNS_MG_EXPERT_LATENT, UNS_MG_LATENT_EXPERTS),
+	{ 0 },
+};
+
 /* -- norms: in Transformer Engine a norm belongs to the projection that follows it -- */
 
 #define NORM(from, to) \
@@ -469,13 +539,13 @@ static const struct uns_megatron_vision qwen3_vl = {
 };
 
 #define TEXT(model_type, attention, mlp, norms) \
-	{ model_type, { attention, mlp, norms }, NULL, NULL, false }
-#define TEXT_ADDS_ONE(model_type, attention, mlp, norms) \
-	{ model_type, { attention, mlp, norms }, NULL, NULL, true }
+	{ model_type, { attention, mlp, norms } }
+#define TEXT_ADDS_ONE(type, attention, mlp, norms) \
+	{ .model_type = type, .layer = { attention, mlp, norms }, .adds_one = true }
 #define TEXT_MTP(model_type, attention, mlp, norms) \
-	{ model_type, { attention, mlp, norms }, NULL, &mtp, false }
+	{ model_type, { attention, mlp, norms }, NULL, &mtp }
 #define QWEN_DELTA(model_type, attention, mlp, vision) \
-	{ model_type, { attention, mlp, norms_delta }, vision, &mtp_qwen, true }
+	{ model_type, { attention, mlp, norms_delta }, vision, &mtp_qwen, NULL, NULL, true }
 
 /* Sorted by model_type. */
 const struct uns_megatron_family uns_megatron_table[] = {
@@ -490,6 +560,7 @@ const struct uns_megatron_family uns_megatron_table[] = {
 	TEXT("llama", attention_llama, mlp_llama, norms),
 	TEXT("mistral", attention, mlp, norms),
 	TEXT("mixtral", attention, moe_mixtral, norms),
+	{ "nemotron_h", { hybrid_norms, hybrid_mixers }, NULL, NULL, hybrid_first, hybrid_last },
 	TEXT("qwen2", attention_qwen2, mlp, norms),
 	{ "qwen2_5_vl", { attention_qwen2, mlp, norms }, &qwen2_5_vl },
 	TEXT("qwen2_moe", attention_qwen2, moe_qwen2, norms),

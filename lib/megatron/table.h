@@ -25,6 +25,8 @@ enum uns_megatron_size {
 	UNS_MG_EXPERTS,
 	UNS_MG_EXPERT_FFN,
 	UNS_MG_EXPERT_GATE_AND_UP,
+	UNS_MG_EXPERT_LATENT, /* the width that experts work in, if it is not the model's */
+	UNS_MG_EXPERT_IN, /* the width that experts work in */
 	UNS_MG_SHARED, /* experts that process every token */
 	UNS_MG_SHARED_FFN,
 	UNS_MG_SHARED_FFNS, /* of all of them */
@@ -48,6 +50,15 @@ enum uns_megatron_size {
 	UNS_MG_LINEAR_KEY,
 	UNS_MG_LINEAR_VALUE,
 	UNS_MG_KERNEL, /* positions that the convolution in front of them covers */
+	/* Mamba layers: widths and numbers of heads, all heads' widths; groups of heads, their states, and all groups'.
+	 */
+	UNS_MG_MAMBA_HEAD,
+	UNS_MG_MAMBA_HEADS,
+	UNS_MG_MAMBA_INNER,
+	UNS_MG_MAMBA_GROUPS,
+	UNS_MG_MAMBA_STATE,
+	UNS_MG_MAMBA_STATES,
+	UNS_MG_MAMBA_KERNEL,
 	/* Of the vision model. */
 	UNS_MG_VISION_LAYERS,
 	UNS_MG_VISION_HIDDEN,
@@ -68,22 +79,29 @@ enum uns_megatron_size {
 	/* Several dimensions, each with its number (megatron/sizes.c). */
 	UNS_MG_PATCHES = UNS_MG_N_SIZES,
 	UNS_MG_CONVOLUTION,
+	UNS_MG_MAMBA_CONVOLUTION,
 };
 
 /* What a row is for. */
 enum uns_megatron_when {
 	UNS_MG_ALWAYS,
-	UNS_MG_UNTIED,         /* head and embedding are two tensors */
-	UNS_MG_DENSE,          /* layers without experts */
-	UNS_MG_SPARSE,         /* layers with experts */
+	UNS_MG_UNTIED, /* head and embedding are two tensors */
+	UNS_MG_DENSE, /* layers without experts */
+	UNS_MG_SPARSE, /* layers with experts */
 	UNS_MG_ATTENTION_BIAS, /* config.json's attention_bias */
-	UNS_MG_MLP_BIAS,       /* ... mlp_bias */
-	UNS_MG_QK_NORM,        /* ... use_qk_norm */
-	UNS_MG_LOW_RANK_Q,     /* ... q_lora_rank is a number */
-	UNS_MG_FULL_RANK_Q,    /* ... is none */
-	UNS_MG_LINEAR,         /* layers whose attention is a gated delta net */
-	UNS_MG_FULL,           /* layers with softmax attention */
-	UNS_MG_FULL_BIAS,      /* ... and attention_bias */
+	UNS_MG_MLP_BIAS, /* ... mlp_bias */
+	UNS_MG_QK_NORM, /* ... use_qk_norm */
+	UNS_MG_LOW_RANK_Q, /* ... q_lora_rank is a number */
+	UNS_MG_FULL_RANK_Q, /* ... is none */
+	UNS_MG_LINEAR, /* layers whose attention is a gated delta net */
+	UNS_MG_FULL, /* layers with softmax attention */
+	UNS_MG_FULL_BIAS, /* ... and attention_bias */
+	UNS_MG_LATENT_EXPERTS, /* layers with experts that work in a width of their own */
+	/* Of a hybrid model, each of whose layers is one thing: */
+	UNS_MG_MAMBA,
+	UNS_MG_MAMBA_BIAS, /* ... with config.json's use_conv_bias */
+	UNS_MG_ATTENTION_ALONE,
+	UNS_MG_MLP_ALONE,
 };
 
 /* How the elements of a published matrix are stored. */
@@ -136,6 +154,8 @@ struct uns_megatron_family {
 	const struct uns_megatron_rule *layer[4];
 	const struct uns_megatron_vision *vision; /* NULL = there is none */
 	const struct uns_megatron_mtp *mtp; /* NULL = layers for multi-token prediction are refused */
+	/* In place of uns_megatron_first and uns_megatron_last; NULL = these. */
+	const struct uns_megatron_rule *first, *last;
 	bool adds_one; /* its norms multiply by their weights plus one, as Megatron's do with apply_layernorm_1p */
 };
 

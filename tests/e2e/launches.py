@@ -69,6 +69,10 @@ LAUNCHES = {
     "md2": ("torch_dist.py", 2, ["qwen3_next-dp2", "qwen3_next-tp2-bf16", "qwen3_next-mtp-ep2", "qwen3_next-one-by-one",
                                  "qwen3_5_text-dp2", "qwen3_5_moe_text-tp2-bf16", "qwen3_5-pp2", "qwen3_5_moe-tp2"]),
     "md4": ("torch_dist.py", 4, ["qwen3_next-tp2-pp2"]),
+    "mh2": ("torch_dist_hybrid.py", 2, ["nemotron_h-dp2", "nemotron_h-tp2-bf16", "nemotron_h-pp2", "nemotron_h-ep2",
+                                        "nemotron_h-etp2"]),
+    "mh4": ("torch_dist_hybrid.py", 4, ["nemotron_h-tp4", "nemotron_h-tp2-pp2", "nemotron_h-tp2-ep2-etp1",
+                                        "nemotron_h-pp2-ep2"]),
     "mu2": ("torch_dist.py", 2, ["llama-pp2-loss", "llama-pp2-first", "qwen3-pp2-vpp2-layout", "qwen2-cp2",
                                  "qwen3_moe-cp2-ep2", "qwen3_moe-etp2", "qwen3_moe-tp2-ep2-etp1",
                                  "qwen3_moe-etp2-one-by-one"]),
@@ -111,7 +115,7 @@ MORE = {
 LAUNCHES |= {f"{name}more": (*LAUNCHES[name][:2], more) for name, more in MORE.items()}
 
 # More ranks, more parallelism or more cases of what another launch shows: what a test asks of these is for --long alone.
-LONG_LAUNCHES = {"t4", "a3", "mc8", "md4", "mf4", "mo2more", "ne4", *(f"{name}more" for name in MORE)}
+LONG_LAUNCHES = {"t4", "a3", "mc8", "md4", "mh2", "mh4", "mf4", "mo2more", "ne4", *(f"{name}more" for name in MORE)}
 
 
 def cases(*launches):
@@ -124,6 +128,7 @@ OPTIMIZERS = cases("o2", "o3")
 MEGATRON = cases("mc2", "mt2")
 MEGATRON_OF_8, MEGATRON_SPLITS = cases("mc8"), cases("mu2")
 MEGATRON_DELTA, MEGATRON_DELTA_OF_4 = cases("md2"), cases("md4")
+MEGATRON_HYBRID, MEGATRON_HYBRID_OF_4 = cases("mh2"), cases("mh4")
 MEGATRON_VISION = cases("mv2")
 MEGATRON_RANKS, MEGATRON_RANKS_OF_8 = cases("mr2"), cases("mr8")
 MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2", "ms4"), cases("mo2more")
