@@ -91,14 +91,18 @@ char *uns_arena_str(struct uns_arena *arena, const char *text)
 
 char *uns_arena_vprintf(struct uns_arena *arena, const char *fmt, va_list ap)
 {
+	char brief[256], *text;
 	va_list again;
-	char *text;
 	int len;
 
 	va_copy(again, ap);
-	len = vsnprintf(NULL, 0, fmt, again);
+	len = vsnprintf(brief, sizeof(brief), fmt, again);
 	va_end(again);
-	text = len < 0 ? alloc_failed(arena) : uns_arena_alloc(arena, (size_t)len + 1, 1);
+	if (len < 0)
+		return alloc_failed(arena);
+	if ((size_t)len < sizeof(brief))
+		return uns_arena_strn(arena, brief, (size_t)len);
+	text = uns_arena_alloc(arena, (size_t)len + 1, 1);
 	if (text)
 		vsnprintf(text, (size_t)len + 1, fmt, ap);
 	return text;

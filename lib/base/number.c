@@ -26,6 +26,19 @@ static void c_locale_end(struct locales l)
 		freelocale(l.c);
 }
 
+size_t uns_number_digits(char *text, uint64_t n)
+{
+	char digit[UNS_NUMBER_ROOM];
+	size_t at = sizeof(digit);
+
+	do {
+		digit[--at] = (char)('0' + n % 10);
+		n /= 10;
+	} while (n);
+	memcpy(text, digit + at, sizeof(digit) - at);
+	return sizeof(digit) - at;
+}
+
 bool uns_number_parse(struct uns_span text, double *out)
 {
 	size_t n = uns_span_left(&text);

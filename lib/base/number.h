@@ -4,6 +4,8 @@
 #define UNS_BASE_NUMBER_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "base/span.h"
 
@@ -13,6 +15,9 @@
 /* The whole span is one decimal number, which begins with a digit, a sign or a point. Hexadecimal numbers, "inf",
  * "nan", spaces and numbers too large for a double are none. */
 bool uns_number_parse(struct uns_span text, double *out);
+
+/* The digits of a number, at most 20, without a NUL. Returns how many they are. */
+size_t uns_number_digits(char *text, uint64_t n);
 
 /* As printf's %.*g in the C locale; digits: at most 17. Returns text. */
 const char *uns_number_print(char text[UNS_NUMBER_ROOM], double value, int digits);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/utf8.h"
 
 static bool text_reserve(struct uns_text *t, size_t more)
@@ -58,6 +59,13 @@ void uns_text_le(struct uns_text *t, uint64_t v, unsigned n_bytes)
 	uns_text_add(t, bytes, n_bytes);
 }
 
+void uns_text_u64(struct uns_text *t, uint64_t v)
+{
+	char digits[UNS_NUMBER_ROOM];
+
+	uns_text_add(t, digits, uns_number_digits(digits, v));
+}
+
 void uns_text_hex(struct uns_text *t, const uint8_t *bytes, size_t n)
 {
 	for (; n--; bytes++)
@@ -69,15 +77,20 @@ void uns_text_printf(struct uns_text *t, const char *fmt, ...)
 	va_list ap;
 	int len;
 
-	va_start(ap, fmt);
-	len = vsnprintf(NULL, 0, fmt, ap);
-	va_end(ap);
-	if (len < 0 || !text_reserve(t, (size_t)len))
+	if (!text_reserve(t, 0))
 		return;
 	va_start(ap, fmt);
-	vsnprintf(t->p + t->len, (size_t)len + 1, fmt, ap);
+	len = vsnprintf(t->p + t->len, t->cap - t->len, fmt, ap);
 	va_end(ap);
-	t->len += (size_t)len;
+	if (len >= 0 && (size_t)len >= t->cap - t->len) {
+		t->p[t->len] = '\0'; /* as before, if there is no memory for more */
+		if (!text_reserve(t, (size_t)len))
+			return;
+		va_start(ap, fmt);
+		vsnprintf(t->p + t->len, (size_t)len + 1, fmt, ap);
+		va_end(ap);
+	}
+	t->len += len < 0 ? 0 : (size_t)len;
 }
 
 void uns_one_line(char *text, size_t len)
@@ -96,6 +109,16 @@ void uns_text_end_line(struct uns_text *t, size_t from)
 	uns_text_str(t, "\n");
 }
 
+/* How many ASCII characters come next that are not escaped. */
+static size_t plain_len(const uint8_t *p, const uint8_t *end)
+{
+	const uint8_t *from = p;
+
+	while (p < end && *p >= 0x20 && *p < 0x7f && *p != '"' && *p != '\\')
+		p++;
+	return (size_t)(p - from);
+}
+
 void uns_text_json_str(struct uns_text *t, const char *s)
 {
 	const uint8_t *p = (const uint8_t *)s, *end = p + strlen(s);
@@ -103,6 +126,11 @@ void uns_text_json_str(struct uns_text *t, const char *s)
 
 	uns_text_str(t, "\"");
 	for (; p < end; p += len) {
+		len = plain_len(p, end);
+		if (len) {
+			uns_text_add(t, p, len);
+			continue;
+		}
 		len = uns_utf8_len(p, (size_t)(end - p), false);
 		if (*p == '"' || *p == '\\')
 			uns_text_printf(t, "\\%c", *p);

@@ -19,6 +19,8 @@ void uns_text_add(struct uns_text *t, const void *bytes, size_t len);
 void uns_text_str(struct uns_text *t, const char *s);
 /* The lowest n_bytes of a number, at most 8, little-endian. */
 void uns_text_le(struct uns_text *t, uint64_t v, unsigned n_bytes);
+/* The number in decimal; much sooner than uns_text_printf. */
+void uns_text_u64(struct uns_text *t, uint64_t v);
 /* Two hexadecimal digits, in lower case, for each byte. */
 void uns_text_hex(struct uns_text *t, const uint8_t *bytes, size_t n);
 __attribute__((format(printf, 2, 3))) void uns_text_printf(struct uns_text *t, const char *fmt, ...);

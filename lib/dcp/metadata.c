@@ -22,8 +22,6 @@ struct parse {
 	struct uns_dcp_strings strings;
 	struct uns_dcp_items items;
 	struct uns_box_pool boxes;
-	/* Flat key -> its value in state_dict_metadata, or `listed` once the key has become an entry. */
-	struct uns_map described;
 	const struct uns_value *planner, *state_dict;
 	/* Bytes that chunks and path elements may still take; entries may share them in the pickle, so the
 	 * file's size does not limit them. */
@@ -197,7 +195,7 @@ static int parse_described(struct parse *p, const struct uns_value *v, struct un
 	return 0;
 }
 
-/* What `described` holds for a key that has become an entry. */
+/* The note of a key that has become an entry. */
 static const struct uns_value listed = { 0 };
 
 static int entry_begin(struct parse *p, const char *key, struct uns_dcp_entry **out)
@@ -210,7 +208,8 @@ static int entry_begin(struct parse *p, const char *key, struct uns_dcp_entry **
 
 static int list_entry(struct parse *p, const char *key, const struct uns_value *path)
 {
-	const struct uns_value *described = uns_map_get(&p->described, key);
+	const void **note = uns_dcp_string_note(key);
+	const struct uns_value *described = *note;
 	bool has_path = path && (path->kind == UNS_VALUE_TUPLE || path->kind == UNS_VALUE_LIST) && path->n > 0;
 	struct uns_dcp_entry *e;
 
@@ -220,7 +219,7 @@ static int list_entry(struct parse *p, const char *key, const struct uns_value *
 	e->is_elsewhere = !described;
 	if (!described)
 		return odd(p, e, -EBADMSG, "is in planner_data, but not in state_dict_metadata");
-	UNS_TRY_ALLOC(uns_map_put(&p->described, key, (void *)(uintptr_t)&listed, NULL), p->err);
+	*note = &listed;
 	UNS_TRY(parse_described(p, described, e));
 	return has_path ? parse_path(p, path, e) : 0;
 }
@@ -234,21 +233,24 @@ static const char *entry_key(struct parse *p, const struct uns_value *v)
 	return key;
 }
 
+/* A flat key's note is its value in state_dict_metadata, or `listed` once the key has become an entry. */
 static int collect_described(struct parse *p)
 {
 	const struct uns_value *dict = p->state_dict;
+	const void **note;
 	const char *key;
-	void *old = NULL;
 	size_t i;
 
-	UNS_TRY_ALLOC(uns_map_reserve(&p->described, dict->n), p->err);
 	for (i = 0; i < dict->n; i++) {
 		key = entry_key(p, dict->pair[i].key);
 		if (!key)
 			return p->err ? p->err->code : -EBADMSG;
-		UNS_TRY_ALLOC(uns_map_put(&p->described, key, (void *)(uintptr_t)dict->pair[i].value, &old), p->err);
-		if (old)
+		note = uns_dcp_string_note(key);
+		if (*note)
 			return uns_fail(p->err, -EBADMSG, "'%s' is described twice", key);
+		*note = dict->pair[i].value;
+		if (!p->out->has_paths)
+			UNS_TRY(list_entry(p, key, NULL));
 	}
 	return 0;
 }
@@ -267,21 +269,15 @@ static int list_planned(struct parse *p)
 	return 0;
 }
 
-/* Without planner_data every key is one that it does not have. */
+/* The keys that planner_data does not have; without planner_data they are entries already. */
 static int list_unplanned(struct parse *p)
 {
-	struct uns_dcp_entry *e;
 	const char *key;
-	void *described;
-	size_t i, at = 0;
+	size_t i;
 
-	while (!p->out->has_paths && uns_map_next(&p->described, &at, &key, &described)) {
-		UNS_TRY(entry_begin(p, key, &e));
-		UNS_TRY(parse_described(p, described, e));
-	}
 	for (i = 0; p->out->has_paths && i < p->state_dict->n; i++) {
 		UNS_TRY_ALLOC(key = uns_dcp_string(&p->strings, p->state_dict->pair[i].key), p->err);
-		if (uns_map_get(&p->described, key) != &listed)
+		if (*uns_dcp_string_note(key) != &listed)
 			UNS_TRY(list_entry(p, key, NULL));
 	}
 	return 0;
@@ -291,8 +287,8 @@ static int list_entries(struct parse *p)
 {
 	size_t n_planned = p->out->has_paths ? p->planner->n : 0;
 
-	UNS_TRY(collect_described(p));
 	UNS_TRY_ALLOC(p->out->entry = UNS_NEW_N(p->arena, struct uns_dcp_entry, n_planned + p->state_dict->n), p->err);
+	UNS_TRY(collect_described(p));
 	UNS_TRY(list_planned(p));
 	return list_unplanned(p);
 }
@@ -346,7 +342,6 @@ static void parse_fini(struct parse *p)
 {
 	uns_arena_fini(&p->values);
 	uns_map_fini(&p->strings.map);
-	uns_map_fini(&p->described);
 	uns_dcp_items_fini(&p->items);
 	uns_box_pool_fini(&p->boxes);
 }

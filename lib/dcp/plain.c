@@ -30,6 +30,7 @@ void uns_dcp_plain_fini(struct uns_dcp_plain *plain)
 {
 	uns_map_fini(&plain->by_look);
 	uns_map_fini(&plain->refused);
+	uns_text_fini(&plain->text);
 	uns_arena_fini(&plain->scratch);
 }
 
@@ -50,9 +51,14 @@ static void look_text(const struct uns_tensor *t, const struct uns_piece *piece,
 		if (*p)
 			uns_text_str(text, "#");
 	}
-	uns_text_printf(text, " %d %llu", t->dtype, (unsigned long long)piece->length_bytes);
-	for (d = 0; d < piece->box->n; d++)
-		uns_text_printf(text, " %llu", (unsigned long long)piece->box->len[d]);
+	uns_text_str(text, " ");
+	uns_text_u64(text, t->dtype);
+	uns_text_str(text, " ");
+	uns_text_u64(text, piece->length_bytes);
+	for (d = 0; d < piece->box->n; d++) {
+		uns_text_str(text, " ");
+		uns_text_u64(text, piece->box->len[d]);
+	}
 }
 
 static int look_find(struct uns_dcp_plain *plain, const struct uns_tensor *t, const struct look **out,
@@ -62,21 +68,21 @@ static int look_find(struct uns_dcp_plain *plain, const struct uns_tensor *t, co
 	const struct uns_dcp_item_location location = { piece->file, piece->offset_bytes, piece->length_bytes,
 							piece->codec };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct uns_err why = { 0 };
 	const struct uns_value *v;
 	struct uns_span head;
 	struct look *look;
 	int code;
 
-	look_text(t, piece, &text);
-	if (text.failed)
+	plain->text.len = 0;
+	look_text(t, piece, &plain->text);
+	if (plain->text.failed)
 		return uns_oom(err);
-	*out = uns_map_get(&plain->by_look, text.p);
+	*out = uns_map_get(&plain->by_look, plain->text.p);
 	if (*out)
 		return 0;
 	*out = look = UNS_NEW(&plain->scratch, struct look);
-	UNS_TRY_ALLOC(uns_map_put(&plain->by_look, uns_arena_str(&plain->scratch, text.p), look, NULL), err);
+	UNS_TRY_ALLOC(uns_map_put(&plain->by_look, uns_arena_str(&plain->scratch, plain->text.p), look, NULL), err);
 	code = uns_dcp_item_head(plain->reader, &location, &arena, &head, &why);
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);

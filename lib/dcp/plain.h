@@ -10,6 +10,7 @@
 #define UNS_DCP_PLAIN_H
 
 #include "base/map.h"
+#include "base/text.h"
 #include "dcp/item.h"
 
 struct uns_dcp_plain {
@@ -20,6 +21,7 @@ struct uns_dcp_plain {
 	/* Tensors that look alike -> struct look, which holds what was found in one of them. */
 	struct uns_map by_look;
 	struct uns_map refused; /* scope and sentence -> struct refused */
+	struct uns_text text; /* what the tensor at hand has in common with others */
 };
 
 /* Begins. `where` must live in the catalog's arena. */

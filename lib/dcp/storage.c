@@ -1,6 +1,7 @@
 /* Parses storage_data and finds items in it. Knows nothing of tensors. */
 #include "dcp/storage.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,27 @@
 #include "base/keyed_hash.h"
 
 enum { MAX_TRANSFORMS = 16 };
+
+struct kept_string {
+	const void *note;
+	char text[];
+};
+
+static const char *string_keep(struct uns_dcp_strings *strings, const char *text)
+{
+	const size_t size = strlen(text) + 1;
+	struct kept_string *kept = uns_arena_alloc(strings->arena, 1, sizeof(*kept) + size);
+
+	if (!kept)
+		return NULL;
+	memcpy(kept->text, text, size);
+	return uns_map_put(&strings->map, kept->text, kept->text, NULL) ? kept->text : NULL;
+}
+
+const void **uns_dcp_string_note(const char *text)
+{
+	return (const void **)(uintptr_t)(text - offsetof(struct kept_string, text));
+}
 
 const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_value *v)
 {
@@ -21,12 +43,9 @@ const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_val
 	kept = uns_map_get(&strings->map, text);
 	if (kept)
 		return kept;
-	text = uns_arena_str(strings->arena, text);
-	if (!text || !uns_map_put(&strings->map, text, (void *)(uintptr_t)text, NULL)) {
-		strings->failed = true;
-		return NULL;
-	}
-	return text;
+	kept = string_keep(strings, text);
+	strings->failed |= !kept;
+	return kept;
 }
 
 /* Does the path stay below the directory that it is relative to? */

@@ -32,6 +32,9 @@ struct uns_dcp_strings {
  * or if memory is out. */
 const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_value *v);
 
+/* A pointer that goes with a string from uns_dcp_string: NULL until something is put there. */
+const void **uns_dcp_string_note(const char *text);
+
 struct uns_dcp_item {
 	/* From uns_dcp_string, so that two names are equal if their addresses are. */
 	const char *name;

@@ -9,7 +9,6 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "base/map.h"
 #include "base/text.h"
 #include "wire/safetensors.h"
 
@@ -25,7 +24,7 @@ static int entry_of(const struct uns_named_tensor *t, struct uns_st_entry *out, 
 	if (!uns_u64_mul(uns_shape_elems(shape), uns_dtype_size(t->out), &bytes))
 		return uns_fail(err, -ENOTSUP, "tensor %s: too large as torch.%s", t->name,
 				uns_dtype_info(t->out)->torch);
-	*out = (struct uns_st_entry){ .name = t->name, .dtype = t->out, .n_dims = shape->n };
+	*out = (struct uns_st_entry){ .name = t->name, .dtype = t->out, .n_dims = shape->n, .of = t };
 	memcpy(out->dims, shape->dim, sizeof(out->dims));
 	return 0;
 }
@@ -33,7 +32,6 @@ static int entry_of(const struct uns_named_tensor *t, struct uns_st_entry *out, 
 int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_tensor *tensors, size_t n,
 			 struct uns_arena *arena, struct uns_layout *out, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_map_fini) struct uns_map by_name = UNS_MAP_INIT;
 	UNS_CLEANUP(uns_free_p) struct uns_st_entry *entries = calloc(n + 1, sizeof(*entries));
 	struct uns_layout_builder b = { .arena = arena };
 	struct uns_span header;
@@ -41,14 +39,12 @@ int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_t
 	size_t i;
 
 	UNS_TRY_ALLOC(entries, err);
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < n; i++)
 		UNS_TRY(entry_of(&tensors[i], &entries[i], err));
-		UNS_TRY_ALLOC(uns_map_put(&by_name, tensors[i].name, (void *)&tensors[i], NULL), err);
-	}
 	UNS_TRY(uns_st_emit(entries, n, arena, &header, &data_bytes, err));
 	uns_layout_literal(&b, header.p, uns_span_left(&header));
 	for (i = 0; i < n; i++) /* which the emitter has sorted */
-		uns_named_layout(&b, uns_map_get(&by_name, entries[i].name));
+		uns_named_layout(&b, entries[i].of);
 	return uns_layout_build(&b, cat, out, err);
 }
 
@@ -173,10 +169,14 @@ static int index_add(const struct split *s, const struct uns_named_tensor *tenso
 {
 	UNS_CLEANUP(uns_free_p) struct row *rows = calloc(n + 1, sizeof(*rows));
 	UNS_CLEANUP(uns_text_fini) struct uns_text t = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_free_p) const char **in_file = calloc((size_t)s->n_files, sizeof(*in_file));
 	const char *path = uns_arena_printf(&tree->arena, "%s.safetensors.index.json", stem);
+	int64_t f;
 	size_t i;
 
-	UNS_TRY_ALLOC(rows && path, err);
+	UNS_TRY_ALLOC(rows && in_file && path, err);
+	for (f = 0; f < s->n_files; f++)
+		UNS_TRY_ALLOC(in_file[f] = file_name(&tree->arena, uns_path_name(stem), f, s->n_files), err);
 	for (i = 0; i < n; i++)
 		rows[i] = (struct row){ tensors[i].name, s->file_of[i] };
 	qsort(rows, n, sizeof(*rows), row_compare);
@@ -191,8 +191,9 @@ static int index_add(const struct split *s, const struct uns_named_tensor *tenso
 	for (i = 0; i < n; i++) {
 		uns_text_str(&t, "    ");
 		uns_text_json_str(&t, rows[i].name);
-		uns_text_printf(&t, ": \"%s-%05lld-of-%05lld.safetensors\"%s\n", uns_path_name(stem),
-				(long long)rows[i].file + 1, (long long)s->n_files, i + 1 < n ? "," : "");
+		uns_text_str(&t, ": \"");
+		uns_text_str(&t, in_file[rows[i].file]);
+		uns_text_str(&t, i + 1 < n ? "\",\n" : "\"\n");
 	}
 	uns_text_str(&t, "  }\n}\n");
 	return t.failed ? uns_oom(err) : uns_vtree_add_text(tree, path, t.p, t.len, origin, err);

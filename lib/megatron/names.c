@@ -42,6 +42,8 @@ struct publishing {
 	struct uns_name_list list;
 	bool of_states;   /* a parameter may lack a state: buffers and frozen ones do */
 	uint64_t padding; /* rows of the vocabulary that are left out */
+	unsigned spelling; /* in which of its names the last tensor was found */
+	const struct uns_megatron_rule *row; /* by which, of the rows that publish the same name */
 	uint64_t n_added_one; /* published tensors that are stored minus one */
 	/* Where the layers inside of those for multi-token prediction are stored; NULL = there are none. */
 	const char *mtp_in;
@@ -101,19 +103,22 @@ static const struct uns_named_tensor *stored_use(struct publishing *p, const cha
 	return p->stored[i].tensor;
 }
 
-/* Looks for the stored tensor of a row under its four names: one for each layer or for all, and the same of experts. */
+/* Looks for the stored tensor of a row under its four names: one for each layer or for all, and the same of experts.
+ * The one that the last tensor had comes first. */
 static bool holder_find(struct publishing *p, const struct uns_megatron_rule *rule, const struct which *w,
 			struct holder *out)
 {
-	unsigned spelling;
+	unsigned spelling, i;
 
-	for (spelling = 0; spelling < 4; spelling++) {
+	for (i = 0; i < 4; i++) {
+		spelling = p->spelling ^ i;
 		*out = (struct holder){ .rule = rule, .layers = spelling & 1, .experts = spelling & 2 };
 		if ((out->layers && !strchr(rule->from, '*')) || (out->experts && !strchr(rule->from, '#')))
 			continue;
 		out->tensor = stored_use(p, rule->from, w, out);
 		if (!out->tensor)
 			continue;
+		p->spelling = spelling;
 		if (rule->rest)
 			out->rest = stored_use(p, rule->rest, w, out);
 		return !rule->rest || out->rest;
@@ -431,14 +436,16 @@ static int tensor_publish(struct publishing *p, const struct uns_megatron_rule *
 	char name[UNS_TEMPLATE_NAME];
 	struct holder at = { 0 };
 	struct share share;
-	bool found = false;
+	bool found;
 
 	uns_template_fill(name, inside ? p->published_in : "", rule->to + (inside ? strlen(model) : 0),
 			  (int64_t)(w->layer - p->first_layer + p->first_published), (int64_t)w->expert);
+	found = holder_find(p, p->row, w, &at); /* other experts of a layer were found by the same row */
 	for (other = rule; other->from && !found; other++)
 		found = strcmp(other->to, rule->to) == 0 && holder_find(p, other, w, &at);
 	if (!found)
 		return p->of_states ? 0 : tensor_missing(p, rule, name, w, err);
+	p->row = at.rule;
 	UNS_TRY(share_find(p, list, at.rule, at.tensor->name, &share, err));
 	published = (struct uns_named_tensor){ uns_arena_str(p->list.arena, name), at.tensor->tensor, at.tensor->out,
 					       NULL };
@@ -475,6 +482,7 @@ static int list_publish(struct publishing *p, const struct uns_megatron_rule *li
 		if (!row_applies(p, rule, layer) || is_published_before(list, rule))
 			continue;
 		n = strchr(rule->to, '#') ? p->sizes.v[UNS_MG_EXPERTS] : 1;
+		p->row = rule;
 		for (w.expert = 0; w.expert < n; w.expert++)
 			UNS_TRY(tensor_publish(p, list, rule, &w, err));
 	}

@@ -1,20 +1,22 @@
 /* Fills and matches templates; keeps lists of named tensors. */
 #include "names/template.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "base/number.h"
 #include "base/path.h"
 
 const char *uns_template_fill(char out[UNS_TEMPLATE_NAME], const char *before, const char *template, int64_t layer,
 			      int64_t expert)
 {
-	size_t n = (size_t)snprintf(out, UNS_TEMPLATE_NAME, "%s", before);
+	size_t n = strnlen(before, UNS_TEMPLATE_NAME - 1);
 	int64_t number;
+
+	memcpy(out, before, n);
 
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every row of a table has both names */
 	for (; *template; template ++) {
@@ -22,7 +24,7 @@ const char *uns_template_fill(char out[UNS_TEMPLATE_NAME], const char *before, c
 		if (*template != '*' && *template != '#')
 			out[n++] = *template;
 		else if (number >= 0)
-			n += (size_t)snprintf(out + n, UNS_TEMPLATE_NAME - n, "%lld", (long long)number);
+			n += uns_number_digits(out + n, (uint64_t)number);
 		else
 			template ++; /* the number's dot */
 	}

@@ -18,6 +18,7 @@ struct uns_st_entry {
 	size_t n_dims;
 	uint64_t dims[UNS_MAX_DIMS];
 	uint64_t begin_bytes, end_bytes; /* relative to the data's start */
+	const void *of; /* the caller's: to find what the entry is of after it was sorted */
 };
 
 struct uns_st_header {

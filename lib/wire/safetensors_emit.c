@@ -33,6 +33,7 @@ static int check_names(const struct uns_st_entry *v, size_t n, struct uns_err *e
 	void *old = NULL;
 	size_t i;
 
+	UNS_TRY_ALLOC(uns_map_reserve(&seen, n), err);
 	for (i = 0; i < n; i++) {
 		if (!uns_utf8_valid(v[i].name, strlen(v[i].name), false))
 			return uns_fail(err, -ENOTSUP,
@@ -105,11 +106,19 @@ static void add_entry(struct uns_text *t, const struct uns_st_entry *e)
 	size_t d;
 
 	add_string(t, e->name);
-	uns_text_printf(t, ":{\"dtype\":\"%s\",\"shape\":[", uns_dtype_info(e->dtype)->safetensors);
-	for (d = 0; d < e->n_dims; d++)
-		uns_text_printf(t, "%s%llu", d ? "," : "", (unsigned long long)e->dims[d]);
-	uns_text_printf(t, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)e->begin_bytes,
-			(unsigned long long)e->end_bytes);
+	uns_text_str(t, ":{\"dtype\":\"");
+	uns_text_str(t, uns_dtype_info(e->dtype)->safetensors);
+	uns_text_str(t, "\",\"shape\":[");
+	for (d = 0; d < e->n_dims; d++) {
+		if (d)
+			uns_text_str(t, ",");
+		uns_text_u64(t, e->dims[d]);
+	}
+	uns_text_str(t, "],\"data_offsets\":[");
+	uns_text_u64(t, e->begin_bytes);
+	uns_text_str(t, ",");
+	uns_text_u64(t, e->end_bytes);
+	uns_text_str(t, "]}");
 }
 
 static void add_header(struct uns_text *t, const struct uns_st_entry *v, size_t n)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text.h"
 
 static bool parsed(const char *text, double *out)
 {
@@ -60,6 +61,37 @@ static void test_print(void **state)
 	assert_int_equal(strlen(uns_number_print(text, -DBL_MIN / 3, 17)) < sizeof(text), true);
 }
 
+static void test_digits(void **state)
+{
+	static const uint64_t some[] = { 0, 9, 10, 1099, 1000000, UINT64_MAX };
+	char text[UNS_NUMBER_ROOM], expected[UNS_NUMBER_ROOM];
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(some) / sizeof(some[0]); i++) {
+		snprintf(expected, sizeof(expected), "%llu", (unsigned long long)some[i]);
+		text[uns_number_digits(text, some[i])] = '\0';
+		assert_string_equal(text, expected);
+	}
+}
+
+/* Texts that fit into the room that there is, that fill it, and that are longer. */
+static void test_text_of_any_length(void **state)
+{
+	struct uns_text t = UNS_TEXT_INIT;
+	size_t len, sum = 0;
+
+	(void)state;
+	for (len = 0; len < 600; len += 37) {
+		uns_text_printf(&t, "%*s", (int)len, "x");
+		sum += len ? len : 1;
+		assert_int_equal(t.len, sum);
+		assert_int_equal(strlen(t.p), sum);
+		assert_int_equal(t.p[sum - 1], 'x');
+	}
+	uns_text_fini(&t);
+}
+
 /* The program's own printf keeps its locale before and after. */
 static void test_the_program_keeps_its_locale(void **state)
 {
@@ -80,6 +112,8 @@ int main(void)
 		cmocka_unit_test(test_what_is_a_number),
 		cmocka_unit_test(test_a_span_ends_where_it_ends),
 		cmocka_unit_test(test_print),
+		cmocka_unit_test(test_digits),
+		cmocka_unit_test(test_text_of_any_length),
 		cmocka_unit_test(test_the_program_keeps_its_locale),
 	};
 
