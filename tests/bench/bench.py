@@ -16,6 +16,7 @@ import loads
 import many
 import merges
 import nodes
+import program_loads
 import reads
 import scale
 import storage
@@ -24,7 +25,7 @@ import values
 import zero
 
 WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "merges", "computed", "scale",
-        "many", "nodes", "buckets", "values", "storage")
+        "many", "nodes", "buckets", "values", "programs", "storage")
 APART = ("storage-nodes",)  # only if named
 
 
@@ -96,6 +97,8 @@ def main():
             storage_nodes.measure(programs, work, args.systems, args.nodes or ((1, 2) if args.quick else (1, 8, 64)))
         if not args.what or "values" in args.what:
             values.measure(programs, work, size, n)
+        if not args.what or "programs" in args.what:
+            program_loads.measure(programs, work, size, args.rounds or (1 if args.quick else 3))
         if not args.what or "storage" in args.what:
             storage.measure(programs, work, size, n, args.systems, args.gbit)
 

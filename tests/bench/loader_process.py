@@ -1,10 +1,13 @@
-"""Loads in processes that need not import anything: loader_process.py [--transformers] imports once, then forks for each
-line of standard input, [LOADER, PATH] or [LOADER, PATH, PROCESSES] in JSON, and answers with a line: the seconds and processor
-seconds until each of the processes has loaded all."""
+"""Loads in processes that need not import anything: loader_process.py [--transformers] [--bits] imports once,
+then forks for each line of standard input, [LOADER, PATH] or [LOADER, PATH, PROCESSES] in JSON, and answers with a line: the
+seconds and processor seconds until each of the processes has loaded all; with --bits a sum of all bits that it then has."""
 
+import importlib
 import json
+import logging
 import os
 import resource
+import runpy
 import sys
 import tempfile
 import time
@@ -17,7 +20,7 @@ from safetensors.torch import load_file
 sys.path.insert(0, str(Path(__file__).parents[2] / "python"))
 import unshard  # noqa: E402
 
-WORKERS = 8
+WORKERS, RANKS = 8, 2
 
 
 def copy_of_each(path):
@@ -65,6 +68,91 @@ def by_runai(path):
         return {name: tensor.clone() for name, tensor in streamer.get_tensors()}
 
 
+# -- what returns the files or tensors that it made --
+
+def touched(model):
+    """All parameters; each in two bytes an element."""
+    held = {name: getattr(t.detach(), "to_local", t.detach)() for name, t in model.named_parameters()}
+    sum_of_bits(held.values())
+    return held
+
+
+def sum_of_bits(tensors):
+    return sum(int(t.contiguous().view(-1).view(torch.int16).sum(dtype=torch.int64)) for t in tensors)
+
+
+def by_device_map(path):
+    from transformers import AutoModelForCausalLM
+    return touched(AutoModelForCausalLM.from_pretrained(path.parent, dtype="auto", device_map="cpu"))
+
+
+def in_ranks(path, **sizes):
+    """Each of RANKS processes of a group holds its slices."""
+    with tempfile.TemporaryDirectory() as top:
+        in_processes(RANKS, lambda rank: one_rank(rank, path, top, sizes))
+        return {rank: torch.load(f"{top}/{rank}") for rank in range(RANKS)}
+
+
+def one_rank(rank, path, top, sizes):
+    import torch.distributed as dist
+    from transformers import AutoModelForCausalLM
+    from transformers.distributed import DistributedConfig
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS))
+    dist.init_process_group("gloo", init_method=f"file://{top}/rendezvous", rank=rank, world_size=RANKS)
+    held = touched(AutoModelForCausalLM.from_pretrained(path.parent, dtype="auto",
+                                                        distributed_config=DistributedConfig(**sizes)))
+    torch.save(torch.tensor([sum_of_bits(held.values())]).view(torch.int16), f"{top}/{rank}")
+    dist.barrier()
+
+
+def by_tensorizer(path):
+    """Loaded by transformers, written by tensorizer."""
+    from tensorizer import TensorSerializer
+    from transformers import AutoModelForCausalLM
+    out = tempfile.NamedTemporaryFile(suffix=".tensors")
+    writer = TensorSerializer(out.name)
+    writer.write_module(AutoModelForCausalLM.from_pretrained(path.parent, dtype="auto"))
+    writer.close()
+    return out
+
+
+def read_by_tensorizer(file):
+    from tensorizer import TensorDeserializer
+    with TensorDeserializer(file.name, device="cpu") as held:
+        return sum_of_bits([held[name] for name in held.keys()])
+
+
+def llama_cpp():
+    return runpy.run_path(str(Path(__file__).parents[1] / "e2e/programs/llama_cpp.py"))
+
+
+def import_llama_cpp():
+    llama_cpp()["converter"]()
+    importlib.import_module("conversion.llama")
+    warm_up_transformers()
+
+
+def by_llama_cpp(path):
+    out = tempfile.NamedTemporaryFile(suffix=".gguf")
+    logging.disable(logging.WARNING)
+    llama_cpp()["convert"](path.parent, out.name)
+    return out
+
+
+def read_gguf(file):
+    reader = importlib.import_module("gguf").GGUFReader(file.name)
+    return sum_of_bits([torch.from_numpy(t.data.copy()) for t in reader.tensors])
+
+
+def by_tensorrt_llm(path):
+    """As its HfWeightLoader does, which cannot be installed here: all bytes are read once, then the file is mapped."""
+    with open(path, "rb") as f:
+        f.read()
+    held = load_file(path)
+    sum_of_bits(held.values())
+    return held
+
+
 def worker(path, rank):
     """One of vLLM's workers: all map the file, and each copies its share of every tensor. Down and output
     projections are cut along their columns."""
@@ -90,6 +178,10 @@ def workers(path):
     in_processes(WORKERS, lambda rank: worker(path, rank))
 
 
+BITS = "--bits" in sys.argv
+ANSWERS = os.fdopen(os.dup(1), "w")  # programs print on standard output
+os.dup2(2, 1)
+
 # name -> what it is before the time begins, the load
 LOADERS = {
     "load_file": (None, copy_of_each),
@@ -99,7 +191,15 @@ LOADERS = {
     "workers": (None, workers),
     "fastsafetensors": (import_fastsafetensors, by_fastsafetensors),
     "runai": (import_runai, by_runai),
+    "device_map": (warm_up_transformers, by_device_map),
+    "tp_plan": (warm_up_transformers, lambda path: in_ranks(path, tp_size=RANKS, tp_plan="auto")),
+    "sharded": (warm_up_transformers, lambda path: in_ranks(path, fsdp_size=RANKS)),
+    "tensorizer": (warm_up_transformers, by_tensorizer),
+    "llama_cpp": (import_llama_cpp, by_llama_cpp),
+    "tensorrt_llm": (None, by_tensorrt_llm),
 }
+# What they made, when the time has ended; the others return tensors.
+READ_AGAIN = {"tensorizer": read_by_tensorizer, "llama_cpp": read_gguf}
 
 
 def processor_seconds():
@@ -114,8 +214,10 @@ def load(loader, path, n=1):
         before()
     cpu, began = processor_seconds(), time.monotonic()
     held = run(path) if n == 1 else in_processes(n, lambda rank: run(path))
-    print(json.dumps({"seconds": time.monotonic() - began, "cpu": processor_seconds() - cpu}), flush=True)
-    del held
+    took = {"seconds": time.monotonic() - began, "cpu": processor_seconds() - cpu}
+    if BITS:
+        took["bits"] = READ_AGAIN[loader](held) if loader in READ_AGAIN else sum_of_bits(held.values())
+    print(json.dumps(took), flush=True, file=ANSWERS)
 
 
 def main():

@@ -39,8 +39,8 @@ NATIVE, MINIMAL, MOUNT = "the file", "the minimal server", "the mount"
 class Loaders:
     """The process that loads."""
 
-    def __init__(self, *options):
-        self.process = subprocess.Popen([sys.executable, Path(__file__).with_name("loader_process.py"), *options],
+    def __init__(self, *options, python=sys.executable):
+        self.process = subprocess.Popen([python, Path(__file__).with_name("loader_process.py"), *options],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def load(self, loader, path, n_processes=1):

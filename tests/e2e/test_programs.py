@@ -2,60 +2,19 @@
 view is compared with what they make of the directory that the framework itself saved. programs/results.json has what
 was found, and docs/compatibility.md is made of it (tests/docs/generate.py)."""
 
-import ast
-import hashlib
 import json
 import os
 import socket
 import subprocess
-import sys
-import sysconfig
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 import conftest
+from environments import HERE, constants, environment
 
-HERE = Path(__file__).parent / "programs"
 RESULTS = HERE / "results.json"
-PLACE = Path(os.environ.get("UNSHARD_PROGRAMS", Path(__file__).parent / ".cache/programs"))
 READERS = sorted(p.stem for p in HERE.glob("*.py") if p.name != "read.py")
-
-
-def constants(name):
-    """PACKAGE, REQUIRES, EQUAL and BUILD of a program, and what it does, without running it. BUILD: what building it
-    requires, and the environment in which it is built."""
-    tree, out = ast.parse((HERE / f"{name}.py").read_text()), {"BUILD": {"requires": [], "environment": {}}}
-    out["DOES"] = ast.get_docstring(tree)
-    for node in tree.body:
-        if isinstance(node, ast.Assign):
-            target = node.targets[0]
-            names = [t.id for t in target.elts] if isinstance(target, ast.Tuple) else [target.id]
-            values = ast.literal_eval(node.value)
-            out |= dict(zip(names, values)) if isinstance(target, ast.Tuple) else {names[0]: values}
-    return out
-
-
-def environment(name):
-    """A Python that has what this one has, and in front of that what the program requires, to the last version."""
-    requires, build = (constants(name)[key] for key in ("REQUIRES", "BUILD"))
-    if not requires:
-        return sys.executable
-    digest = hashlib.sha256(repr((sys.version, requires)).encode()).hexdigest()[:12]
-    where = PLACE / f"{name}-{digest}"
-    python = where / "bin/python"
-    if not (where / "complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", where], check=True)
-        packages = Path(sysconfig.get_path("purelib", vars={"base": str(where), "platbase": str(where)}))
-        (packages / "zz_beneath.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        sources = ["--no-build-isolation", "--no-binary", constants(name)["PACKAGE"]] if build["requires"] else []
-        for wanted in filter(None, (build["requires"], [*sources, *requires])):
-            done = subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", *wanted], capture_output=True,
-                                  text=True, env={**os.environ, **build["environment"]})
-            assert done.returncode == 0, done.stderr[-3000:]
-        (where / "complete").touch()
-    return str(python)
 
 
 def run(python, *arguments):

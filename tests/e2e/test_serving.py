@@ -18,7 +18,7 @@ import torch
 import trees
 from conftest import LONGEST_S, ROOT, launch, must_have_worked
 from test_device import gpus  # noqa: F401
-from test_programs import environment
+from environments import environment
 from test_python import LIBRARY, checkpoint_of, unshard
 
 import build_backend  # beside the package

@@ -13,7 +13,7 @@ import pytest
 import conftest
 from conftest import HERE, LONGEST_S, MAKE, ROOT
 from documents import PAGES
-from test_programs import environment
+from environments import environment
 
 PAGE = PAGES["docs/troubleshooting.md"]
 ALONE = ("transformers", "Accelerate and torch", "any program")

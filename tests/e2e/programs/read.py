@@ -30,6 +30,7 @@ if __name__ == "__main__":
     program, directory, scratch, result = sys.argv[1:]
     module = runpy.run_path(program)
     values = module["read"](directory, scratch)
+    version = module["SOURCE"][0].partition("==")[2] if "SOURCE" in module else importlib.metadata.version(module["PACKAGE"])
     with open(result, "w") as f:
-        json.dump({"version": importlib.metadata.version(module["PACKAGE"]),
+        json.dump({"version": version,
                    "values": {k: kind_and_hash(v) for k, v in values.items()}}, f)
