@@ -113,6 +113,16 @@ static void find_summary(const struct uns_directory *dir, struct uns_catalog *ca
 	cat->summary.finished = uns_dcp_dir_is(dir->list);
 }
 
+/* Where the name has none (NeMo's weights/), the training's own count. */
+static void step_of_training(struct uns_catalog *cat)
+{
+	int64_t step;
+
+	if (cat->summary.step == UNS_UNKNOWN && cat->summary.is_megatron &&
+	    uns_value_int(uns_catalog_value(cat, UNS_MEGATRON_COMMON, UNS_MEGATRON_ITERATION), &step) && step >= 0)
+		cat->summary.step = step;
+}
+
 /* A step's directory is made before anything is written into it. */
 static bool begun(const struct uns_directory *dir)
 {
@@ -137,6 +147,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	find_buckets(cat);
 	if (cat->summary.is_megatron)
 		UNS_TRY(torch_dist ? read_common_file(dir, cat, err) : uns_megatron_fsdp_common_read(cat, err));
+	step_of_training(cat);
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_wrappers_clean(cat, err));

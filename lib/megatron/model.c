@@ -290,17 +290,22 @@ static int class_add(struct making *m, const struct uns_group *group, struct cla
 	return 0;
 }
 
-static double decay_factor(const struct class *c)
+/* What weight decay is multiplied by in a param group: 0 = it has none; NAN = that was not saved. NeMo multiplies once,
+ * and calls what it multiplied by by another name. */
+static double decay_factor(const struct uns_value *hyper)
 {
 	double f;
 
-	return uns_value_float(uns_value_get(c->hyper, "wd_mult"), &f) ? f : NAN;
+	return uns_value_float(uns_value_get(hyper, "wd_mult"), &f) ||
+			       uns_value_float(uns_value_get(hyper, "pre_wd_mult"), &f)
+		       ? f
+		       : NAN;
 }
 
 /* A value of one class that the other one lacks or has otherwise, but for weight decay; NULL = there is none. */
 static const char *class_difference(const struct uns_value *a, const struct uns_value *b)
 {
-	static const char *const decay[] = { "wd_mult", "weight_decay", NULL };
+	static const char *const decay[] = { "wd_mult", "pre_wd_mult", "weight_decay", NULL };
 	struct uns_err unused = { 0 };
 	const char *key;
 	size_t i;
@@ -339,14 +344,14 @@ static int classes_check(const struct making *m, struct classes *c, struct uns_e
 
 	if (c->n < 2)
 		return 0;
-	if (c->n == 2 && decay_factor(&first) == 0) { /* the group that decays comes first, as a Trainer has it */
+	if (c->n == 2 && decay_factor(first.hyper) == 0) { /* the group that decays comes first, as a Trainer has it */
 		c->v[0] = c->v[1];
 		c->v[1] = first;
 	}
 	key = class_difference(c->v[0].hyper, c->v[1].hyper);
 	if (!key)
 		key = class_difference(c->v[1].hyper, c->v[0].hyper);
-	if (c->n == 2 && !key && decay_factor(&c->v[0]) != 0 && decay_factor(&c->v[1]) == 0)
+	if (c->n == 2 && !key && decay_factor(c->v[0].hyper) != 0 && decay_factor(c->v[1].hyper) == 0)
 		return 0;
 	return refuse_conversion(m->cat,
 				 uns_arena_printf(m->arena, "its param groups differ in %s, and %s",
@@ -374,7 +379,6 @@ static int members_check(const struct making *m, size_t n_classes, struct uns_er
 	UNS_CLEANUP(uns_map_fini) struct uns_map weights = UNS_MAP_INIT;
 	const struct uns_tensor *t = m->cat->tensors, *end = t + m->cat->n_tensors;
 	const struct uns_group *g = m->cat->groups, *g_end = g + m->cat->n_groups;
-	double factor;
 	size_t i, k;
 
 	if (!groups_have_members(m->cat))
@@ -383,7 +387,7 @@ static int members_check(const struct making *m, size_t n_classes, struct uns_er
 		if (uns_role_is_model(t->role))
 			UNS_TRY_ALLOC(uns_map_put(&weights, t->name, (void *)t, NULL), err);
 	for (; g < g_end; g++) {
-		k = n_classes > 1 && uns_value_float(uns_value_get(g->hyper, "wd_mult"), &factor) && factor == 0;
+		k = n_classes > 1 && decay_factor(g->hyper) == 0;
 		for (i = 0; i < g->n_params; i++) {
 			t = uns_map_get(&weights, g->param[i]);
 			if (t && class_of(m, t, n_classes) == k)

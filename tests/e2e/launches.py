@@ -90,7 +90,7 @@ LAUNCHES = {
     "mo2more": ("torch_dist_optimizer.py", 2, ["qwen2-pp2", "gpt_oss-one-by-one", "llama-tp2-buckets",
                                                "qwen3_moe-dp2-buckets-bf16", "qwen3_moe-one-by-one-buckets-bf16"]),
     "ms4": ("torch_dist_model_space.py", 4, ["llama-tp2-space", "qwen3_moe-ep2-space-bf16", "qwen2-pp2-space-bf16"]),
-    "ne4": ("nemo_weights.py", 4, ["llama-tp2-nemo-bf16", "qwen3_moe-ep2-nemo"]),
+    "ne4": ("nemo_weights.py", 4, ["llama-tp2-nemo-bf16", "qwen3_moe-ep2-nemo", "llama-tp2-nemo-gathered"]),
     "mf2": ("megatron_fsdp.py", 2, ["llama-dp2-fsdp", "llama-tp2-fsdp", "qwen3_moe-ep2-fsdp", "qwen3_moe-grouped-fsdp"]),
     "mf4": ("megatron_fsdp.py", 4, ["qwen2-tp2-dp2-fsdp"]),
     "w2": ("transposed.py", 2, ["f2", "z1", "z3", "verl-f2", "lightning-fsdp"]),
@@ -133,6 +133,7 @@ MEGATRON_VISION = cases("mv2")
 MEGATRON_RANKS, MEGATRON_RANKS_OF_8 = cases("mr2"), cases("mr8")
 MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2", "ms4"), cases("mo2more")
 MEGATRON_FSDP, MEGATRON_FSDP_OF_4 = cases("mf2"), cases("mf4")
+NEMO = cases("ne4")
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")
 ENGINES = cases("e2")

@@ -17,13 +17,14 @@ from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageTex
 import conftest
 import trees
 from launches import (MEGATRON, MEGATRON_FSDP, MEGATRON_FSDP_OF_4, MEGATRON_OPTIMIZERS, MEGATRON_VISION,
-                      MORE_MEGATRON_OPTIMIZERS)
+                      MORE_MEGATRON_OPTIMIZERS, NEMO)
 
 STEP = "iter_0000002"
+SHARDS = {"ne4": "model--step=2/weights"}  # a launch -> where it has them, if that is another directory
 STATES = ("exp_avg", "exp_avg_sq")
 MAX_LR = 1e-2  # of make/torch_dist_optimizer.py
 ALL = MEGATRON_OPTIMIZERS + MEGATRON_FSDP + [
-    pytest.param(*c, marks=pytest.mark.long) for c in MORE_MEGATRON_OPTIMIZERS + MEGATRON_FSDP_OF_4]
+    pytest.param(*c, marks=pytest.mark.long) for c in MORE_MEGATRON_OPTIMIZERS + MEGATRON_FSDP_OF_4 + NEMO]
 
 
 def case_of(param):
@@ -37,12 +38,15 @@ RESUMED = {"tied-z2": (2, "mo2", "llama-dp2-bf16"), "moe-z3": (3, "mo2", "qwen3_
 MORE_RESUMED = {"llama-z1": (1, "mo2", "llama-tp2"), "qwen2-z3": (3, "mo2", "qwen2-tp2-bf16"),
                 "moe-z2": (2, "mo2", "qwen3_moe-ep2-bf16"), "one-by-one-z3": (3, "mo2", "qwen3_moe-one-by-one-bf16"),
                 "gpt_oss-z1": (1, "mo2", "gpt_oss-ep2-bf16"), "space-moe-z3": (3, "ms4", "qwen3_moe-ep2-space-bf16"),
-                "space-pp-z1": (1, "ms4", "qwen2-pp2-space-bf16")}
+                "space-pp-z1": (1, "ms4", "qwen2-pp2-space-bf16"), "nemo-z2": (2, "ne4", "llama-tp2-nemo-bf16"),
+                "nemo-moe-z3": (3, "ne4", "qwen3_moe-ep2-nemo")}
 
 
-def shown(made, mount, launch, case):
+def shown(made, mount, launch, case, options=""):
+    """The case's folder, and what gives the directory of a view."""
     folder = made(launch, case)
-    return folder, mount(folder / "run", f"model={folder}/hf")
+    mounted = mount(folder / "run", f"model={folder}/hf{options}")
+    return folder, lambda view: mounted / view / SHARDS.get(launch, STEP)
 
 
 def model_of(folder):
@@ -77,15 +81,15 @@ def groups_of(folder):
 
 @pytest.mark.parametrize("launch,case", ALL)
 def test_weights_fp32_are_the_optimizers_own_copies(made, mount, launch, case):
-    folder, mounted = shown(made, mount, launch, case)
-    trees.assert_same(trees.weights(mounted / "weights-fp32" / STEP), trees.weights(folder / "live/param"))
+    folder, view = shown(made, mount, launch, case)
+    trees.assert_same(trees.weights(view("weights-fp32")), trees.weights(folder / "live/param"))
 
 
 @pytest.mark.parametrize("launch,case", ALL)
 def test_full_has_what_the_run_had_in_memory(made, mount, launch, case):
-    folder, mounted = shown(made, mount, launch, case)
-    trees.assert_same(trees.weights(mounted / "full" / STEP), live(folder, "param"))
-    optimizer = saved(mounted / "full" / STEP / "optimizer.pt")
+    folder, view = shown(made, mount, launch, case)
+    trees.assert_same(trees.weights(view("full")), live(folder, "param"))
+    optimizer = saved(view("full") / "optimizer.pt")
     names = [n for group in groups_of(folder) for n in group]
     want = {state: live(folder, state) for state in STATES}
     assert list(optimizer["state"]) == list(range(len(names)))
@@ -95,9 +99,9 @@ def test_full_has_what_the_run_had_in_memory(made, mount, launch, case):
 
 @pytest.mark.parametrize("launch,case", ALL)
 def test_param_groups_have_the_values_of_each_parameter(made, mount, launch, case):
-    folder, mounted = shown(made, mount, launch, case)
+    folder, view = shown(made, mount, launch, case)
     values = values_of(folder)
-    groups = saved(mounted / "full-fsdp" / STEP / "optimizer.bin")["param_groups"]
+    groups = saved(view("full-fsdp") / "optimizer.bin")["param_groups"]
     assert [g["params"] for g in groups] == groups_of(folder)
     for group in groups:
         of_group = [v for n, v in values.items() if n in group["params"]]
@@ -107,10 +111,10 @@ def test_param_groups_have_the_values_of_each_parameter(made, mount, launch, cas
 
 @pytest.mark.parametrize("launch,case", ALL)
 def test_full_fsdp_has_the_same_by_name(made, mount, launch, case):
-    folder, mounted = shown(made, mount, launch, case)
+    folder, view = shown(made, mount, launch, case)
     want = live(folder, "param")
-    trees.assert_same(saved(mounted / "full-fsdp" / STEP / "pytorch_model_fsdp.bin"), want | tied(folder, want))
-    optimizer = saved(mounted / "full-fsdp" / STEP / "optimizer.bin")
+    trees.assert_same(saved(view("full-fsdp") / "pytorch_model_fsdp.bin"), want | tied(folder, want))
+    optimizer = saved(view("full-fsdp") / "optimizer.bin")
     for state in STATES:
         trees.assert_same({n: s[state] for n, s in optimizer["state"].items()}, live(folder, state))
 
@@ -130,13 +134,13 @@ def stepped(model, optimizer):
 
 @pytest.mark.parametrize("launch,case", ALL)
 def test_torchs_optimizer_goes_on_from_full_as_from_the_live_state(made, mount, launch, case):
-    folder, mounted = shown(made, mount, launch, case)
-    got, want = model_of(mounted / "full" / STEP), model_of(folder / "live/param")
+    folder, view = shown(made, mount, launch, case)
+    got, want = model_of(view("full")), model_of(folder / "live/param")
     optimizers = []
     for model in (got, want):
         named = dict(model.named_parameters())
         optimizers.append(torch.optim.AdamW([{"params": [named[n] for n in names]} for names in groups_of(folder)]))
-    optimizers[0].load_state_dict(saved(mounted / "full" / STEP / "optimizer.pt"))
+    optimizers[0].load_state_dict(saved(view("full") / "optimizer.pt"))
     values, states = values_of(folder), {s: live(folder, s) for s in STATES}
     for group, name in zip(optimizers[1].param_groups, ("model.embed_tokens.weight", "model.norm.weight")):
         group.update(values[name])
@@ -147,13 +151,13 @@ def test_torchs_optimizer_goes_on_from_full_as_from_the_live_state(made, mount, 
 
 def test_torch_refuses_groups_of_a_trainer_that_are_not_megatrons(made, mount):
     """The Trainer of transformers decays the sinks of gpt_oss."""
-    folder, mounted = shown(made, mount, "mo2", "gpt_oss-ep2-bf16")
-    model = model_of(mounted / "full" / STEP)
+    folder, view = shown(made, mount, "mo2", "gpt_oss-ep2-bf16")
+    model = model_of(view("full"))
     decay = Trainer.get_decay_parameter_names(None, model)
     groups = [[p for n, p in model.named_parameters() if (n in decay) == with_decay] for with_decay in (True, False)]
     with pytest.raises(ValueError, match="doesn't match the size"):
-        torch.optim.AdamW([{"params": g} for g in groups]).load_state_dict(saved(mounted / "full" / STEP / "optimizer.pt"))
-    assert "refuses optimizer.pt" in (mounted / "full" / STEP / ".unshard/problems.txt").read_text()
+        torch.optim.AdamW([{"params": g} for g in groups]).load_state_dict(saved(view("full") / "optimizer.pt"))
+    assert "refuses optimizer.pt" in (view("full") / ".unshard/problems.txt").read_text()
 
 
 LAST = 4  # the steps of a Trainer that resumes
@@ -217,11 +221,11 @@ def of_torch(folder, where):
 
 @pytest.mark.parametrize("launch,case", [("mo2", "llama-dp2-bf16"), ("mo2", "qwen3_moe-ep2-bf16"),
                                          ("ms4", "qwen3_moe-ep2-space-bf16"), ("mo2", "qwen2-pp2-buckets-bf16"),
-                                         ("mf2", "llama-dp2-fsdp")])
+                                         ("mf2", "llama-dp2-fsdp"),
+                                         *(pytest.param(*c, marks=pytest.mark.long) for c in NEMO)])
 def test_a_trainer_resumes_from_full(made, mount, tmp_path, launch, case):
-    folder = made(launch, case)
-    options = f"model={folder}/hf,fact=logging_steps=1,fact=save_steps=1"
-    seen, end, log = trained(folder, mount(folder / "run", options) / "full" / STEP, tmp_path / "out")
+    folder, view = shown(made, mount, launch, case, ",fact=logging_steps=1,fact=save_steps=1")
+    seen, end, log = trained(folder, view("full"), tmp_path / "out")
     want = {f"{s}|{n}": t for s in ("param", *STATES) for n, t in live(folder, s).items()}
     assert seen.step == 2
     trees.assert_same(seen.held, want | {f"step|{n}": torch.tensor(2.0) for n in live(folder, "param")})
@@ -241,7 +245,9 @@ def test_a_trainer_resumes_from_full(made, mount, tmp_path, launch, case):
 # "two" is on two ranks, and trains as one process does with half the rows.
 TRAINERS = {"fsdp": ("fsdp", "mo2", "llama-dp2-bf16"), "z2": ("2", "mo2", "llama-dp2-bf16")}
 MORE_TRAINERS = {"moe-fsdp": ("fsdp", "mo2", "qwen3_moe-ep2-bf16"), "moe-z1": ("1", "mo2", "qwen3_moe-ep2-bf16"),
-                 "dtensor-fsdp": ("fsdp", "mf2", "llama-dp2-fsdp"), "z2-two": ("2", "mo2", "llama-dp2-bf16")}
+                 "dtensor-fsdp": ("fsdp", "mf2", "llama-dp2-fsdp"), "z2-two": ("2", "mo2", "llama-dp2-bf16"),
+                 "nemo-fsdp": ("fsdp", "ne4", "llama-tp2-nemo-bf16"), "nemo-z2": ("2", "ne4", "llama-tp2-nemo-bf16"),
+                 "nemo-moe-z1": ("1", "ne4", "qwen3_moe-ep2-nemo")}
 
 
 def launched_as(load):
@@ -258,7 +264,7 @@ def trainers(made, request, tmp_path_factory):
         options = f"model={folder}/hf,fact=logging_steps=1,fact=save_steps=1"
         mounts.append(conftest.mounted(tmp_path_factory.mktemp(name), folder / "run", options))
         view = "full-fsdp" if how == "fsdp" else "universal"
-        loads.append(f"{name}:{how}:{folder}:{mounts[-1]}/{view}/{STEP}")
+        loads.append(f"{name}:{how}:{folder}:{mounts[-1]}/{view}/{SHARDS.get(launch, STEP)}")
     for ranks, chosen in ((2, "fsdp"), (1, "one"), (2, "two")):
         of_launch = [one for one in loads if launched_as(one) == chosen]
         if of_launch:
@@ -312,8 +318,8 @@ def test_what_is_made_for_a_trainer_is_said(made, mount, command, tmp_path):
 
 @pytest.mark.parametrize("launch,case", ALL)
 def test_universal_has_what_the_run_had_in_memory(made, mount, launch, case):
-    folder, mounted = shown(made, mount, launch, case)
-    zero = mounted / "universal" / STEP / "global_step2/zero"
+    folder, view = shown(made, mount, launch, case)
+    zero = view("universal") / "global_step2/zero"
     for file, state in (("fp32", "param"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
         got = {p.name: saved(p / f"{file}.pt")["param"] for p in zero.iterdir() if p.is_dir()}
         want = live(folder, state)
@@ -351,7 +357,7 @@ def resumed(made, request, tmp_path_factory):
     for name, (stage, launch, case) in chosen.items():
         folder = made(launch, case)
         mounts.append(conftest.mounted(tmp_path_factory.mktemp(name), folder / "run", f"model={folder}/hf"))
-        loads.append(f"{name}:{stage}:{folder}:{mounts[-1]}/universal/{STEP}")
+        loads.append(f"{name}:{stage}:{folder}:{mounts[-1]}/universal/{SHARDS.get(launch, STEP)}")
     conftest.launch("torch_dist_resume.py", 2, base, loads)
     yield base
     for mnt in mounts:

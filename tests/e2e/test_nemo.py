@@ -1,6 +1,6 @@
 """NeMo 2's directories: weights/ (torch_dist) and context/ (model.yaml, tokenizer). NeMo's own code wrote the model.yaml of
-each case, and its exporter's config is beside it (tests/golden/nemo/make.py); megatron-core saved the weights. NeMo itself,
-which no longer has language models, is not run."""
+each case, and its exporter's config is beside it (tests/golden/nemo/make.py); megatron-core saved the weights. Those of
+--long are saved by NeMo's own code."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 import trees
 from conftest import ROOT
-from test_megatron_optimizer import live
+from launches import NEMO
 
 GOLDEN, STEP, NAME = ROOT / "tests/golden/nemo", "iter_0000002", "model--step=2"
 # The file -> the case whose weights it describes, if that has another name.
@@ -125,30 +125,32 @@ def test_without_a_tokenizer_the_vocabulary_is_not_guessed(made, mount, tmp_path
     assert not (shown / "config.json").exists()
 
 
-# -- what NeMo 2 saves in weights/ --
+# -- what NeMo 2's own code saves in weights/ (make/nemo_weights.py); test_megatron_optimizer.py has its optimizer --
 
 
-@pytest.fixture(params=["llama-tp2-nemo-bf16", "qwen3_moe-ep2-nemo"])
+@pytest.fixture(params=[case for _, case in NEMO])
 def saved_by_nemo(made, mount, request):
     folder = made("ne4", request.param)
     return folder, mount(folder / "run", f"model={folder}/hf")
 
 
 @pytest.mark.long
-def test_its_names_and_its_optimizer_are_read(saved_by_nemo, command):
+def test_its_names_and_its_step_are_read(saved_by_nemo, command):
     folder, mounted = saved_by_nemo
-    where = f"{NAME}/weights"
     dtype = next(iter(trees.weights(folder / "hf").values())).dtype
     param = trees.weights(folder / "live/param")
-    trees.assert_same(trees.weights(mounted / "weights" / where), {n: t.to(dtype) for n, t in param.items()})
-    trees.assert_same(trees.weights(mounted / "weights-fp32" / where), param)
-    optimizer = torch.load(mounted / "full-fsdp" / where / "optimizer.bin", weights_only=True)
-    for state in ("exp_avg", "exp_avg_sq"):
-        trees.assert_same({n: s[state] for n, s in optimizer["state"].items()}, live(folder, state))
-    values = json.loads((folder / "live/groups.json").read_text())
-    for group in optimizer["param_groups"]:
-        of_group = [v for n, v in values.items() if n in group["params"]]
-        assert of_group and all(v == {k: list(group[k]) if k == "betas" else group[k] for k in v} for v in of_group)
+    trees.assert_same(trees.weights(mounted / "weights" / NAME / "weights"), {n: t.to(dtype) for n, t in param.items()})
+    info = json.loads((mounted / "weights" / NAME / "weights/.unshard/info.json").read_text())
+    assert info["step"] == 2 and info["finished"]
+
+
+@pytest.mark.long
+def test_it_saves_one_form_of_its_optimizer(saved_by_nemo):
+    """Also where the strategy was told ckpt_parallel_save_optim=False, which asks for dp_zero_gather_scatter."""
+    common = torch.load(saved_by_nemo[0] / "run" / NAME / "weights/common.pt", weights_only=False)
+    chained = common["optimizer"][0]
+    for one in [chained] if "optimizer" in chained else chained.values():
+        assert one["param_state_sharding_type"] == "fully_sharded_model_space"
 
 
 @pytest.mark.long
@@ -157,3 +159,21 @@ def test_megatron_lm_does_not_load_it(saved_by_nemo, command):
     assert not (mounted / "torch_dist" / NAME / "weights").exists()
     said = command("show", folder / "run" / NAME / "weights", "-o", f"model={folder}/hf").stdout
     assert "NeMo saved it, and loads other names" in " ".join(said.split())
+
+
+def test_its_param_groups_and_its_step_are_taken(made, mount, tmp_path):
+    """NeMo multiplies weight decay itself, and keeps the factor as pre_wd_mult."""
+    folder = made("mo2", "llama-tp2")
+    weights = tmp_path / "run" / NAME / "weights"
+    shutil.copytree(folder / "run" / STEP, weights)
+    common = torch.load(weights / "common.pt", weights_only=False)
+    for group in common["optimizer"]["optimizer"]["param_groups"]:
+        group |= {"pre_wd_mult": group.pop("wd_mult"), "pre_lr_mult": group.pop("lr_mult"), "pre_mult_wd": 0.1}
+    del common["args"], common["iteration"]
+    torch.save(common | {"optimizer": [common["optimizer"]], "global_step": 2, "pytorch-lightning_version": "2.4.0"},
+               weights / "common.pt")
+    full = mount(tmp_path / "run", f"model={folder}/hf") / "full" / NAME / "weights"
+    got = torch.load(full / "optimizer.pt", weights_only=True)["param_groups"]
+    assert [(g["weight_decay"], g["pre_wd_mult"]) for g in got] == [(0.1, 1.0), (0.0, 0.0)]
+    assert json.loads((full / "trainer_state.json").read_text())["global_step"] == 2
+    assert torch.load(full / "scheduler.pt", weights_only=True)["last_epoch"] == 2

@@ -79,27 +79,41 @@ def schedule_of(optimizer):
         start_wd=0.1, end_wd=0.1, wd_incr_steps=10, wd_incr_style="constant")
 
 
+def ddp_config(distributed, more):
+    from megatron.core.distributed import DistributedDataParallelConfig
+
+    return DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True,
+                                         bucket_size=more.get("bucket_size"))
+
+
+def optimizer_config(distributed, dtype, **more):
+    from megatron.core.optimizer import OptimizerConfig
+
+    return OptimizerConfig(optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1, adam_beta1=0.8, adam_beta2=0.95,
+                           adam_eps=1e-7, bf16=dtype == torch.bfloat16, params_dtype=dtype, clip_grad=1.0,
+                           use_distributed_optimizer=distributed, **more)
+
+
+def set_gradients(model, step):
+    torch.manual_seed(step)
+    for param in model.parameters():
+        if getattr(param, "shared_embedding", False):  # stages of a pipeline that have a copy sum its gradients
+            torch.manual_seed(STEP + step)
+        param.main_grad.copy_(torch.randn(param.shape))
+
+
 def trained(config, model, kind, more, dtype):
     """Megatron's optimizer after its steps."""
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.distributed import DistributedDataParallel
+    from megatron.core.optimizer import get_megatron_optimizer
 
     distributed = kind != "plain"
     qk_decay = {"apply_wd_to_qk_layernorm": True} if "qk_decay" in more else {}  # no older one has that
-    wrapped = DistributedDataParallel(
-        config, DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True,
-                                              bucket_size=more.get("bucket_size")), model)
-    optimizer = get_megatron_optimizer(
-        OptimizerConfig(optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1, adam_beta1=0.8, adam_beta2=0.95,
-                        adam_eps=1e-7, bf16=dtype == torch.bfloat16, params_dtype=dtype, clip_grad=1.0,
-                        use_distributed_optimizer=distributed, **qk_decay), [wrapped])
+    wrapped = DistributedDataParallel(config, ddp_config(distributed, more), model)
+    optimizer = get_megatron_optimizer(optimizer_config(distributed, dtype, **qk_decay), [wrapped])
     schedule = schedule_of(optimizer)
     for step in range(STEP):
-        torch.manual_seed(step)
-        for param in model.parameters():
-            if getattr(param, "shared_embedding", False):  # stages of a pipeline that have a copy sum its gradients
-                torch.manual_seed(STEP + step)
-            param.main_grad.copy_(torch.randn(param.shape))
+        set_gradients(model, step)
         optimizer.step()
         schedule.step(1)
     return optimizer
