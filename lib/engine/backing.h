@@ -25,6 +25,7 @@ struct uns_engine {
 	unsigned delay_read_us;
 	_Atomic uint64_t ahead_bytes; /* windows of all streams (streams.h) */
 	uint64_t most_ahead_bytes;
+	_Atomic unsigned object_streams; /* that have a window in an object store */
 	enum uns_way way; /* of files that are read from front to back */
 	bool finds_way; /* else, what ways has found */
 	struct uns_ways ways;
@@ -87,6 +88,7 @@ struct uns_backing {
 	_Atomic bool foreseen; /* its slots are */
 	bool is_far; /* its first file is on no block device: what storage is asked for are requests to a program or a
 			server */
+	bool of_objects; /* its first file is in an object store */
 	pthread_mutex_t behind_lock;
 	struct uns_behind *behind; /* one per file, once bytes are kept elsewhere */
 };

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "engine/backing.h"
 #include "io/numbers.h"
+#include "io/source.h"
 
 enum {
 	LEAST_WINDOW_BYTES = 8 << 20, /* RFC 8878 asks every decoder for that; zstd's levels up to 19 need it */
@@ -123,6 +124,7 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat, st
 	b->engine = engine;
 	b->cat = cat;
 	b->is_far = cat->n_files && major(cat->files[0].stat.id.dev) == 0;
+	b->of_objects = cat->n_files && uns_root_is_remote(cat->files[0].root);
 	pthread_mutex_init(&b->behind_lock, NULL);
 	uns_turns_init(&b->turns);
 	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));

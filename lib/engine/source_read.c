@@ -155,16 +155,17 @@ bool uns_source_will_read(struct uns_backing *b, uint32_t file, uint64_t at, uin
 {
 	const struct uns_file *f = &b->cat->files[file];
 	struct uns_fd_slot *slot = &b->slot[file];
-	bool keeps;
+	bool comes, keeps;
 
 	end = uns_u64_min(end, f->stat.id.size);
 	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
 		return false;
+	comes = uns_fd_will_read(slot->fd, at, end);
 	keeps = !slot->no_pages;
 	if (keeps && !uns_fd_has(slot->fd, (size_t)(end - at), at))
 		posix_fadvise(slot->fd, (off_t)at, (off_t)(end - at), POSIX_FADV_WILLNEED);
 	uns_fds_unpin(&b->engine->fds, slot);
-	return keeps;
+	return comes || keeps;
 }
 
 int uns_backing_lend(struct uns_backing *b, uint32_t file, int (*use)(void *ctx, int fd, struct uns_err *err),

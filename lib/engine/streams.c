@@ -25,6 +25,12 @@ static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
 #define BEGIN_BYTES        (6 * MiB)
 #define FIRST_WINDOW_BYTES (4 * MiB)
 #define STEP_BYTES         MiB /* less is not asked for by itself; nor more of a shard at one go */
+/* Of an object store: what comes in the time of a request's way there and back. A request fetches up to 8 MiB. All
+ * readers' windows have room in memory at once (io/object_blocks.h). */
+#define FIRST_OBJECT_WINDOW_BYTES (32 * MiB)
+#define MOST_OBJECT_WINDOW_BYTES  (128 * MiB)
+#define OBJECT_WINDOWS_BYTES      (192 * MiB)
+#define OBJECT_STEP_BYTES         (8 * MiB)
 /* Of a smaller file, no way of reading is found out. */
 #define LARGE_BYTES (512 * MiB)
 /* The kernel reads no more for one call than its own read-ahead for that device: this much if it was not changed
@@ -36,7 +42,10 @@ static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
 
 static void window_give_back(struct uns_stream *s, struct uns_engine *engine)
 {
-	atomic_fetch_sub(&engine->ahead_bytes, s->window);
+	if (s->of_object)
+		atomic_fetch_sub(&engine->object_streams, s->window ? 1 : 0);
+	else
+		atomic_fetch_sub(&engine->ahead_bytes, s->window);
 	s->window = 0;
 }
 
@@ -82,6 +91,18 @@ static struct uns_stream *stream_at(struct uns_streams *streams, struct uns_engi
 	return oldest;
 }
 
+/* Readers of objects share a memory of their own. */
+static void window_widen_of_object(struct uns_stream *s, struct uns_engine *engine)
+{
+	if (!s->window && engine->most_ahead_bytes) {
+		s->of_object = true;
+		atomic_fetch_add(&engine->object_streams, 1);
+		s->window = FIRST_OBJECT_WINDOW_BYTES;
+	} else {
+		s->window = uns_u64_min(2 * s->window, MOST_OBJECT_WINDOW_BYTES);
+	}
+}
+
 /* Twice the window, if the budget has that much left. */
 static void window_widen(struct uns_stream *s, struct uns_engine *engine)
 {
@@ -93,10 +114,20 @@ static void window_widen(struct uns_stream *s, struct uns_engine *engine)
 		atomic_fetch_sub(&engine->ahead_bytes, more);
 }
 
+/* What of its window a reader may use now: of the memory that readers of objects share, none has more than the next. */
+static uint64_t window_now(const struct uns_stream *s, const struct uns_backing *b)
+{
+	const unsigned readers = atomic_load_explicit(&b->engine->object_streams, memory_order_relaxed);
+
+	return b->of_objects && readers ? uns_u64_min(s->window, OBJECT_WINDOWS_BYTES / readers) : s->window;
+}
+
 /* What is asked for at once is in many shards, a little in each: the more of it, the fewer requests. The reader needs
  * the rest of its window for the time that they take. A disk answers small ones as well. */
 static uint64_t step_of(const struct uns_backing *b, uint64_t window)
 {
+	if (b->of_objects)
+		return uns_u64_min(OBJECT_STEP_BYTES, window / 4);
 	return b->is_far ? uns_u64_max(STEP_BYTES, window / 4) : STEP_BYTES;
 }
 
@@ -128,6 +159,7 @@ static bool stream_advance(struct uns_streams *streams, const struct uns_backing
 {
 	struct uns_engine *engine = b->engine;
 	struct uns_stream *s;
+	uint64_t window;
 	bool any;
 
 	pthread_mutex_lock(&streams->lock);
@@ -137,11 +169,12 @@ static bool stream_advance(struct uns_streams *streams, const struct uns_backing
 	s->next = uns_u64_max(s->next, at + len);
 	s->taken += len;
 	if (s->taken >= BEGIN_BYTES + s->window && s->asked < size)
-		window_widen(s, engine);
+		b->of_objects ? window_widen_of_object(s, engine) : window_widen(s, engine);
 	any = try_way(b, s, size, at, reading);
+	window = window_now(s, b);
 	*from = uns_u64_max(s->asked, s->next);
-	*to = uns_u64_min(s->next + s->window, size);
-	any = any && s->window && *from < *to && (*to - *from >= step_of(b, s->window) || *to == size);
+	*to = uns_u64_min(s->next + window, size);
+	any = any && window && *from < *to && (*to - *from >= step_of(b, window) || *to == size);
 	if (any)
 		s->asked = *to;
 	if (s->asked == size)
@@ -200,6 +233,8 @@ static void ask_file(struct wish *wish, const struct stretch *s)
 		return;
 	ask.fd = slot->fd;
 	ask.call_bytes = call_bytes(b, f) * (slot->as_asked ? 2 : 1);
+	if (uns_fd_will_read(slot->fd, at, end))
+		at = end;
 	for (; at < end && !slot->no_pages; at += step) {
 		step = uns_u64_min(end - at, STEP_BYTES);
 		wish->asked_bytes += step;

@@ -4,7 +4,9 @@
  * when pages are wanted, and wait while pages are delivered. So, once a reader has taken more than the kernel
  * reads around a single touch, the shards' bytes that it will want next are asked for (posix_fadvise WILLNEED),
  * and the further the longer it continues. They go into the kernel's page cache, never into our memory. A file system
- * that may let the asking thread wait is asked by another one (ahead.h). */
+ * that may let the asking thread wait is asked by another one (ahead.h). Objects of a store have no page cache: what is
+ * asked for of them is fetched into memory of their own (io/object_blocks.h), as much as keeps many requests under way.
+ */
 #ifndef UNS_ENGINE_STREAMS_H
 #define UNS_ENGINE_STREAMS_H
 
@@ -19,6 +21,7 @@ struct uns_stream {
 	uint64_t taken;   /* bytes read by this reader */
 	uint64_t asked;   /* storage was asked for what is before this */
 	uint64_t window;  /* how far ahead it may be asked, out of the engine's budget; 0 = not yet */
+	bool of_object; /* and it has a window: it counts as one that shares their memory */
 	uint64_t used_at; /* by the clock of the set: the one used longest ago makes room */
 };
 

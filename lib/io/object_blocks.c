@@ -12,7 +12,8 @@
 
 enum {
 	PIECES = UNS_BLOCK_BYTES / UNS_BLOCK_PIECE_BYTES, /* a block's, as the bits of a number */
-	MOST_QUEUED = 64,
+	MOST_QUEUED = 256,
+	LARGE_PIECES = PIECES / 4,
 	END_SECONDS = 1,
 };
 _Static_assert(PIECES == 32, "pieces are the bits of an uint32_t");
@@ -23,11 +24,13 @@ struct block {
 	size_t index;
 	uint8_t *piece[PIECES]; /* of those that it has or that are coming */
 	uint32_t have, coming;
+	uint32_t foreseen; /* wished for by uns_blocks_will_read */
+	uint32_t wanted;   /* to be fetched ahead of readers */
+	uint32_t passed; /* of those that it has: a reader has had the last byte */
 	uint32_t failed; /* of the last failure, whose sentence the object has */
 	unsigned n_failures;
 	unsigned pins;
 	bool is_queued;
-	bool passed; /* a reader has had its last byte */
 	pthread_cond_t came; /* or failed to */
 };
 
@@ -37,6 +40,7 @@ struct uns_block_object {
 	char *key, *etag;
 	uint64_t size;
 	size_t n_open, n_blocks; /* neither: it is freed */
+	size_t n_pieces; /* that are here, or coming */
 	bool stale;
 	struct uns_err failure;
 	struct block **block;
@@ -49,7 +53,7 @@ struct uns_blocks {
 	LIST_HEAD(, uns_block_object) objects;
 	TAILQ_HEAD(, block) used; /* the latest use last */
 	uint64_t bytes; /* of pieces that are here, or coming */
-	size_t n_with_blocks; /* objects */
+	size_t n_large; /* objects of which more is here than a few headers */
 	struct uns_piece_memory memory;
 
 	struct block *queue[MOST_QUEUED]; /* to be fetched ahead, pinned; the oldest first */
@@ -79,6 +83,17 @@ static void free_if_unused(struct uns_block_object *o)
 	object_free(o);
 }
 
+static void count_piece(struct uns_block_object *o, bool more)
+{
+	struct uns_blocks *c = o->blocks;
+
+	c->bytes += more ? UNS_BLOCK_PIECE_BYTES : -(uint64_t)UNS_BLOCK_PIECE_BYTES;
+	if (more)
+		c->n_large += ++o->n_pieces == LARGE_PIECES;
+	else
+		c->n_large -= o->n_pieces-- == LARGE_PIECES;
+}
+
 /* Those of the pieces that have any. */
 static void free_pieces(struct block *b, uint32_t which)
 {
@@ -90,7 +105,7 @@ static void free_pieces(struct block *b, uint32_t which)
 			continue;
 		uns_piece_give(&c->memory, b->piece[i]);
 		b->piece[i] = NULL;
-		c->bytes -= UNS_BLOCK_PIECE_BYTES;
+		count_piece(b->of, false);
 	}
 }
 
@@ -105,7 +120,7 @@ static bool take_pieces(struct block *b, uint32_t which)
 		b->piece[i] = uns_piece_take(&c->memory);
 		if (!b->piece[i])
 			return false;
-		c->bytes += UNS_BLOCK_PIECE_BYTES;
+		count_piece(b->of, true);
 	}
 	return true;
 }
@@ -118,7 +133,7 @@ static void remove_block(struct block *b)
 	free_pieces(b, b->have);
 	TAILQ_REMOVE(&c->used, b, use);
 	o->block[b->index] = NULL;
-	c->n_with_blocks -= --o->n_blocks == 0;
+	o->n_blocks--;
 	pthread_cond_destroy(&b->came);
 	free(b);
 	free_if_unused(o);
@@ -137,7 +152,7 @@ static struct block *add_block(struct uns_block_object *o, size_t index)
 	pthread_cond_init(&b->came, NULL);
 	TAILQ_INSERT_TAIL(&c->used, b, use);
 	o->block[index] = b;
-	c->n_with_blocks += o->n_blocks++ == 0;
+	o->n_blocks++;
 	return b;
 }
 
@@ -161,22 +176,28 @@ static void unpin(struct block *b)
 		remove_block(b);
 }
 
-static void evict(struct uns_blocks *c, uint64_t bytes, bool passed)
+static bool is_passed(const struct block *b)
+{
+	return !(b->have & ~b->passed);
+}
+
+static void evict(struct uns_blocks *c, uint64_t bytes, uint64_t most, bool passed)
 {
 	struct block *b, *next;
 
-	for (b = TAILQ_FIRST(&c->used); b && c->bytes + bytes > UNS_BLOCKS_BYTES; b = next) {
+	for (b = TAILQ_FIRST(&c->used); b && c->bytes + bytes > most; b = next) {
 		next = TAILQ_NEXT(b, use);
-		if (!b->pins && b->passed == passed)
+		if (!b->pins && (!passed || is_passed(b)))
 			remove_block(b);
 	}
 }
 
-/* What readers have passed goes first: what was fetched ahead for a slow reader may have waited longer. */
+/* What readers have passed goes first: what was fetched ahead for a slow reader may have waited longer. It goes before
+ * all memory is taken: the kernel would have to clear that, and a processor's cache has what was used lately. */
 static bool make_room(struct uns_blocks *c, uint64_t bytes)
 {
-	evict(c, bytes, true);
-	evict(c, bytes, false);
+	evict(c, bytes, UNS_BLOCKS_READ_BYTES, true);
+	evict(c, bytes, UNS_BLOCKS_BYTES, false);
 	return c->bytes + bytes <= UNS_BLOCKS_BYTES;
 }
 
@@ -224,6 +245,13 @@ static bool has_piece(const struct uns_block_object *o, size_t piece)
 	return !(absent(o, piece / PIECES) >> piece % PIECES & 1);
 }
 
+static bool is_foreseen(const struct uns_block_object *o, size_t piece)
+{
+	const struct block *b = o->block[piece / PIECES];
+
+	return b && b->foreseen >> piece % PIECES & 1;
+}
+
 /* Two pieces before it: the end of one item and the beginning of the next, which are read for their headers, are
  * often one before the other. */
 static bool is_in_sequence(const struct uns_block_object *o, size_t piece)
@@ -231,10 +259,10 @@ static bool is_in_sequence(const struct uns_block_object *o, size_t piece)
 	return piece && has_piece(o, piece - 1) && (piece == 1 || has_piece(o, piece - 2));
 }
 
-/* What may be fetched of each object before it is wanted. */
+/* What may be fetched of each object by a guess. */
 static uint64_t share(const struct uns_blocks *c)
 {
-	return UNS_BLOCKS_BYTES / 2 / (c->n_with_blocks ? c->n_with_blocks : 1);
+	return UNS_BLOCKS_BYTES / 2 / (c->n_large ? c->n_large : 1);
 }
 
 /* Absent pieces from the first of `want` on, that one request fetches. Some of `want` are absent. */
@@ -245,10 +273,10 @@ static uint32_t choose_run(const struct block *b, uint32_t want)
 	uint64_t most = 0;
 	size_t end;
 
-	if (is_in_sequence(b->of, b->index * PIECES + first))
+	if (!is_foreseen(b->of, b->index * PIECES + first) && is_in_sequence(b->of, b->index * PIECES + first))
 		most = share(b->of->blocks) / UNS_BLOCK_PIECE_BYTES;
 	for (end = first; end < PIECES && free_ones >> end & 1; end++)
-		if (!(want >> end & 1) && end - first >= most)
+		if (!((want | b->wanted) >> end & 1) && end - first >= most)
 			break;
 	return bits(first, end);
 }
@@ -296,6 +324,8 @@ static int fetch_run(struct block *b, uint32_t run, struct uns_err *err)
 		return uns_oom(err);
 	}
 	b->coming |= run;
+	b->wanted &= ~run;
+	b->passed &= ~run;
 	n = memory_of(b, run, into);
 	pthread_mutex_unlock(&c->lock);
 	code = c->store.fetch(c->store.ctx, o->key, o->etag, into, n, (uint64_t)b->index * UNS_BLOCK_BYTES + first,
@@ -348,12 +378,13 @@ static void fetch_ahead(struct uns_blocks *c, struct block *b)
 	uint32_t lacks, run;
 	int code = 0;
 
-	while (code == 0 && !c->ending && !b->of->stale && (lacks = absent(b->of, b->index))) {
+	while (code == 0 && !c->ending && !b->of->stale && (lacks = absent(b->of, b->index) & b->wanted)) {
 		run = lacks & ~(lacks + (lacks & -lacks)); /* those side by side from the first on */
 		if (!make_room(c, (uint64_t)__builtin_popcount(run) * UNS_BLOCK_PIECE_BYTES))
 			break;
 		code = fetch_run(b, run, NULL);
 	}
+	b->wanted = 0;
 }
 
 static struct block *take_queued(struct uns_blocks *c)
@@ -405,13 +436,16 @@ static void *thread_run(void *ctx)
 	return NULL;
 }
 
-/* Lock held. */
-static void queue_block(struct uns_block_object *o, size_t index)
+/* These pieces of a block will be read. Lock held. */
+static void queue_pieces(struct uns_block_object *o, size_t index, uint32_t pieces)
 {
 	struct uns_blocks *c = o->blocks;
-	struct block *b;
+	struct block *b = o->block[index];
 
-	if ((o->block[index] && o->block[index]->is_queued) || !absent(o, index) || c->n_queued == MOST_QUEUED)
+	pieces &= absent(o, index);
+	if (b && b->is_queued)
+		b->wanted |= pieces;
+	if (!pieces || (b && b->is_queued) || c->n_queued == MOST_QUEUED)
 		return;
 	if (c->n_idle <= c->n_queued && c->n_threads < UNS_BLOCKS_THREADS &&
 	    uns_thread_begin(&c->thread[c->n_threads], &c->processors, thread_run, c) == 0)
@@ -419,6 +453,7 @@ static void queue_block(struct uns_block_object *o, size_t index)
 	b = c->n_threads ? pin(o, index) : NULL;
 	if (!b)
 		return; /* the reader fetches it */
+	b->wanted |= pieces;
 	b->is_queued = true;
 	c->queue[c->n_queued++] = b;
 	pthread_cond_signal(&c->queued);
@@ -438,7 +473,30 @@ static void look_ahead(struct uns_block_object *o, uint64_t off, uint64_t end)
 		last = (end - 1) / UNS_BLOCK_BYTES + 2 + before;
 	}
 	for (i = first + 1; i < n && i < last && i <= first + most; i++)
-		queue_block(o, i);
+		queue_pieces(o, i, all_pieces(o, i));
+}
+
+void uns_blocks_will_read(struct uns_block_object *o, uint64_t at, uint64_t end)
+{
+	size_t piece = at / UNS_BLOCK_PIECE_BYTES, last, stop;
+	struct block *b;
+	uint32_t pieces;
+
+	if (end > o->size)
+		end = o->size;
+	last = (end + UNS_BLOCK_PIECE_BYTES - 1) / UNS_BLOCK_PIECE_BYTES;
+	pthread_mutex_lock(&o->blocks->lock);
+	for (; piece < last && !o->stale; piece = stop) {
+		stop = uns_u64_min(last, (piece / PIECES + 1) * PIECES);
+		pieces = bits(piece % PIECES, (stop - 1) % PIECES + 1);
+		queue_pieces(o, piece / PIECES, pieces);
+		b = o->block[piece / PIECES];
+		if (b) {
+			b->foreseen |= pieces;
+			b->passed &= ~pieces; /* a reader has yet to come */
+		}
+	}
+	pthread_mutex_unlock(&o->blocks->lock);
 }
 
 /* -- reading -- */
@@ -454,9 +512,15 @@ static void copy_out(const struct block *b, uint8_t *to, size_t len, size_t at)
 	}
 }
 
+static bool ends_piece(const struct uns_block_object *o, size_t index, size_t end)
+{
+	return end % UNS_BLOCK_PIECE_BYTES == 0 || end == bytes_in(o, index);
+}
+
 /* Bytes of one block. Lock held, and dropped meanwhile. */
 static int read_block(struct uns_block_object *o, size_t index, uint8_t *to, size_t len, size_t at, struct uns_err *err)
 {
+	const size_t first = at / UNS_BLOCK_PIECE_BYTES, last = (at + len - 1) / UNS_BLOCK_PIECE_BYTES;
 	struct uns_blocks *c = o->blocks;
 	struct block *b = o->stale ? NULL : pin(o, index);
 	int code;
@@ -470,12 +534,12 @@ static int read_block(struct uns_block_object *o, size_t index, uint8_t *to, siz
 			forget_blocks(o);
 		return code;
 	}
-	code = bring(b, bits(at / UNS_BLOCK_PIECE_BYTES, (at + len - 1) / UNS_BLOCK_PIECE_BYTES + 1), err);
+	code = bring(b, bits(first, last + 1), err);
 	if (code == 0) {
 		pthread_mutex_unlock(&c->lock);
 		copy_out(b, to, len, at);
 		pthread_mutex_lock(&c->lock);
-		b->passed |= at + len == bytes_in(o, index);
+		b->passed |= bits(first, ends_piece(o, index, at + len) ? last + 1 : last);
 	}
 	unpin(b);
 	return code;
@@ -491,7 +555,7 @@ int uns_blocks_read(struct uns_block_object *o, void *buf, size_t len, uint64_t 
 	if (!len)
 		return 0;
 	pthread_mutex_lock(&o->blocks->lock);
-	if (!o->stale)
+	if (!o->stale && !is_foreseen(o, off / UNS_BLOCK_PIECE_BYTES))
 		look_ahead(o, off, end);
 	for (; off < end && code == 0; off += n, to += n) {
 		at = off % UNS_BLOCK_BYTES;

@@ -1,12 +1,14 @@
 /* Bytes of objects that were fetched lately, and those that readers will want next.
  *
  * An object is cut into blocks of 8 MiB, and a block into pieces of 256 KiB. A read of bytes that are not here fetches
- * their pieces. If the pieces before them are here, or are being fetched, the object is read from front to back: then
- * one request fetches the rest of the block, and threads fetch the next blocks. Nothing else is known of readers.
+ * their pieces. A caller that knows what will be read calls uns_blocks_will_read: threads fetch that, in
+ * requests of up to a block. For other readers there is a guess: if the pieces before what is read are here, or are
+ * being fetched, the object is read from front to back. Then one request fetches the rest of the block, and threads
+ * fetch the next blocks.
  *
  * Pieces are fetched once, however many threads wait for them; all of these get a failure, and it is not kept. Blocks
- * that were not used for the longest time make room for others, first those that were read to their end. The more
- * objects there are with blocks, the less is fetched of each before it is wanted.
+ * that were not used for the longest time make room for others, first those whose pieces were all read to their ends:
+ * of these few are kept, so that the same memory is used again.
  *
  * Threads: any number. */
 #ifndef UNS_IO_OBJECT_BLOCKS_H
@@ -24,8 +26,9 @@ enum {
 	UNS_BLOCK_PIECE_BYTES = UNS_PIECE_BYTES,
 	/* Of one source. Beyond that there is only what readers wait for. */
 	UNS_BLOCKS_BYTES = 256 << 20,
-	UNS_BLOCKS_AHEAD = 8, /* of one object */
-	UNS_BLOCKS_THREADS = 16,
+	UNS_BLOCKS_READ_BYTES = 160 << 20, /* where there is more, what was read goes */
+	UNS_BLOCKS_AHEAD = 8, /* of one object, by a guess */
+	UNS_BLOCKS_THREADS = 24,
 };
 
 /* Where bytes of an object from `off` on come from, as many as `into` holds, with a sentence if they do not. -ESTALE:
@@ -52,6 +55,10 @@ void uns_blocks_close(struct uns_block_object *object); /* NULL is allowed; its 
 
 /* Bytes that the object has. Fails as the store does. After one -ESTALE no block of the object is used. */
 int uns_blocks_read(struct uns_block_object *object, void *buf, size_t len, uint64_t off, struct uns_err *err);
+
+/* Bytes [at, end) of the object will be read, after those of earlier calls. Never waits. More than UNS_BLOCKS_BYTES are
+ * not kept: to ask for less at a time is the caller's part. */
+void uns_blocks_will_read(struct uns_block_object *object, uint64_t at, uint64_t end);
 
 /* Nothing has been read for a while: what is not being read is forgotten, and its memory goes back to the system. */
 void uns_blocks_rest(struct uns_blocks *blocks);

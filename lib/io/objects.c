@@ -702,3 +702,10 @@ int uns_object_pread(int fd, void *buf, size_t len, uint64_t off, struct uns_err
 		forget_listings(f->objects);
 	return code;
 }
+
+void uns_object_will_read(int fd, uint64_t at, uint64_t end)
+{
+	const struct object *f = uns_handle_get(fd);
+
+	uns_blocks_will_read(f->bytes, at, end);
+}

@@ -50,5 +50,7 @@ int uns_objects_open_file(struct uns_objects *objects, const char *rel, int *fd,
 const struct uns_identity *uns_object_identity(int fd);
 /* -ESTALE: it was replaced or removed, and not all of these bytes are in memory. Its sentence names the object. */
 int uns_object_pread(int fd, void *buf, size_t len, uint64_t off, struct uns_err *err);
+/* These bytes will be read: threads fetch them. Never waits. */
+void uns_object_will_read(int fd, uint64_t at, uint64_t end);
 
 #endif

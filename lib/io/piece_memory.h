@@ -1,6 +1,6 @@
 /* Memory for pieces of objects (object_blocks.h), all of one size. What was given back is used again: memory that is
  * new to a process costs more than the copy into it, because the kernel clears each page and enters it. It is taken
- * from the system in parts of a huge page.
+ * from the system in parts of several pieces.
  *
  * Threads: the caller's lock. */
 #ifndef UNS_IO_PIECE_MEMORY_H

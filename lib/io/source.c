@@ -793,6 +793,14 @@ bool uns_fd_reads_pages(int fd, const struct uns_identity *id)
 	return at != MAP_FAILED || errno != ENODEV;
 }
 
+bool uns_fd_will_read(int fd, uint64_t at, uint64_t end)
+{
+	if (!uns_is_handle(fd))
+		return false;
+	uns_object_will_read(fd, at, end);
+	return true;
+}
+
 int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, struct uns_err *err)
 {
 	if (got < 0)

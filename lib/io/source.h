@@ -138,6 +138,9 @@ int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off);
 /* Do reads of this descriptor take what they can from pages in the kernel's cache? Not where a FUSE program wants each
  * read for itself (direct_io): to ask there for bytes that are not wanted yet (posix_fadvise) fetches them twice. */
 bool uns_fd_reads_pages(int fd, const struct uns_identity *id);
+/* Of an object of a store: threads of its own fetch bytes that will be read; never waits. false: it is a file, of which
+ * the kernel keeps pages. */
+bool uns_fd_will_read(int fd, uint64_t at, uint64_t end);
 /* Are these bytes in memory, or on their way there? len > 0. Never waits; false where that is not known. */
 bool uns_fd_has(int fd, size_t len, uint64_t off);
 

@@ -204,6 +204,51 @@ static void one_reader_has_several_requests_under_way(void **state)
 	assert_int_equal(fetched(), size);
 }
 
+/* A view's order: a shard's second half first. The piece between the halves, of which both have a part, stays until the
+ * other half was read, too. */
+static void what_is_foreseen_is_fetched_once_by_many_at_once(void **state)
+{
+	enum { TENSORS = 12, TENSOR = 20 * MiB, UNDER_WAY = 12 };
+	const uint64_t begin = 1000, size = begin + TENSORS * (uint64_t)TENSOR + 9 * (uint64_t)BLOCK;
+	struct uns_block_object *object;
+	struct uns_blocks *blocks = open_blocks(size, &object);
+	uint64_t at;
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < TENSORS; i += 6) {
+		const unsigned first = TENSORS / 2 - i;
+
+		pthread_mutex_lock(&store.lock);
+		store.most_waiting = 0;
+		store.held = UNDER_WAY; /* fewer would wait for ever */
+		pthread_mutex_unlock(&store.lock);
+		uns_blocks_will_read(object, begin + first * (uint64_t)TENSOR, begin + (first + 6) * (uint64_t)TENSOR);
+		for (at = 0; at < 6 * (uint64_t)TENSOR; at += MiB)
+			assert_int_equal(read_at(object, begin + first * (uint64_t)TENSOR + at, MiB, NULL), 0);
+		assert_true(store.most_waiting >= UNDER_WAY);
+	}
+	close_blocks(blocks, object);
+	assert_true(fetched() <= TENSORS * (uint64_t)TENSOR + PIECE);
+	assert_true(store.n <= 2 * (6 * TENSOR / BLOCK + 2));
+}
+
+static void what_is_foreseen_beyond_the_end_or_without_room_is_left(void **state)
+{
+	const uint64_t size = UNS_BLOCKS_BYTES + 40 * (uint64_t)BLOCK + 1;
+	struct uns_block_object *object;
+	struct uns_blocks *blocks = open_blocks(size, &object);
+
+	(void)state;
+	uns_blocks_will_read(object, size, size + MiB);
+	uns_blocks_will_read(object, size + MiB, size);
+	uns_blocks_will_read(object, 0, UINT64_MAX);
+	assert_int_equal(read_at(object, size - 1, 1, NULL), 0);
+	assert_int_equal(read_at(object, 0, 1000, NULL), 0);
+	close_blocks(blocks, object);
+	assert_true(fetched() <= size + BLOCK);
+}
+
 static void *read_piece(void *arg)
 {
 	struct uns_err *err = malloc(sizeof(*err));
@@ -332,15 +377,14 @@ static void what_rests_gives_its_memory_back(void **state)
 }
 
 /* Objects of other sizes are others. One reader is faster than the next. */
-static void eight_files_at_once_are_fetched_once(void **state)
+static void read_eight_files_at_once(bool foreseen)
 {
-	const uint64_t size = 6 * (uint64_t)BLOCK;
+	const uint64_t size = 6 * (uint64_t)BLOCK, window = 24 * MiB;
 	struct uns_block_object *object[8];
 	struct uns_blocks *blocks = open_blocks(size, &object[0]);
 	uint64_t at[8] = { 0 }, left = 8;
 	unsigned i;
 
-	(void)state;
 	for (i = 1; i < 8; i++)
 		assert_int_equal(uns_blocks_open(blocks, "a/key", "an-etag", size + i, &object[i], NULL), 0);
 	while (left)
@@ -348,6 +392,8 @@ static void eight_files_at_once_are_fetched_once(void **state)
 			const uint64_t end = size + i, step = (i + 8) * (uint64_t)(MiB / 8);
 			const uint64_t len = end - at[i] < step ? end - at[i] : step;
 
+			if (len && foreseen)
+				uns_blocks_will_read(object[i], at[i] ? at[i] + window : 0, at[i] + len + window);
 			if (len)
 				assert_int_equal(read_at(object[i], at[i], (size_t)len, NULL), 0);
 			at[i] += len;
@@ -359,12 +405,21 @@ static void eight_files_at_once_are_fetched_once(void **state)
 	assert_int_equal(fetched(), 8 * size + 28);
 }
 
+static void eight_files_at_once_are_fetched_once(void **state)
+{
+	(void)state;
+	read_eight_files_at_once(false);
+	read_eight_files_at_once(true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(front_to_back_each_byte_once_in_requests_of_a_block),
 		cmocka_unit_test(reads_far_apart_fetch_their_pieces_alone),
 		cmocka_unit_test(one_reader_has_several_requests_under_way),
+		cmocka_unit_test(what_is_foreseen_is_fetched_once_by_many_at_once),
+		cmocka_unit_test(what_is_foreseen_beyond_the_end_or_without_room_is_left),
 		cmocka_unit_test(threads_that_want_the_same_share_one_request),
 		cmocka_unit_test(a_failure_is_not_kept),
 		cmocka_unit_test(no_block_of_a_replaced_object_is_used),

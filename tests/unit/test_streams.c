@@ -174,6 +174,31 @@ ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t at)
 	return (ssize_t)len;
 }
 
+/* The same shards as objects of a store, if they are `remote`: threads of its own fetch what is asked for. */
+static struct {
+	bool remote;
+	uint64_t bytes, calls;
+} objects;
+
+bool __wrap_uns_root_is_remote(const struct uns_root *of);
+bool __wrap_uns_root_is_remote(const struct uns_root *of)
+{
+	(void)of;
+	return objects.remote;
+}
+
+bool __wrap_uns_fd_will_read(int fd, uint64_t at, uint64_t end);
+bool __wrap_uns_fd_will_read(int fd, uint64_t at, uint64_t end)
+{
+	const size_t i = shard_of(fd);
+
+	if (!objects.remote)
+		return false;
+	for (objects.bytes += end - at, objects.calls++; at < end; at += PAGE)
+		shard[i].asked[at / PAGE] = 1;
+	return true;
+}
+
 /* -- a tensor of 4 GiB in 4 x 2 boxes, each in a file that has no blocks -- */
 
 static char dir[64];
@@ -327,6 +352,46 @@ static void asks_for_what_is_then_read(void **state)
 		teardown(state);
 		setup(state);
 	}
+}
+
+/* Where each request takes long, enough has to be under way: 16 requests of 8 MiB for one reader. Readers share what
+ * memory there is. */
+static void asks_an_object_store_for_128_MiB_ahead_and_two_readers_for_96_each(void **state)
+{
+	static const uint64_t windows_MiB[] = { 128, 96 };
+	struct uns_streams streams[2];
+	uint64_t before;
+	unsigned n, i;
+
+	(void)state;
+	for (n = 1; n <= 2; n++) {
+		struct uns_layout layout;
+
+		objects.remote = true;
+		teardown(state);
+		setup(state);
+		objects.bytes = 0;
+		layout = file_of(UNS_BF16);
+		for (i = 0; i < n; i++)
+			uns_streams_init(&streams[i]);
+		for (i = 0; i < n; i++)
+			read_in_order(&streams[i], &layout, i * (uint64_t)1024 * MiB, 4);
+		assert_int_equal(objects.bytes, 0); /* for what a touched page brings */
+		for (i = 0; i < n; i++)
+			read_in_order(&streams[i], &layout, (i * (uint64_t)1024 + 4) * MiB, 12);
+		assert_true(objects.bytes >= n * 32 * (uint64_t)MiB);
+		before = read_unasked_bytes;
+		for (i = 0; i < n; i++)
+			read_in_order(&streams[i], &layout, (i * (uint64_t)1024 + 16) * MiB, 240);
+		assert_int_equal(read_unasked_bytes, before);
+		assert_true(objects.bytes <= n * (256 + windows_MiB[n - 1]) * (uint64_t)MiB + 32 * (uint64_t)MiB);
+		assert_true(objects.bytes >= n * (256 + windows_MiB[n - 1] - 24) * (uint64_t)MiB);
+		assert_int_equal(asked_calls, 0);
+		for (i = 0; i < n; i++)
+			uns_streams_fini(&streams[i], engine);
+		assert_int_equal(engine->object_streams, 0);
+	}
+	objects.remote = false;
 }
 
 static void asks_nothing_for_a_header_or_for_reads_here_and_there(void **state)
@@ -660,6 +725,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(asks_for_what_is_then_read, setup, teardown),
+		cmocka_unit_test_setup_teardown(asks_an_object_store_for_128_MiB_ahead_and_two_readers_for_96_each,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(asks_nothing_for_a_header_or_for_reads_here_and_there, setup, teardown),
 		cmocka_unit_test_setup_teardown(reads_each_shard_from_front_to_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(finds_that_few_long_requests_are_faster, setup, teardown),
