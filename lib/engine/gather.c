@@ -532,9 +532,19 @@ static int read_of_term(void *ctx, const struct uns_tensor *tensor, uint8_t *dst
 	return uns_gather_bytes(&g, dst, at, len, err);
 }
 
+static int check_term(void *ctx, const struct uns_tensor *tensor, uint64_t at, size_t len, struct uns_err *err)
+{
+	const struct uns_gather *whole = ctx;
+	const struct uns_gather g = uns_gather_of(whole->b, tensor);
+	struct check c = { whole->b, err, 0 };
+
+	visit_pieces(&g, at, len, check_piece, &c);
+	return c.code;
+}
+
 static int sum_read(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len, struct uns_err *err)
 {
-	const struct uns_sum_reader reader = { read_of_term, (void *)g };
+	const struct uns_sum_reader reader = { read_of_term, check_term, (void *)g, g->b };
 
 	if (g->never_decode) /* a factor may be an entry of the cache, and two must not be held at once */
 		return UNS_MUST_DECODE;

@@ -8,7 +8,10 @@
  * of the norms of the row and the column. m is uns_panels_additions. `times` in fp32, and the multiplication by it, add
  * 2 * u * S; the addition of the matrix's element and those of the bound itself, 2 * u of the result; numbers below the
  * normal ones, 2^-149 for each operation. What fp64 is from the exact sum is far less than what these are rounded up
- * by. */
+ * by.
+ *
+ * Where bf16 is multiplied as it is, results below the normal ones count as zero: 2^-126 for each operation. So do
+ * numbers, which is 2^-126 * sqrt(n) times the sum of the norms. What is added to each norm is more than that. */
 #include "engine/low_rank.h"
 
 #include <math.h>
@@ -21,15 +24,17 @@
 #include "engine/elements.h"
 #include "engine/panels.h"
 #include "engine/products.h"
+#include "engine/right_factor.h"
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
 
-enum { WINDOW_BYTES = 1 << 20, TILE = 256, ROWS = 48, INNER = 256 };
+/* LEFT_WORDS: of rows that are read at once; ROWS of them are multiplied at a time. */
+enum { WINDOW_BYTES = 1 << 20, TILE = UNS_RIGHT_COLUMNS, ROWS = 48, LEFT_WORDS = 64 << 10, LEFT_ROWS = 4 << 10 };
+_Static_assert(LEFT_WORDS >= UNS_RIGHT_COLUMNS * UNS_RIGHT_INNER, "rows are read by uns_rows_read");
 
 #define U             0x1p-24
-#define MOST_NORM     0x1p50 /* below it nothing overflows in fp32 */
 #define MOST_TIMES    0x1p20
 #define OF_THE_RESULT (3 * U)
 
@@ -37,17 +42,19 @@ struct work {
 	const struct uns_catalog *cat;
 	const struct uns_tensor *tensor;
 	const struct uns_sum_reader *reader;
+	enum uns_panels_of of;
+	size_t words; /* of each row and column */
 	float times, least; /* least: the part of the bound that does not depend on the numbers */
-	float left[ROWS * INNER], right[TILE * INNER], tile[ROWS * TILE]; /* right: in panels */
-	float of_row[ROWS], of_column[TILE]; /* the bound on times * tile is one times the other */
-	float value[TILE * INNER]; /* of right, as they lie: a column behind the other */
-	uint8_t raw[TILE * INNER * sizeof(float)];
+	uns_word left[LEFT_WORDS];
+	float of_row[LEFT_ROWS]; /* the bound on times * tile is this times the norm of the column */
+	struct uns_right right;
+	float tile[ROWS * TILE];
 	uint8_t base[WINDOW_BYTES]; /* the matrix's elements of a window, in its dtype */
 };
 
-/* A tile of which the right columns and left rows have been read. */
+/* What is made at a time: rows [row, row+n_rows) of the tensor, of which `left` has the first, in n_columns columns. */
 struct place {
-	uint64_t row, column; /* of the tensor */
+	uint64_t row, column;
 	size_t n_rows, n_columns;
 };
 
@@ -64,12 +71,14 @@ bool uns_low_rank_is(const struct uns_catalog *cat, const struct uns_tensor *ten
 	const struct uns_term *product = &s->term[1];
 
 	return (tensor->dtype == UNS_BF16 || tensor->dtype == UNS_F16) && s->n == 2 && !s->term[0].right.tensor &&
-	       s->term[0].times == 1 && product->right.tensor && product->inner <= INNER &&
+	       s->term[0].times == 1 && product->right.tensor && product->inner <= UNS_RIGHT_INNER &&
 	       fabs(product->times) < MOST_TIMES && s->divisor == 1 && s->plus == 0 && !s->scale.by.tensor &&
 	       fits_fp32(cat, &s->term[0].left) && fits_fp32(cat, &product->left) && fits_fp32(cat, &product->right);
 }
 
-/* -- arithmetic, once for any processor and once for those with AVX2 -- */
+/* -- arithmetic, once for any processor, once for those with AVX2 and once for those with AVX-512 -- */
+
+#define INLINE static inline __attribute__((always_inline))
 
 /* The ends of the interval in which the sums of a tile's row are. Where there is none, two numbers that are rounded to
  * different ones. */
@@ -77,121 +86,131 @@ struct ends {
 	float low[TILE], high[TILE];
 };
 
-/* Rounded to bf16; no NaN is among them. */
-static inline __attribute__((always_inline)) void ends_to_bf16(const float *ends, size_t n, uint16_t *out)
+/* Rounded to bf16; no NaN. */
+INLINE uint16_t bf16_of(float x)
 {
+	uint32_t bits;
+
+	memcpy(&bits, &x, sizeof(bits));
+	return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+/* The bounds of n elements of a tile's row; e: of times * tile. */
+struct row {
+	const float *tile, *norm; /* norm: of the columns */
+	float times, of_row, least;
+};
+
+INLINE void end_make(const struct row *r, size_t i, float base, float *low, float *high)
+{
+	const float v = base + r->times * r->tile[i];
+	const float e = r->of_row * r->norm[i] + fabsf(v) * (float)OF_THE_RESULT + r->least;
+
+	*low = e < INFINITY ? v - e : 0;
+	*high = e < INFINITY ? v + e : 1;
+}
+
+INLINE void ends_all(const struct row *row, const float *base, size_t n, struct ends *out)
+{
+	const struct row r = *row;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		end_make(&r, i, base[i], &out->low[i], &out->high[i]);
+}
+
+/* Of a base of bf16, both ends rounded to bf16. */
+INLINE void bf16_all(const struct row *row, const uint8_t *base, size_t n, uint16_t *down, uint16_t *up)
+{
+	const struct row r = *row;
+	float low, high, x;
+	uint16_t code;
 	uint32_t bits;
 	size_t i;
 
 	for (i = 0; i < n; i++) {
-		memcpy(&bits, &ends[i], sizeof(bits));
-		out[i] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+		memcpy(&code, base + i * sizeof(code), sizeof(code));
+		bits = (uint32_t)code << 16;
+		memcpy(&x, &bits, sizeof(x));
+		end_make(&r, i, x, &low, &high);
+		down[i] = bf16_of(low);
+		up[i] = bf16_of(high);
 	}
-}
-
-/* down, up: both ends as bf16; NULL = they are wanted as they are. */
-static inline __attribute__((always_inline)) void bound_all(const struct work *w, const float *base, size_t row,
-							    size_t column, size_t n, struct ends *out, uint16_t *down,
-							    uint16_t *up)
-{
-	const float *tile = w->tile + row * TILE + column, *of_column = w->of_column + column;
-	const float times = w->times, least = w->least, of_row = w->of_row[row];
-	float v, e;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		v = base[i] + times * tile[i];
-		e = of_row * of_column[i] + fabsf(v) * (float)OF_THE_RESULT + least;
-		out->low[i] = e < INFINITY ? v - e : 0;
-		out->high[i] = e < INFINITY ? v + e : 1;
-	}
-	if (!down)
-		return;
-	ends_to_bf16(out->low, n, down);
-	ends_to_bf16(out->high, n, up);
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static void bound_by_avx2(const struct work *w, const float *base, size_t row,
-							      size_t column, size_t n, struct ends *out, uint16_t *down,
-							      uint16_t *up)
+#define AVX2   __attribute__((target("avx2,fma")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+
+AVX2 static void ends_by_avx2(const struct row *row, const float *base, size_t n, struct ends *out)
 {
-	bound_all(w, base, row, column, n, out, down, up);
+	ends_all(row, base, n, out);
+}
+
+AVX2 static void bf16_by_avx2(const struct row *row, const uint8_t *base, size_t n, uint16_t *down, uint16_t *up)
+{
+	bf16_all(row, base, n, down, up);
+}
+
+AVX512 static void bf16_by_avx512(const struct row *row, const uint8_t *base, size_t n, uint16_t *down, uint16_t *up)
+{
+	bf16_all(row, base, n, down, up);
+}
+
+static bool has_avx2(void)
+{
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool has_avx512(void)
+{
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && has_avx2();
 }
 #endif
 
-static void bound(const struct work *w, const float *base, size_t row, size_t column, size_t n, struct ends *out,
-		  uint16_t *down, uint16_t *up)
+static void ends_make(const struct row *row, const float *base, size_t n, struct ends *out)
 {
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-		bound_by_avx2(w, base, row, column, n, out, down, up);
+	if (has_avx2()) {
+		ends_by_avx2(row, base, n, out);
 		return;
 	}
 #endif
-	bound_all(w, base, row, column, n, out, down, up);
+	ends_all(row, base, n, out);
 }
 
-/* -- factors -- */
-
-static int rows_read(struct work *w, const struct uns_factor *f, uint64_t inner, uint64_t row, size_t n, float *out,
-		     struct uns_err *err)
+static void bf16_make(const struct row *row, const uint8_t *base, size_t n, uint16_t *down, uint16_t *up)
 {
-	const enum uns_dtype is = f->as;
-	const size_t size = uns_dtype_size(is), all = n * (size_t)inner;
-
-	UNS_TRY(w->reader->read(w->reader->ctx, f->tensor, w->raw, (f->first + row * inner) * size, all * size, err));
-	uns_cast(is, w->raw, UNS_F32, out, all);
-	return 0;
+#if defined(__x86_64__)
+	if (has_avx512()) {
+		bf16_by_avx512(row, base, n, down, up);
+		return;
+	}
+	if (has_avx2()) {
+		bf16_by_avx2(row, base, n, down, up);
+		return;
+	}
+#endif
+	bf16_all(row, base, n, down, up);
 }
 
-/* Of a norm, for the bound: a product with infinity is infinite. */
-static float bounding(double square)
+/* -- the left factor -- */
+
+static int left_read(struct work *w, uint64_t row, size_t n, struct uns_err *err)
 {
-	const double norm = sqrt(square);
+	const struct uns_term *term = &w->tensor->sum->term[1];
+	const size_t inner = (size_t)term->inner, steps = uns_panels_additions(w->of, inner) + 4;
+	const float of_norm = (float)(1.05 * (double)steps * U * (fabs(term->times) + 0x1p-20));
+	struct uns_rows *rows = &w->right.rows;
+	size_t done, i, m;
 
-	return norm < MOST_NORM ? (float)(norm * 1.000001) + 0x1p-100f : INFINITY;
-}
-
-/* Of n columns, the first UNS_PANEL at most. */
-static void panel_make(const float *value, size_t n, size_t inner, float *panel)
-{
-	size_t i, j;
-
-	if (n < UNS_PANEL)
-		memset(panel, 0, UNS_PANEL * inner * sizeof(*panel));
-	for (j = 0; n < UNS_PANEL && j < n; j++)
-		for (i = 0; i < inner; i++)
-			panel[i * UNS_PANEL + j] = value[j * inner + i];
-	for (i = 0; n >= UNS_PANEL && i < inner; i++)
-		for (j = 0; j < UNS_PANEL; j++)
-			panel[i * UNS_PANEL + j] = value[j * inner + i];
-}
-
-/* Sets `right`: columns [column, column+n) of the product's second matrix, of all those of all batches. */
-static int right_read(struct work *w, const struct uns_term *term, uint64_t column, size_t n, struct uns_err *err)
-{
-	const size_t inner = (size_t)term->inner;
-	size_t j;
-
-	UNS_TRY(rows_read(w, &term->right, term->inner, column, n, w->value, err));
-	for (j = 0; j < n; j++)
-		w->of_column[j] = bounding(uns_panels_dot(w->value + j * inner, w->value + j * inner, inner));
-	for (j = 0; j < n; j += UNS_PANEL)
-		panel_make(w->value + j * inner, n - j, inner, w->right + j * inner);
-	return 0;
-}
-
-static int left_read(struct work *w, const struct uns_term *term, uint64_t row, size_t n, struct uns_err *err)
-{
-	const size_t inner = (size_t)term->inner, steps = uns_panels_additions(inner) + 4;
-	const float *left = w->left;
-	size_t i;
-
-	UNS_TRY(rows_read(w, &term->left, term->inner, row, n, w->left, err));
-	for (i = 0; i < n; i++, left += inner) {
-		w->of_row[i] = bounding(uns_panels_dot(left, left, inner)) *
-			       (float)(1.05 * (double)steps * U * (fabs(term->times) + 0x1p-20));
+	for (done = 0; done < n; done += m) {
+		m = (size_t)uns_u64_min(n - done, UNS_RIGHT_COLUMNS);
+		UNS_TRY(uns_rows_read(w->reader, &term->left, w->of, inner, row + done, m, rows, err));
+		memcpy(w->left + done * w->words, rows->word, m * w->words * sizeof(*w->left));
+		for (i = 0; i < m; i++)
+			w->of_row[done + i] = uns_row_norm(rows->value + i * inner, inner) * of_norm;
 	}
 	return 0;
 }
@@ -211,104 +230,152 @@ static double sum_in_order(const float *left, const float *right, size_t n)
 	return sum;
 }
 
-/* An element that fp32 does not decide. Products are exact in fp64, and may be added in any order, if that decides: by
- * the same bound with u = 2^-53, twice, for the other order's error. It is less than 2^-24 of that of fp32. */
-static void element_make(const struct work *w, double base, size_t row, size_t column, uint8_t *out)
+/* Elements of a row that fp32 does not decide, and what is known of each. */
+struct undecided {
+	const float *left; /* the row of the left matrix */
+	size_t n, at[TILE], column[TILE]; /* at: of the row that is made; column: of the tile */
+	double base[TILE];
+};
+
+/* The i-th, by the sum in order. */
+static void in_order_make(const struct work *w, const struct undecided *u, size_t i, const float *right, uint16_t *out)
 {
 	const struct uns_term *term = &w->tensor->sum->term[1];
-	const enum uns_dtype to = w->tensor->dtype;
-	const size_t inner = (size_t)term->inner;
-	const float *left = w->left + row * inner, *right = w->value + column * inner;
-	double product = term->times * uns_panels_dot(left, right, inner), ends[2];
-	const double e = (double)w->of_row[row] * w->of_column[column] * 0x1p-24 +
-			 (fabs(base) + fabs(product)) * 0x1p-50 + w->least;
-	uint16_t code[2];
+	const double sum = u->base[i] + term->times * sum_in_order(u->left, right, (size_t)term->inner);
 
-	ends[0] = base + product - e;
-	ends[1] = base + product + e;
-	uns_products_round(ends, to, (uint8_t *)code, 2);
-	if (!(e < INFINITY) || code[0] != code[1]) {
-		product = term->times * sum_in_order(left, right, inner);
-		ends[0] = base + product;
-		uns_products_round(ends, to, (uint8_t *)code, 1);
-	}
-	memcpy(out, code, sizeof(*code));
+	uns_products_round(&sum, w->tensor->dtype, (uint8_t *)out, 1);
 }
 
-/* Those of the n elements for which both ends of the interval are not rounded to the same number. */
-static void undecided_make(const struct work *w, const float *base, size_t row, size_t column, const uint16_t *down,
-			   const uint16_t *up, size_t n, uint8_t *out)
+/* Products are exact in fp64, and may be added in any order, if that decides: by the same bound with u = 2^-53, twice,
+ * for the other order's error. It is less than 2^-24 of that of fp32. */
+static void undecided_make(const struct work *w, const struct undecided *u, float of_row, uint8_t *out)
 {
-	enum { AT_ONCE = 8 };
+	const struct uns_term *term = &w->tensor->sum->term[1];
+	const size_t inner = (size_t)term->inner;
+	float right[UNS_RIGHT_INNER];
+	double product, e, low[TILE], high[TILE];
+	uint16_t down[TILE], up[TILE];
+	size_t i;
+
+	for (i = 0; i < u->n; i++) {
+		uns_panels_column(w->of, w->right.panel, w->words, u->column[i], right);
+		product = term->times * uns_panels_dot(u->left, right, inner);
+		e = (double)of_row * w->right.norm[u->column[i]] * 0x1p-24 +
+		    (fabs(u->base[i]) + fabs(product)) * 0x1p-50 + w->least;
+		low[i] = e < INFINITY ? u->base[i] + product - e : 0;
+		high[i] = e < INFINITY ? u->base[i] + product + e : 1;
+	}
+	uns_products_round(low, w->tensor->dtype, (uint8_t *)down, u->n);
+	uns_products_round(high, w->tensor->dtype, (uint8_t *)up, u->n);
+	for (i = 0; i < u->n; i++) {
+		if (down[i] != up[i]) {
+			uns_panels_column(w->of, w->right.panel, w->words, u->column[i], right);
+			in_order_make(w, u, i, right, &down[i]);
+		}
+		memcpy(out + u->at[i] * sizeof(*down), &down[i], sizeof(*down));
+	}
+}
+
+/* Those of which both ends of the interval are not rounded to the same number. */
+static void undecided_find(const uint16_t *down, const uint16_t *up, size_t n, struct undecided *out)
+{
+	enum { AT_ONCE = 16 };
 	size_t first, i;
 
+	out->n = 0;
 	for (first = 0; first < n; first += AT_ONCE) {
 		if (n - first >= AT_ONCE && memcmp(down + first, up + first, AT_ONCE * sizeof(*down)) == 0)
 			continue;
 		for (i = first; i < n && i < first + AT_ONCE; i++)
 			if (down[i] != up[i])
-				element_make(w, base[i], row, column + i, out + i * sizeof(*down));
+				out->at[out->n++] = i;
 	}
 }
 
-/* n elements of a tile's row. */
-static void row_make(const struct work *w, const uint8_t *raw, size_t row, size_t column, size_t n, uint8_t *out)
+/* n elements of row `row` of `left`, from column `column` of the tile on. */
+static void row_make(const struct work *w, const uint8_t *raw, const float *tile, size_t row, size_t column, size_t n,
+		     uint8_t *out)
 {
-	float base[TILE];
+	const struct row r = { tile + column, w->right.norm + column, w->times, w->of_row[row], w->least };
+	const enum uns_dtype is = w->tensor->sum->term[0].left.as, to = w->tensor->dtype;
+	float base[TILE], left[UNS_RIGHT_INNER];
 	uint16_t down[TILE], up[TILE];
+	struct undecided u;
 	struct ends ends;
-
-	uns_cast(w->tensor->sum->term[0].left.as, raw, UNS_F32, base, n);
-	if (w->tensor->dtype == UNS_BF16) {
-		bound(w, base, row, column, n, &ends, down, up);
-	} else {
-		bound(w, base, row, column, n, &ends, NULL, NULL);
-		uns_cast(UNS_F32, ends.low, w->tensor->dtype, down, n);
-		uns_cast(UNS_F32, ends.high, w->tensor->dtype, up, n);
-	}
-	memcpy(out, down, n * sizeof(*down));
-	if (memcmp(down, up, n * sizeof(*down)) != 0)
-		undecided_make(w, base, row, column, down, up, n, out);
-}
-
-/* Elements [first, first+n), as far as the tile has some of them. */
-static void tile_make(struct work *w, const struct place *at, uint64_t first, size_t n, uint8_t *out)
-{
-	const struct uns_sum *sum = w->tensor->sum;
-	const size_t size = uns_dtype_size(sum->term[0].left.as), inner = (size_t)sum->term[1].inner;
-	uint64_t begin, from, to;
 	size_t i;
 
-	for (i = 0; i < at->n_columns; i += UNS_PANEL)
-		uns_panels_multiply(w->left, at->n_rows, inner, w->right + i * inner, w->tile + i, TILE);
-	for (i = 0; i < at->n_rows; i++) {
-		begin = (at->row + i) * sum->columns + at->column;
-		from = uns_u64_max(begin, first);
-		to = uns_u64_min(begin + at->n_columns, first + n);
-		if (from < to)
-			row_make(w, w->base + (from - first) * size, i, (size_t)(from - begin), (size_t)(to - from),
-				 out + (from - first) * sizeof(uint16_t));
+	if (is == UNS_BF16 && to == UNS_BF16) {
+		bf16_make(&r, raw, n, down, up);
+	} else {
+		uns_cast(is, raw, UNS_F32, base, n);
+		ends_make(&r, base, n, &ends);
+		uns_cast(UNS_F32, ends.low, to, down, n);
+		uns_cast(UNS_F32, ends.high, to, up, n);
+	}
+	memcpy(out, down, n * sizeof(*down));
+	undecided_find(down, up, n, &u);
+	if (!u.n)
+		return;
+	uns_cast(is, raw, UNS_F32, base, n);
+	uns_panels_row(w->of, w->left + row * w->words, w->words, left);
+	u.left = left;
+	for (i = 0; i < u.n; i++) {
+		u.base[i] = base[u.at[i]];
+		u.column[i] = column + u.at[i];
+	}
+	undecided_make(w, &u, w->of_row[row], out);
+}
+
+/* Elements [first, first+n), as far as the place has some of them. */
+static void place_make(struct work *w, const struct place *at, uint64_t first, size_t n, uint8_t *out)
+{
+	const struct uns_sum *sum = w->tensor->sum;
+	const size_t size = uns_dtype_size(sum->term[0].left.as);
+	uint64_t begin, from, to;
+	size_t i, row, n_rows;
+
+	for (row = 0; row < at->n_rows; row += n_rows) {
+		n_rows = (size_t)uns_u64_min(at->n_rows - row, ROWS);
+		for (i = 0; i < at->n_columns; i += UNS_PANEL)
+			uns_panels_multiply(w->of, w->left + row * w->words, n_rows, w->words,
+					    w->right.panel + i * w->words, w->tile + i, TILE);
+		for (i = 0; i < n_rows; i++) {
+			begin = (at->row + row + i) * sum->columns + at->column;
+			from = uns_u64_max(begin, first);
+			to = uns_u64_min(begin + at->n_columns, first + n);
+			if (from < to)
+				row_make(w, w->base + (from - first) * size, w->tile + i * TILE, row + i,
+					 (size_t)(from - begin), (size_t)(to - from),
+					 out + (from - first) * sizeof(uint16_t));
+		}
 	}
 }
 
-/* Rows [row, end) of one batch, in columns of a tile. */
-static int columns_make(struct work *w, struct place at, uint64_t end, uint64_t first, size_t n, uint8_t *out,
-			struct uns_err *err)
+/* Rows [row, end), all of one batch, in columns [begin, last). */
+static int rows_make(struct work *w, uint64_t row, uint64_t end, uint64_t begin, uint64_t last, uint64_t first,
+		     size_t n, uint8_t *out, struct uns_err *err)
 {
 	const struct uns_sum *sum = w->tensor->sum;
 	const struct uns_term *term = &sum->term[1];
-	const uint64_t before = term->batch ? at.row / term->batch * sum->columns : 0;
+	const uint64_t before = term->batch ? row / term->batch * sum->columns : 0;
+	const uint64_t most = uns_u64_min(LEFT_WORDS / w->words, LEFT_ROWS);
+	struct place at = { .row = row };
 
-	UNS_TRY(right_read(w, term, before + at.column, at.n_columns, err));
 	for (; at.row < end; at.row += at.n_rows) {
-		at.n_rows = (size_t)uns_u64_min(end - at.row, ROWS);
-		UNS_TRY(left_read(w, term, at.row, at.n_rows, err));
-		tile_make(w, &at, first, n, out);
+		at.n_rows = (size_t)uns_u64_min(end - at.row, most);
+		UNS_TRY(left_read(w, at.row, at.n_rows, err));
+		for (at.column = begin; at.column < last; at.column += at.n_columns) {
+			at.n_columns = (size_t)uns_u64_min(last - at.column, TILE);
+			UNS_TRY(uns_right_get(w->cat, w->reader, term, w->of, before + at.column, at.n_columns,
+					      &w->right, err));
+			place_make(w, &at, first, n, out);
+			uns_right_put(w->reader, &w->right);
+		}
 	}
 	return 0;
 }
 
-/* Of a window inside one row, only its columns are wanted; of another, all. */
+/* Of a window inside one row, only the tiles with its columns are wanted; of another, all. */
 static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct uns_err *err)
 {
 	struct work *w = ctx;
@@ -316,17 +383,14 @@ static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct
 	const uint64_t columns = w->tensor->sum->columns, batch = w->tensor->sum->term[1].batch;
 	const uint64_t end = (first + n + columns - 1) / columns, size = uns_dtype_size(base->as);
 	const bool in_one = end - first / columns == 1;
-	const uint64_t begin = in_one ? first % columns : 0, last = in_one ? begin + n : columns;
-	struct place at;
-	uint64_t stop;
+	const uint64_t begin = in_one ? first % columns / TILE * TILE : 0;
+	const uint64_t last = in_one ? uns_u64_min(columns, (first % columns + n + TILE - 1) / TILE * TILE) : columns;
+	uint64_t row, stop;
 
 	UNS_TRY(w->reader->read(w->reader->ctx, base->tensor, w->base, (base->first + first) * size, n * size, err));
-	for (at.row = first / columns; at.row < end; at.row = stop) {
-		stop = batch ? uns_u64_min(end, (at.row / batch + 1) * batch) : end;
-		for (at.column = begin; at.column < last; at.column += at.n_columns) {
-			at.n_columns = (size_t)uns_u64_min(last - at.column, TILE);
-			UNS_TRY(columns_make(w, at, stop, first, n, out, err));
-		}
+	for (row = first / columns; row < end; row = stop) {
+		stop = batch ? uns_u64_min(end, (row / batch + 1) * batch) : end;
+		UNS_TRY(rows_make(w, row, stop, begin, last, first, n, out, err));
 	}
 	return 0;
 }
@@ -335,6 +399,7 @@ int uns_low_rank_bytes(const struct uns_catalog *cat, const struct uns_tensor *t
 		       const struct uns_sum_reader *reader, uint8_t *dst, uint64_t at, size_t len, struct uns_err *err)
 {
 	const struct uns_term *product = &tensor->sum->term[1];
+	const size_t inner = (size_t)product->inner;
 	UNS_CLEANUP(uns_free_p) struct work *w = malloc(sizeof(*w));
 	const struct uns_elements all = { .make = window_make,
 					  .ctx = w,
@@ -345,7 +410,10 @@ int uns_low_rank_bytes(const struct uns_catalog *cat, const struct uns_tensor *t
 	w->cat = cat;
 	w->tensor = tensor;
 	w->reader = reader;
+	w->of = uns_panels_of(product->left.as, product->right.as, inner);
+	w->words = uns_panels_words(w->of, inner);
 	w->times = (float)product->times;
-	w->least = (float)((fabs(product->times) + 1) * ((double)product->inner + 16) * 0x1p-149);
+	w->least = (float)((fabs(product->times) + 1) * ((double)inner + 16) *
+			   (w->of == UNS_PANELS_OF_BF16 ? 0x1p-125 : 0x1p-149));
 	return uns_elements_read(&all, dst, len, at, err);
 }

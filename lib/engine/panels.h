@@ -1,26 +1,53 @@
-/* Products of two matrices of few columns in fp32, with a bound on their error; sums of products in fp64. */
+/* Products of two matrices of few columns in fp32, with a bound on their error; sums of products in fp64.
+ *
+ * Numbers lie in words of four bytes: one of fp32, or two of bf16, which some processors multiply and add at once
+ * (AVX512_BF16). */
 #ifndef UNS_ENGINE_PANELS_H
 #define UNS_ENGINE_PANELS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-/* A panel is so many columns of a product's right matrix, of each product's number COLUMNS behind each other. */
+#include "wire/dtype.h"
+
+/* A panel is so many columns of a product's right matrix: the first word of each, then the second word of each, .. */
 enum { UNS_PANEL = 16 };
 
-/* Through how many additions a number goes at most in a sum of n products. */
-static inline size_t uns_panels_additions(size_t n)
-{
-	enum { PART = 16, PARTS = 4 };
-	const size_t parts = (n + PART - 1) / PART;
+typedef uint32_t uns_word __attribute__((may_alias));
 
-	return PART + PARTS + (parts + PARTS - 1) / PARTS;
+enum uns_panels_of { UNS_PANELS_OF_FP32, UNS_PANELS_OF_BF16 };
+
+/* How this processor multiplies fastest what has these dtypes (bf16, fp16 or fp32), `inner` numbers of each row. */
+enum uns_panels_of uns_panels_of(enum uns_dtype left, enum uns_dtype right, size_t inner);
+
+static inline size_t uns_panels_words(enum uns_panels_of of, size_t inner)
+{
+	return of == UNS_PANELS_OF_BF16 ? inner / 2 : inner;
 }
 
-/* tile[i * step + j] = the sum of the products of row i of `left` (n_rows rows of `inner`) and of column j of the
- * panel. */
-void uns_panels_multiply(const float *left, size_t n_rows, size_t inner, const float *panel, float *tile, size_t step);
+/* Through how many additions a number goes at most in a sum of n products. Two of bf16 count twice: a processor may add
+ * them one after the other. */
+static inline size_t uns_panels_additions(enum uns_panels_of of, size_t n)
+{
+	enum { PART = 16, PARTS = 4, PAIRS = 8 };
+	const size_t parts = (n + PART - 1) / PART;
+
+	return of == UNS_PANELS_OF_BF16 ? 2 * PAIRS + parts : PART + PARTS + (parts + PARTS - 1) / PARTS;
+}
+
+/* n rows of words, which are the right matrix's columns, as a panel; n = UNS_PANEL at most. The rest is zero. */
+void uns_panels_make(const uns_word *rows, size_t n, size_t words, uns_word *panel);
+
+/* tile[i * step + j] = the sum of the products of row i of `left` (n_rows rows of so many words) and of column j of the
+ * panel. Of bf16, numbers below the normal ones may count as zero. */
+void uns_panels_multiply(enum uns_panels_of of, const uns_word *left, size_t n_rows, size_t words,
+			 const uns_word *panel, float *tile, size_t step);
 
 /* The sum of a[i] * b[i] in fp64, in any order. */
 double uns_panels_dot(const float *a, const float *b, size_t n);
+
+/* The numbers of a row, and those of a column of panels that lie one behind the other, as fp32. */
+void uns_panels_row(enum uns_panels_of of, const uns_word *row, size_t words, float *out);
+void uns_panels_column(enum uns_panels_of of, const uns_word *panels, size_t words, size_t column, float *out);
 
 #endif

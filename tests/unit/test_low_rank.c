@@ -115,7 +115,7 @@ static bool is_nan(enum uns_dtype type, const uint8_t *code)
 /* All of it, and windows that begin and end anywhere, also inside an element. */
 static void check(struct made *m)
 {
-	const struct uns_sum_reader reader = { read_bytes, m };
+	const struct uns_sum_reader reader = { .read = read_bytes, .ctx = m };
 	const enum uns_dtype out = m->tensor[MADE].dtype;
 	const size_t size = (size_t)2 * ROWS * COLUMNS;
 	uint8_t *want = malloc(size), *got = malloc(size);
@@ -154,7 +154,9 @@ static void is_the_sum_in_fp64(void **state)
 		{ UNS_F16, UNS_F32, UNS_F16, 17, -3, 1, 35 },      { UNS_F32, UNS_F32, UNS_BF16, 1, 1, 0.5, 0 },
 		{ UNS_F32, UNS_BF16, UNS_F16, 256, 7, 0.05, 0 },   { UNS_F16, UNS_BF16, UNS_BF16, 33, 0, 1, 0 },
 		{ UNS_BF16, UNS_F32, UNS_BF16, 5, 1, 1e-21, 0 },   { UNS_BF16, UNS_F32, UNS_BF16, 40, 1, 1e18, 0 },
-		{ UNS_BF16, UNS_F32, UNS_F16, 16, 1000, 1e-5, 0 },
+		{ UNS_BF16, UNS_F32, UNS_F16, 16, 1000, 1e-5, 0 }, { UNS_BF16, UNS_BF16, UNS_BF16, 256, 0.5, 0.1, 0 },
+		{ UNS_BF16, UNS_BF16, UNS_BF16, 6, -1, 1e-21, 0 }, { UNS_BF16, UNS_BF16, UNS_F16, 64, 1, 1e-6, 35 },
+		{ UNS_BF16, UNS_BF16, UNS_BF16, 40, 1, 1e18, 0 },
 	};
 	struct made m;
 	size_t i, j;
@@ -197,16 +199,18 @@ static void put_middles(struct made *m, double step)
 
 static void decides_middles(void **state)
 {
-	static const enum uns_dtype outs[] = { UNS_BF16, UNS_F16 };
+	static const struct {
+		enum uns_dtype out, factor;
+	} rows[] = { { UNS_BF16, UNS_F32 }, { UNS_F16, UNS_F32 }, { UNS_BF16, UNS_BF16 } };
 	static const uint64_t inners[] = { 4, 16, 64, 256 };
 	struct made m;
 	size_t i, j;
 
 	(void)state;
-	for (i = 0; i < sizeof(outs) / sizeof(outs[0]); i++)
+	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		for (j = 0; j < sizeof(inners) / sizeof(inners[0]); j++) {
-			start(&m, outs[i], UNS_F32, outs[i], inners[j], 1, 0);
-			put_middles(&m, outs[i] == UNS_BF16 ? 0x1p-7 : 0x1p-10);
+			start(&m, rows[i].out, rows[i].factor, rows[i].out, inners[j], 1, 0);
+			put_middles(&m, rows[i].out == UNS_BF16 ? 0x1p-7 : 0x1p-10);
 			check(&m);
 			finish(&m);
 		}
@@ -218,18 +222,21 @@ static void knows_what_fp32_does_not_hold(void **state)
 	static const double odd[] = { 0.0,    -0.0,     INFINITY, -INFINITY, NAN,   3e38,    -3e38, 1e-45,
 				      -1e-40, 0x1p-133, 0x1p-126, 1e20,      -1e30, 0x1p-75, 1,     0x1p-60 };
 	const size_t n = sizeof(odd) / sizeof(odd[0]);
-	static const uint64_t inners[] = { 1, 2, 20 };
+	static const struct {
+		uint64_t inner;
+		enum uns_dtype factor;
+	} rows[] = { { 1, UNS_F32 }, { 2, UNS_F32 }, { 20, UNS_F32 }, { 2, UNS_BF16 }, { 20, UNS_BF16 } };
 	struct made m;
 	size_t i, j;
 
 	(void)state;
-	for (i = 0; i < sizeof(inners) / sizeof(inners[0]); i++) {
-		start(&m, UNS_BF16, UNS_F32, UNS_BF16, inners[i], i ? 0.3 : 1, 0);
+	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		start(&m, UNS_BF16, rows[i].factor, UNS_BF16, rows[i].inner, i ? 0.3 : 1, 0);
 		for (j = 0; j < ROWS * COLUMNS; j++)
 			put(&m, BASE, j, odd[(j / 16 + j) % n]);
-		for (j = 0; j < ROWS * inners[i]; j++)
+		for (j = 0; j < ROWS * rows[i].inner; j++)
 			put(&m, LEFT, j, j % 3 == 1 ? 0 : odd[j % n]);
-		for (j = 0; j < COLUMNS * inners[i]; j++)
+		for (j = 0; j < COLUMNS * rows[i].inner; j++)
 			put(&m, RIGHT, j, j % 4 == 1 ? 1 : odd[j / 5 % n]);
 		check(&m);
 		finish(&m);

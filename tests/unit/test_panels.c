@@ -10,14 +10,16 @@
 #include <stdlib.h>
 
 #include "../../lib/engine/panels.c"
+#include "engine/cast.h"
 
 enum { MOST_ROWS = 23, MOST_INNER = 256, STEP = 40 };
 
-typedef void multiply_form(const float *left, size_t n_rows, size_t inner, const float *panel, float *tile,
+typedef void multiply_form(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile,
 			   size_t step);
 typedef double dot_form(const float *a, const float *b, size_t n);
 
 static float left[MOST_ROWS * MOST_INNER], panel[MOST_INNER * UNS_PANEL], tile[MOST_ROWS * STEP];
+static uint16_t left_bf16[MOST_ROWS * MOST_INNER], rows_bf16[UNS_PANEL * MOST_INNER];
 
 static float uniform(void)
 {
@@ -27,7 +29,7 @@ static float uniform(void)
 	return (float)((double)(seed >> 11) * 0x1p-52 - 1);
 }
 
-static void element_check(size_t row, size_t column, size_t inner)
+static void element_check(enum uns_panels_of of, size_t row, size_t column, size_t inner)
 {
 	const double found = tile[row * STEP + column];
 	double sum = 0, sizes = 0, product;
@@ -38,7 +40,7 @@ static void element_check(size_t row, size_t column, size_t inner)
 		sum += product;
 		sizes += fabs(product);
 	}
-	if (!(fabs(found - sum) <= 1.001 * (double)(uns_panels_additions(inner) + 1) * 0x1p-24 * sizes))
+	if (!(fabs(found - sum) <= 1.001 * (double)(uns_panels_additions(of, inner) + 1) * 0x1p-24 * sizes))
 		fail_msg("%zu products, row %zu, column %zu: expected %.9g, found %.9g", inner, row, column, sum,
 			 found);
 }
@@ -55,7 +57,7 @@ static void form_check(multiply_form *multiply)
 			multiply(left, n, inners[i], panel, tile, STEP);
 			for (row = 0; row < n; row++)
 				for (column = 0; column < UNS_PANEL; column++)
-					element_check(row, column, inners[i]);
+					element_check(UNS_PANELS_OF_FP32, row, column, inners[i]);
 			for (row = 0; row < MOST_ROWS * STEP; row++) /* nothing else was written */
 				if (row >= n * STEP || row % STEP >= UNS_PANEL)
 					assert_true(tile[row] == 35);
@@ -72,17 +74,85 @@ static void numbers_make(void)
 		panel[i] = 1 + uniform() / 2; /* of one sign, so that errors add up */
 }
 
+static void by_this_processor(const number *of_left, size_t n_rows, size_t inner, const number *of_panel, float *out,
+			      size_t step)
+{
+	uns_panels_multiply(UNS_PANELS_OF_FP32, (const uns_word *)of_left, n_rows, inner, (const uns_word *)of_panel,
+			    out, step);
+}
+
 static void each_form_keeps_to_the_bound(void **state)
 {
 	(void)state;
 	numbers_make();
 	form_check(eight_all);
 	form_check(sixteen_all);
-	form_check(uns_panels_multiply);
+	form_check(by_this_processor);
 #if defined(__x86_64__)
 	if (has_avx2())
 		form_check(multiply_by_avx2);
 #endif
+}
+
+/* The same numbers, rounded to bf16; `left` and `panel` are what they are then. */
+static void bf16_numbers_make(size_t inner)
+{
+	size_t i, k;
+
+	numbers_make();
+	uns_cast(UNS_F32, left, UNS_BF16, left_bf16, MOST_ROWS * inner);
+	uns_cast(UNS_BF16, left_bf16, UNS_F32, left, MOST_ROWS * inner);
+	for (i = 0; i < UNS_PANEL; i++)
+		for (k = 0; k < inner; k++) {
+			uns_cast(UNS_F32, &panel[k * UNS_PANEL + i], UNS_BF16, &rows_bf16[i * inner + k], 1);
+			uns_cast(UNS_BF16, &rows_bf16[i * inner + k], UNS_F32, &panel[k * UNS_PANEL + i], 1);
+		}
+}
+
+/* Where the processor multiplies bf16. Panels are made of what is there, and have the numbers that they are made of. */
+static void pairs_keep_to_the_bound(void **state)
+{
+	static const size_t inners[] = { 2, 14, 16, 18, 62, 64, 100, 254, 256 };
+	static uns_word pairs[UNS_PANEL * MOST_INNER / 2];
+	float numbers[MOST_INNER];
+	size_t i, n, row, column, k, inner;
+
+	(void)state;
+	assert_int_equal(uns_panels_of(UNS_BF16, UNS_BF16, 3), UNS_PANELS_OF_FP32);
+	assert_int_equal(uns_panels_of(UNS_BF16, UNS_F32, 16), UNS_PANELS_OF_FP32);
+	for (i = 0; i < sizeof(inners) / sizeof(*inners); i++) {
+		inner = inners[i];
+		bf16_numbers_make(inner);
+		uns_panels_make((const uns_word *)rows_bf16, UNS_PANEL, inner / 2, pairs);
+		for (column = 0; column < UNS_PANEL; column++) {
+			uns_panels_column(UNS_PANELS_OF_BF16, pairs, inner / 2, column, numbers);
+			for (k = 0; k < inner; k++)
+				assert_true(numbers[k] == panel[k * UNS_PANEL + column]);
+		}
+		uns_panels_row(UNS_PANELS_OF_BF16, (const uns_word *)left_bf16, inner / 2, numbers);
+		assert_memory_equal(numbers, left, inner * sizeof(*numbers));
+		for (n = 1; n <= MOST_ROWS && uns_panels_of(UNS_BF16, UNS_BF16, inner) == UNS_PANELS_OF_BF16; n++) {
+			uns_panels_multiply(UNS_PANELS_OF_BF16, (const uns_word *)left_bf16, n, inner / 2, pairs, tile,
+					    STEP);
+			for (row = 0; row < n; row++)
+				for (column = 0; column < UNS_PANEL; column++)
+					element_check(UNS_PANELS_OF_BF16, row, column, inner);
+		}
+	}
+}
+
+static void a_panel_of_few_columns_ends_with_zeros(void **state)
+{
+	static const uns_word rows[] = { 1, 2, 3, 4, 5, 6 };
+	uns_word made[2 * UNS_PANEL];
+	size_t j;
+
+	(void)state;
+	uns_panels_make(rows, 3, 2, made);
+	for (j = 0; j < UNS_PANEL; j++) {
+		assert_int_equal(made[j], j < 3 ? rows[2 * j] : 0);
+		assert_int_equal(made[UNS_PANEL + j], j < 3 ? rows[2 * j + 1] : 0);
+	}
 }
 
 static void dot_check(dot_form *form)
@@ -115,6 +185,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_form_keeps_to_the_bound),
+		cmocka_unit_test(pairs_keep_to_the_bound),
+		cmocka_unit_test(a_panel_of_few_columns_ends_with_zeros),
 		cmocka_unit_test(sums_in_fp64),
 	};
 
