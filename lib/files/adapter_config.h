@@ -18,6 +18,7 @@ struct uns_adapter_facts {
 		const char *json; /* NULL = no file records it, and the user has not set it */
 		const char *origin;
 	} v[UNS_N_ADAPTER_FACTS];
+	int64_t expert_ranks; /* between how many Megatron divided the experts; 0 = no file records it */
 	const char *run; /* what `unshard meta set` takes, quoted for a shell; NULL = nothing was asked for */
 };
 

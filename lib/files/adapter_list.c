@@ -26,7 +26,7 @@ int uns_adapter_tensors(const struct uns_catalog *cat, const struct uns_one_adap
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
 
 	*n = 0;
-	UNS_TRY_ALLOC(*out = calloc(cat->n_tensors + 1, sizeof(**out)), err);
+	UNS_TRY_ALLOC(*out = calloc((adapter->other ? adapter->other->n : cat->n_tensors) + 1, sizeof(**out)), err);
 	if (adapter->other) {
 		memcpy(*out, adapter->other->v, adapter->other->n * sizeof(**out));
 		*n = adapter->other->n;

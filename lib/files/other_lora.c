@@ -19,18 +19,20 @@
 #include "model/joined_tensor.h"
 #include "wire/json.h"
 
-static const char TORCHTUNE[] = "torchtune";
+static const char TORCHTUNE[] = "torchtune", BRIDGE[] = "Megatron-Bridge";
 
-/* What others call a LoRA's matrices; Megatron-Bridge: peft/utils.py (ParallelLinearAdapter), as NeMo has it, too. */
+/* What others call a LoRA's matrices. */
 static const struct {
 	const char *part, *program;
-	const char *in_peft; /* NULL = it is not converted */
+	const char *in_peft; /* NULL = megatron/lora.c converts it */
 } parts[] = {
 	{ ".lora_a.weight", TORCHTUNE, "lora_A.weight" },
 	{ ".lora_b.weight", TORCHTUNE, "lora_B.weight" },
-	{ ".adapter.linear_in.weight", "Megatron-Bridge", NULL },
-	{ ".adapter.linear_out.weight", "Megatron-Bridge", NULL },
+	{ ".linear_in.weight", BRIDGE, NULL },
+	{ ".linear_out.weight", BRIDGE, NULL },
+	{ ".weight_magnitude", BRIDGE, NULL },
 };
+static const char OF_BRIDGE[] = ".adapter."; /* in front of its parts, with or without a component in between */
 static const char MAGNITUDE[] = ".magnitude"; /* any program may call something else so */
 static const char MAGNITUDE_IN_PEFT[] = "lora_magnitude_vector";
 
@@ -63,37 +65,42 @@ struct converting {
 	size_t n;
 };
 
-const char *uns_other_lora_program(const char *name)
+/* The number of the part whose name a tensor has; that of all of them = it is none. */
+static size_t part_find(const char *name)
 {
-	const size_t len = strlen(name);
+	const size_t len = strlen(name), all = sizeof(parts) / sizeof(*parts);
 	size_t i, n;
 
-	for (i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+	for (i = 0; i < all; i++) {
 		n = strlen(parts[i].part);
 		if (len > n && memcmp(name + len - n, parts[i].part, n) == 0)
-			return parts[i].program;
+			return parts[i].program == BRIDGE && !strstr(name, OF_BRIDGE) ? all : i;
 	}
-	return NULL;
+	return all;
+}
+
+const char *uns_other_lora_program(const char *name)
+{
+	const size_t i = part_find(name);
+
+	return i < sizeof(parts) / sizeof(*parts) ? parts[i].program : NULL;
 }
 
 /* What the adapter has of the tensor: where the part's name begins, and its name in PEFT's files. NULL = it is none of
  * its tensors. */
 static const char *part_of(const struct uns_tensor *t, const char **in_peft)
 {
-	const size_t len = strlen(t->name);
-	size_t i;
+	const size_t len = strlen(t->name), i = part_find(t->name);
 
 	if (!uns_role_is_model(t->role))
 		return NULL;
 	*in_peft = MAGNITUDE_IN_PEFT;
 	if (uns_str_ends(t->name, MAGNITUDE))
 		return t->name + len - strlen(MAGNITUDE);
-	for (i = 0; i < sizeof(parts) / sizeof(*parts); i++)
-		if (uns_str_ends(t->name, parts[i].part)) {
-			*in_peft = parts[i].in_peft;
-			return t->name + len - strlen(parts[i].part);
-		}
-	return NULL;
+	if (i == sizeof(parts) / sizeof(*parts))
+		return NULL;
+	*in_peft = parts[i].in_peft;
+	return t->name + len - strlen(parts[i].part);
 }
 
 void uns_other_lora_find(struct uns_catalog *cat)
@@ -113,7 +120,8 @@ bool uns_other_lora_has(const struct uns_tensor *t)
 	return part_of(t, &in_peft) != NULL;
 }
 
-static int refuse(const struct uns_catalog *cat, const struct uns_tensor *t, const char *why, struct uns_err *err)
+int uns_other_lora_refuse(const struct uns_catalog *cat, const struct uns_tensor *t, const char *why,
+			  struct uns_err *err)
 {
 	const char *program = uns_other_lora_program(t->name);
 
@@ -186,7 +194,7 @@ static int rows_order(struct converting *c, const struct uns_tensor *t, enum row
 
 	as_is.name = t->name;
 	if (!t->shape.n || t->shape.dim[0] != (uint64_t)c->heads[of] * 2 * half)
-		return refuse(c->cat, t, "its rows are not those of config.json's heads", err);
+		return uns_other_lora_refuse(c->cat, t, "its rows are not those of config.json's heads", err);
 	return uns_joined_make(c->cat, out->name, &as_is, 1, &order, &t->shape, c->arena, out, err);
 }
 
@@ -199,7 +207,7 @@ static int tensor_convert(struct converting *c, const struct uns_tensor *t, cons
 
 	UNS_TRY(module_convert(c, t->name, (size_t)(part - t->name), &module, &rows, err));
 	if (!module)
-		return refuse(c->cat, t, "it is of no module of a Llama model", err);
+		return uns_other_lora_refuse(c->cat, t, "it is of no module of a Llama model", err);
 	*out = (struct uns_named_tensor){ uns_arena_printf(c->arena, "base_model.model.%s.%s", module, in_peft), t,
 					  t->dtype, NULL };
 	UNS_TRY_ALLOC(out->name, err);
@@ -219,7 +227,8 @@ static int convert(struct converting *c, const cJSON *json, struct uns_err *err)
 		if (!part)
 			continue;
 		if (!in_peft || why)
-			return refuse(c->cat, t, in_peft ? why : "unshard does not know the order of its rows", err);
+			return uns_other_lora_refuse(c->cat, t, in_peft ? why : "it is in no torch_dist checkpoint",
+						     err);
 		UNS_TRY(tensor_convert(c, t, part, in_peft, err));
 	}
 	return 0;

@@ -1,6 +1,7 @@
 /* Finds the stored tensor of each published tensor, checks its shape, and cuts the published one out of it. */
 #include "megatron/names.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,10 +41,13 @@ struct publishing {
 	size_t n_stored;
 	struct uns_map by_name; /* -> index into stored */
 	struct uns_name_list list;
+	const struct uns_megatron_part *part; /* what is published of each weight; NULL = the weight itself */
 	bool of_states;   /* a parameter may lack a state: buffers and frozen ones do */
 	uint64_t padding; /* rows of the vocabulary that are left out */
 	unsigned spelling; /* in which of its names the last tensor was found */
 	const struct uns_megatron_rule *row; /* by which, of the rows that publish the same name */
+	const struct uns_tensor *part_at; /* the stored part that is being cut */
+	const struct uns_tensor *part_of_all; /* a stored part that all experts of a layer share */
 	uint64_t n_added_one; /* published tensors that are stored minus one */
 	/* Where the layers inside of those for multi-token prediction are stored; NULL = there are none. */
 	const char *mtp_in;
@@ -72,7 +76,17 @@ struct holder {
 	const struct uns_named_tensor *rest; /* holds the second half of the rows; NULL = `tensor` has all */
 	const struct uns_megatron_rule *rule;
 	bool layers, experts;
+	bool one_for_all; /* of a part: all experts of the layer have this one */
 };
+
+static const char WEIGHT[] = ".weight";
+
+/* The template, or name, of a weight becomes that of its part. */
+static const char *part_name(const char *weight, const char *part, char out[UNS_TEMPLATE_NAME])
+{
+	snprintf(out, UNS_TEMPLATE_NAME, "%.*s%s", (int)(strlen(weight) - strlen(WEIGHT)), weight, part);
+	return out;
+}
 
 /* Writes the name that a stored tensor of this template has. A tensor of all layers, or all experts, has no number of
  * one. */
@@ -81,8 +95,10 @@ static const char *stored_name(const struct publishing *p, const char *template,
 {
 	const int64_t layer = layers ? -1 : (int64_t)(w->layer - p->first_layer);
 	const int64_t expert = experts ? -1 : (int64_t)w->expert;
-	char before[UNS_TEMPLATE_NAME];
+	char before[UNS_TEMPLATE_NAME], part[UNS_TEMPLATE_NAME];
 
+	if (p->part)
+		template = part_name(template, p->part->stored, part);
 	if (!uns_str_starts(template, UNS_MEGATRON_LAYER))
 		return uns_template_fill(out, p->stored_in, template, layer, expert);
 	uns_template_fill(before, p->stored_in, p->layer_in, layer, expert);
@@ -103,6 +119,12 @@ static const struct uns_named_tensor *stored_use(struct publishing *p, const cha
 	return p->stored[i].tensor;
 }
 
+/* How many dimensions the stored tensor of a part has if all experts have this one. */
+static uint32_t part_dims(const struct uns_megatron_part *part, const struct holder *at)
+{
+	return (part->has == UNS_MG_HAS_NUMBERS ? 1 : 2) + at->layers;
+}
+
 /* Looks for the stored tensor of a row under its four names: one for each layer or for all, and the same of experts.
  * The one that the last tensor had comes first. */
 static bool holder_find(struct publishing *p, const struct uns_megatron_rule *rule, const struct which *w,
@@ -119,6 +141,10 @@ static bool holder_find(struct publishing *p, const struct uns_megatron_rule *ru
 		if (!out->tensor)
 			continue;
 		p->spelling = spelling;
+		if (p->part && out->experts && part_dims(p->part, out) == uns_named_shape(out->tensor)->n) {
+			out->one_for_all = true;
+			out->experts = false;
+		}
 		if (rule->rest)
 			out->rest = stored_use(p, rule->rest, w, out);
 		return !rule->rest || out->rest;
@@ -425,6 +451,10 @@ static int one_add(struct publishing *p, struct uns_named_tensor *t, struct uns_
 	return 0;
 }
 
+static int part_publish(struct publishing *p, const struct uns_megatron_rule *list,
+			const struct uns_megatron_rule *rule, const struct which *w, const char *weight,
+			struct uns_err *err);
+
 /* Publishes the tensor of `rule` from the stored tensor that holds it. */
 static int tensor_publish(struct publishing *p, const struct uns_megatron_rule *list,
 			  const struct uns_megatron_rule *rule, const struct which *w, struct uns_err *err)
@@ -440,6 +470,8 @@ static int tensor_publish(struct publishing *p, const struct uns_megatron_rule *
 
 	uns_template_fill(name, inside ? p->published_in : "", rule->to + (inside ? strlen(model) : 0),
 			  (int64_t)(w->layer - p->first_layer + p->first_published), (int64_t)w->expert);
+	if (p->part)
+		return part_publish(p, list, rule, w, name, err);
 	found = holder_find(p, p->row, w, &at); /* other experts of a layer were found by the same row */
 	for (other = rule; other->from && !found; other++)
 		found = strcmp(other->to, rule->to) == 0 && holder_find(p, other, w, &at);
@@ -457,6 +489,159 @@ static int tensor_publish(struct publishing *p, const struct uns_megatron_rule *
 		UNS_TRY(slice_cut(p, &at, &share, w, &published.slice, err));
 	if (at.rule->order == UNS_MG_MINUS_ONE)
 		UNS_TRY(one_add(p, &published, err));
+	return uns_name_list_add(&p->list, &published, err);
+}
+
+/* -- what lies beside a weight -- */
+
+/* Is the part one of this row's weight? */
+static bool part_is_of(const struct uns_megatron_part *part, const struct uns_megatron_rule *rule)
+{
+	return uns_str_ends(rule->from, WEIGHT) && rule->columns != UNS_MG_NONE &&
+	       (!part->only || uns_str_ends(rule->to, part->only));
+}
+
+/* In how many stretches of rows, or of columns, it was saved. */
+static uint64_t cuts_of(const struct publishing *p, const struct uns_named_tensor *t, bool columns)
+{
+	const struct uns_tensor *tensor = uns_tensor_with_bytes(p->cat, t->tensor);
+	const struct uns_piece *piece = p->cat->pieces + tensor->first_piece, *end = piece + tensor->n_pieces;
+	const uint32_t n = tensor->shape.n, dim = columns || p->part->has == UNS_MG_HAS_NUMBERS ? n - 1 : n - 2;
+	uint64_t len = tensor->shape.dim[dim];
+
+	for (; piece < end; piece++)
+		if (piece->kind == UNS_PIECE_BOX && piece->box->len[dim] < len)
+			len = piece->box->len[dim];
+	return len ? tensor->shape.dim[dim] / len : 1;
+}
+
+/* Does the part have the rows that a rank takes for gate and up, in one published tensor or in two? */
+static bool has_gate_and_up(const struct uns_megatron_part *part, const struct holder *at, const struct share *share)
+{
+	const enum uns_megatron_size rows = at->rule->rows;
+
+	return !part->only &&
+	       (share->all > share->shape.dim[0] || rows == UNS_MG_GATE_AND_UP || rows == UNS_MG_EXPERT_GATE_AND_UP);
+}
+
+/* What the weight's row becomes for its part. */
+static int part_share(struct publishing *p, const struct holder *at, struct share *share, struct uns_err *err)
+{
+	const struct uns_shape *is = uns_named_shape(at->tensor);
+	const bool gated = strstr(at->rule->from, ".linear_fc1.") && has_gate_and_up(p->part, at, share);
+
+	if (is->n < part_dims(p->part, at) + at->experts)
+		return uns_fail(err, -ENOTSUP, "%s has too few dimensions", at->tensor->name);
+	if (p->part->only) {
+		share->before = 0;
+		share->all = share->shape.dim[0];
+		share->repeats = 1;
+	}
+	switch (p->part->has) {
+	case UNS_MG_HAS_COLUMNS:
+		if (p->part->whole_columns && cuts_of(p, at->tensor, true) > 1)
+			return uns_fail(err, -ENOTSUP,
+					"its magnitudes (DoRA) are those of one tensor-parallel rank's columns, and "
+					"the others' were not saved");
+		share->before = 0;
+		share->all = is->dim[is->n - 2];
+		share->repeats = share->n_parts = 1;
+		share->shape = (struct uns_shape){ 2, { share->all, share->shape.dim[1] } };
+		return 0;
+	case UNS_MG_HAS_ROWS:
+		share->shape = (struct uns_shape){ 2, { share->shape.dim[0], is->dim[is->n - 1] } };
+		return 0;
+	case UNS_MG_HAS_NUMBERS:
+		share->shape.n = 1;
+		if (gated && share->all > share->shape.dim[0]) /* gate and up of one rank, then of the next */
+			share->repeats = cuts_of(p, at->tensor, false);
+		else if (gated && cuts_of(p, at->tensor, false) > 1)
+			return uns_fail(err, -ENOTSUP, "gate and up are one tensor in the published model");
+		return 0;
+	}
+	return 0;
+}
+
+/* Each rank cuts the rows of linear_fc1 in two as if they were gate and up (ParallelLinearAdapter.sharded_state_dict):
+ * if they are one of the two, or neither, the first halves of all ranks' rows come first. */
+static int halves_order(const struct publishing *p, const struct holder *at, const struct share *share,
+			struct uns_slice *slice, struct uns_err *err)
+{
+	const uint64_t n = cuts_of(p, at->tensor, false), all = uns_shape_elems(&slice->shape);
+
+	if (has_gate_and_up(p->part, at, share) || p->part->has != UNS_MG_HAS_ROWS ||
+	    !strstr(at->rule->from, ".linear_fc1.") || n <= 2)
+		return 0;
+	if (n % 2 || slice->shape.dim[0] % n)
+		return uns_fail(err, -ENOTSUP, "its rows were not cut into two halves by each rank");
+	slice->loop[0] = (struct uns_slice_loop){ n / 2, all / n };
+	slice->loop[1] = (struct uns_slice_loop){ 2, all / 2 };
+	return 0;
+}
+
+/* A tensor whose pieces are the slice's stretches. */
+static int slice_as_blocks(struct publishing *p, struct uns_named_tensor *t, struct uns_err *err)
+{
+	const struct uns_slice *slice = t->slice;
+	const uint64_t n = uns_slice_stretches(slice), each = uns_shape_elems(&slice->shape) / n;
+	struct uns_block *block;
+	uint64_t i;
+
+	t->slice = NULL;
+	if (uns_shape_equal(&slice->shape, &t->tensor->shape) && n == 1)
+		return 0;
+	UNS_TRY_ALLOC(block = UNS_NEW_N(&p->temp, struct uns_block, n), err);
+	for (i = 0; i < n; i++)
+		block[i] = (struct uns_block){ .source = { { t->tensor, uns_slice_stretch_begin(slice, i) } },
+					       .n_sources = 1,
+					       .len = { 1, 1, each } };
+	return uns_block_tensor_make(p->cat, &slice->shape, block, n, p->list.arena, &t->tensor, err);
+}
+
+static int part_cut(struct publishing *p, const struct holder *at, struct share *share, const struct which *w,
+		    struct uns_named_tensor *out, struct uns_err *err)
+{
+	struct uns_slice slice;
+
+	if (is_turned(at->rule) || stacks_experts(at->rule) || at->rule->order == UNS_MG_JOINED)
+		return uns_fail(err, -ENOTSUP,
+				"what is published, %s, is of all experts, or has rows and columns in the other order",
+				at->rule->to);
+	UNS_TRY(part_share(p, at, share, err));
+	UNS_TRY(slice_cut(p, at, share, w, &out->slice, err));
+	slice = *out->slice;
+	UNS_TRY(halves_order(p, at, share, &slice, err));
+	out->slice = &slice;
+	if (at->one_for_all && !p->part_of_all)
+		p->part_of_all = at->tensor->tensor;
+	return slice_as_blocks(p, out, err);
+}
+
+/* Publishes the part of the weight of `rule`, if it has one. */
+static int part_publish(struct publishing *p, const struct uns_megatron_rule *list,
+			const struct uns_megatron_rule *rule, const struct which *w, const char *weight,
+			struct uns_err *err)
+{
+	struct uns_named_tensor published = { 0 };
+	const struct uns_megatron_rule *other;
+	char name[UNS_TEMPLATE_NAME];
+	struct holder at = { 0 };
+	struct share share;
+	bool found = false;
+
+	if (!part_is_of(p->part, rule))
+		return 0;
+	for (other = rule; other->from && !found; other++)
+		found = strcmp(other->to, rule->to) == 0 && part_is_of(p->part, other) && holder_find(p, other, w, &at);
+	if (!found)
+		return 0;
+	UNS_TRY(share_find(p, list, at.rule, at.tensor->name, &share, err));
+	published = *at.tensor;
+	p->part_at = at.tensor->tensor;
+	UNS_TRY(part_cut(p, &at, &share, w, &published, err));
+	p->part_at = NULL;
+	published.name = uns_arena_str(p->list.arena, part_name(weight, p->part->published, name));
+	UNS_TRY_ALLOC(published.name, err);
 	return uns_name_list_add(&p->list, &published, err);
 }
 
@@ -665,6 +850,18 @@ int uns_megatron_apply_states(const struct uns_catalog *cat, const struct uns_co
 	struct publishing p = { .cat = cat, .info = info, .list.arena = arena, .of_states = true };
 
 	return tensors_publish(&p, config, v, n, err);
+}
+
+int uns_megatron_apply_part(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
+			    const struct uns_megatron_part *part, struct uns_named_tensor **v, size_t *n,
+			    const struct uns_tensor **at, struct uns_arena *arena, struct uns_err *err)
+{
+	UNS_CLEANUP(publishing_fini)
+	struct publishing p = { .cat = cat, .info = info, .list.arena = arena, .part = part };
+	const int code = tensors_publish(&p, config, v, n, err);
+
+	*at = code < 0 ? p.part_at : p.part_of_all;
+	return code;
 }
 
 int uns_megatron_apply(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,

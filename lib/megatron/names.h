@@ -27,4 +27,24 @@ int uns_megatron_apply_model(const struct uns_catalog *cat, const struct uns_con
 int uns_megatron_apply_states(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
 			      struct uns_named_tensor **v, size_t *n, struct uns_arena *arena, struct uns_err *err);
 
+/* A tensor that lies beside a matrix of weights: what an adapter has of it. */
+struct uns_megatron_part {
+	const char *stored, *published; /* in its two names, in place of the weight's ".weight" at the end */
+	enum uns_megatron_has {
+		UNS_MG_HAS_ROWS,    /* one of its rows for each of the weight's: [rows, rank] */
+		UNS_MG_HAS_COLUMNS, /* [rank, columns] */
+		UNS_MG_HAS_NUMBERS, /* a number for each row of the weight */
+	} has;
+	const char *only;   /* of the published weights whose names end so, of each alone; NULL = of all */
+	bool whole_columns; /* fails if it was cut along its columns */
+};
+
+/* The same of all stored tensors of this part, which *v lists, of as many weights as have it. What is published is a
+ * stored tensor, or one of blocks (model/block_tensor.h), without a slice. *at: a tensor that is stored once for all
+ * experts of a layer, and published of each; NULL = there is none. Fails with -ENOTSUP if the published weight is not
+ * rows of the stored one: *at is the tensor then, NULL = no certain one. */
+int uns_megatron_apply_part(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
+			    const struct uns_megatron_part *part, struct uns_named_tensor **v, size_t *n,
+			    const struct uns_tensor **at, struct uns_arena *arena, struct uns_err *err);
+
 #endif

@@ -40,8 +40,7 @@ void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes)
 	append(b, (struct uns_segment){ .from = UNS_FROM_ZEROS, .len_bytes = len_bytes });
 }
 
-/* The element of the tensor with which this stretch of a slice begins. */
-static uint64_t stretch_begin(const struct uns_slice *slice, uint64_t stretch)
+uint64_t uns_slice_stretch_begin(const struct uns_slice *slice, uint64_t stretch)
 {
 	uint64_t at = slice->first_elem;
 	unsigned i;
@@ -70,7 +69,7 @@ void uns_layout_slice(struct uns_layout_builder *b, const struct uns_tensor *of,
 	for (; n_elems && !b->failed; first_elem += take, n_elems -= take) {
 		in = first_elem % each;
 		take = each - in < n_elems ? each - in : n_elems;
-		uns_layout_tensor(b, of, stretch_begin(slice, first_elem / each) + in, take, out);
+		uns_layout_tensor(b, of, uns_slice_stretch_begin(slice, first_elem / each) + in, take, out);
 	}
 }
 

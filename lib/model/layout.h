@@ -45,6 +45,8 @@ void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes);
 /* n_elems elements of `tensor` from first_elem; out may be the tensor's own dtype. */
 void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor, uint64_t first_elem,
 		       uint64_t n_elems, enum uns_dtype out);
+/* The element of the sliced tensor with which this stretch of a slice begins. */
+uint64_t uns_slice_stretch_begin(const struct uns_slice *slice, uint64_t stretch);
 /* n_elems elements of a slice of `of`, from the slice's first_elem: all of them lie inside the slice. */
 void uns_layout_slice(struct uns_layout_builder *b, const struct uns_tensor *of, const struct uns_slice *slice,
 		      uint64_t first_elem, uint64_t n_elems, enum uns_dtype out);

@@ -13,6 +13,7 @@
 #include "files/base_model.h"
 #include "files/expert_forms.h"
 #include "files/resume_files.h"
+#include "megatron/lora.h"
 #include "model/training.h"
 #include "model/tree.h"
 
@@ -159,8 +160,16 @@ static inline int uns_view_other_lora(const struct uns_view_input *in, struct un
 				      struct uns_other_lora *room, const struct uns_other_lora **out,
 				      struct uns_err *err)
 {
+	const bool own_config = uns_span_left(&in->config);
+	const struct uns_megatron_lora megatron = { in->catalog, own_config ? &in->config_info : &in->base_model->info,
+						    *uns_view_adapted_config(in), in->adapter.expert_ranks };
+
 	*out = in->catalog->summary.adapter == UNS_ADAPTER_OTHER ? room : NULL;
-	return *out ? uns_other_lora_convert(in->catalog, *uns_view_adapted_config(in), arena, room, err) : 0;
+	if (!*out)
+		return 0;
+	return in->catalog->summary.is_megatron
+		       ? uns_megatron_lora_convert(&megatron, arena, room, err)
+		       : uns_other_lora_convert(in->catalog, megatron.config, arena, room, err);
 }
 
 /* What a view shows beside weights and optimizer. */

@@ -344,7 +344,8 @@ static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *er
 	UNS_CLEANUP(uns_free_p) bool *used = calloc(cat->n_files + 1, sizeof(*used));
 
 	UNS_TRY_ALLOC(used, err);
-	if (a->adapter == UNS_ADAPTER_ALONE || mark_published_files(cat, used) || (a->module && *a->module->path) ||
+	if (a->adapter == UNS_ADAPTER_ALONE || cat->summary.adapter == UNS_ADAPTER_OTHER ||
+	    mark_published_files(cat, used) || (a->module && *a->module->path) ||
 	    uns_pipeline_of_model(&in->pipeline, 0)) /* whose files have these names */
 		return 0;
 	if (in->keep_names) {
@@ -599,7 +600,7 @@ static bool is_for_pretrained(const struct uns_view_input *in)
 	const struct uns_summary *summary = &in->catalog->summary;
 	const char *type = in->config_info.model_type;
 
-	if (!summary->is_megatron && !summary->is_autoep)
+	if ((!summary->is_megatron && !summary->is_autoep) || summary->adapter == UNS_ADAPTER_OTHER)
 		return summary->is_pretrained;
 	return !in->keep_names && (summary->is_megatron ? uns_megatron_knows(type) : uns_autoep_knows(type));
 }

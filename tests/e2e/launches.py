@@ -89,6 +89,9 @@ LAUNCHES = {
                                            "qwen2-pp2-buckets-bf16", "gpt_oss-ep2-buckets-bf16"]),
     "mo2more": ("torch_dist_optimizer.py", 2, ["qwen2-pp2", "gpt_oss-one-by-one", "llama-tp2-buckets",
                                                "qwen3_moe-dp2-buckets-bf16", "qwen3_moe-one-by-one-buckets-bf16"]),
+    "ml2": ("megatron_loras.py", 2, ["llama-tp2", "qwen3-pp2-bf16", "canonical-tp2", "canonical-dp2-bf16", "dora-dp2",
+                                     "dora-tp2", "dora-rows-tp2", "by-layer-pp2", "experts-dp2", "grouped-dp2",
+                                     "grouped-latent-pp2", "grouped-ep2", "gpt_oss-dp2", "gpt_oss-experts-dp2"]),
     "ms4": ("torch_dist_model_space.py", 4, ["llama-tp2-space", "qwen3_moe-ep2-space-bf16", "qwen2-pp2-space-bf16"]),
     "ne4": ("nemo_weights.py", 4, ["llama-tp2-nemo-bf16", "qwen3_moe-ep2-nemo", "llama-tp2-nemo-gathered"]),
     "mf2": ("megatron_fsdp.py", 2, ["llama-dp2-fsdp", "llama-tp2-fsdp", "qwen3_moe-ep2-fsdp", "qwen3_moe-grouped-fsdp"]),
@@ -115,7 +118,7 @@ MORE = {
 LAUNCHES |= {f"{name}more": (*LAUNCHES[name][:2], more) for name, more in MORE.items()}
 
 # More ranks, more parallelism or more cases of what another launch shows: what a test asks of these is for --long alone.
-LONG_LAUNCHES = {"t4", "a3", "mc8", "md4", "mh2", "mh4", "mf4", "mo2more", "ne4", *(f"{name}more" for name in MORE)}
+LONG_LAUNCHES = {"t4", "a3", "mc8", "md4", "mh2", "mh4", "mf4", "ml2", "mo2more", "ne4", *(f"{name}more" for name in MORE)}
 
 
 def cases(*launches):

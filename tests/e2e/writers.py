@@ -95,6 +95,8 @@ WRITERS = [
      "packages": ["megatron-core", "megatron-bridge"],
      "bytes": ["test_megatron_hybrid.py::test_a_config_makes_them"],
      "logits": ["test_megatron_hybrid.py::test_logits_are_those_of_megatrons_own_model"]},
+    {"does": "Megatron-Bridge: LoRA, canonical LoRA and DoRA in `torch_dist`, merged", "packages": ["megatron-core", "megatron-bridge"],
+     "bytes": ["test_megatron_loras.py::test_it_is_bridge_s"]},
     {"does": "Megatron-LM's files of model-parallel ranks (`--ckpt-format torch`): weights", "packages": ["megatron-core"],
      "bytes": ["test_megatron_ranks.py::test_weights_are_what_save_pretrained_wrote"]},
     {"does": "Megatron-FSDP `fsdp_dtensor`, tensor and expert parallelism too", "packages": ["megatron-core"],
