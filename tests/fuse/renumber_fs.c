@@ -2,13 +2,14 @@
  * as below mountpoint-s3 and newer rclone.
  *
  *     renumber_fs SOURCE MOUNTPOINT [fine] [coarse] [kept=SECONDS] [counts=FILE] [opened=FILE] [touched] [pages]
- * [direct] [delay=US] [every=US] [type=NAME]
+ * [torn] [direct] [delay=US] [every=US] [type=NAME]
  *
  * coarse: times are whole seconds. kept: inode numbers stay, and the kernel keeps names and attributes for so long, but
  * not that a name is absent, as clients of networks have it. counts: FILE holds how many requests there were of each
  * kind (enum request). opened: FILE gets a line with the path of each file that is opened. touched: a directory's time
  * is that of the mount, as rclone has it. pages: the kernel keeps a file's bytes until its size or its mtime is
- * another, and there is no other time, as below sshfs. direct: the kernel keeps no bytes, each read is asked for
+ * another, and there is no other time, as below sshfs. torn: it keeps them also then, until it is told to drop them, as
+ * below CephFS those that were read during a write. direct: the kernel keeps no bytes, each read is asked for
  * (direct_io). delay: a read takes so many microseconds more. every: so does each request, and up to 64 of them wait at
  * once. type: it is called fuse.NAME.
  *
@@ -30,7 +31,7 @@
 #include <unistd.h>
 
 static int source = -1;
-static bool coarse, pages, direct;
+static bool coarse, pages, torn, direct;
 static useconds_t delay_us; /* of a read */
 static useconds_t every_us; /* of each request */
 static double kept_s = -1; /* below 0: nothing is kept */
@@ -203,7 +204,9 @@ static void *op_init(struct fuse_conn_info *conn, struct fuse_config *config)
 	if (every_us)
 		conn->max_background = AT_ONCE; /* of reads ahead; libfuse has a thread for each by -o max_threads */
 	config->use_ino = 1;
-	config->kernel_cache = pages;
+	config->kernel_cache = pages || torn;
+	if (torn)
+		conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
 	config->attr_timeout = config->entry_timeout = kept_s > 0 ? kept_s : 0;
 	config->negative_timeout = 0;
 	return NULL;
@@ -240,6 +243,8 @@ static bool take_option(const char *option)
 		every_us = (useconds_t)atol(option + 6);
 	else if (strcmp(option, "pages") == 0)
 		pages = true;
+	else if (strcmp(option, "torn") == 0)
+		torn = true;
 	else if (strcmp(option, "direct") == 0)
 		direct = true;
 	else
