@@ -16,6 +16,14 @@
 /* What to do about a store whose file cannot be made or written. */
 #define UNS_STORE_ELSEWHERE "name another file with --store FILE, or another directory with XDG_STATE_HOME"
 
+/* Of a file that other nodes change: which one the connection was opened for. */
+struct uns_store_seen {
+	bool shared; /* there are other nodes */
+	int64_t size_bytes, mtime_ns;
+	int64_t opened_ns;  /* monotonic: when the file was last opened */
+	int64_t changed_ns; /* monotonic: when it was first seen to be this one; 0 = it was opened long enough after */
+};
+
 struct uns_store {
 	pthread_mutex_t lock;
 	sqlite3 *db;
@@ -26,12 +34,13 @@ struct uns_store {
 	struct uns_err why_read_only; /* a full disk; code 0 = anything else */
 	bool memo_failed; /* was logged once */
 	uint64_t memo_bound_bytes;
+	struct uns_store_seen seen;
 	struct turn turn; /* held: while it is changed, and from its opening for a change (store_hold_to_change) on */
 };
 
 enum {
 	BUSY_FACT_MS = 5000, /* a user waits for the answer */
-	BUSY_MEMO_MS = 200,  /* a mount waits for it: it does better without the memo */
+	BUSY_MEMO_MS = 200, /* a mount waits for it: it does better without the memo */
 };
 
 /* SQLite's last error (or `code`, when there is no handle) as errno and sentence. */

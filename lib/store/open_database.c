@@ -231,19 +231,20 @@ int database_open(struct uns_store *store, struct uns_err *err)
 int database_open_anew(struct uns_store *store, struct uns_err *err)
 {
 	sqlite3 *const before = store->db;
+	const bool was_read_only = store->read_only;
 	sqlite3 *anew;
 	struct uns_err why = { 0 };
 	int code;
 
 	store->db = NULL;
 	code = open_writable(store, &why);
-	if (code == 0 && store->read_only)
+	if (code == 0 && store->read_only && !was_read_only)
 		code = uns_fail(&why, -EROFS, "metadata store %s cannot be written at the moment", store->path);
 	if (code < 0)
 		database_close(store);
 	anew = store->db;
 	store->db = before;
-	store->read_only = false;
+	store->read_only = was_read_only;
 	if (code < 0)
 		return uns_fail_as(err, &why);
 	database_close(store);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "io/mounts.h"
 #include "store/database.h"
 #include "store/shared.h"
@@ -187,6 +188,7 @@ int uns_store_open_in_turn(const char *path, const struct uns_log *log, struct t
 		uns_store_close(store);
 		return code;
 	}
+	store->seen = (struct uns_store_seen){ .shared = !uns_is_local(path), .opened_ns = uns_now_ns() };
 	*out = store;
 	return 0;
 }

@@ -51,8 +51,9 @@ int uns_store_unset(struct uns_store *store, const char *subject, const char *ke
  * facts of all subjects. Sorted by subject, key. */
 int uns_store_facts(struct uns_store *store, const char *subject, struct uns_arena *arena, struct uns_store_fact **out,
 		    size_t *n, struct uns_err *err);
-/* A number that changes whenever a fact changes, here or in another process. Cheap. */
-int uns_store_revision(struct uns_store *store, uint64_t *out, struct uns_err *err);
+/* A number that changes whenever a fact changes, here or in another process. Cheap. *settled: facts that were read at
+ * this number need not be read again (look.h). */
+int uns_store_revision(struct uns_store *store, uint64_t *out, bool *settled, struct uns_err *err);
 
 /* -- seals: a text for each checkpoint, by its absolute path -- */
 

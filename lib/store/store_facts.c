@@ -8,18 +8,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "store/change.h"
-
-static void facts_begin(struct uns_store *store)
-{
-	pthread_mutex_lock(&store->lock);
-	sqlite3_busy_timeout(store->db, BUSY_FACT_MS);
-}
-
-static int facts_end(struct uns_store *store, int code)
-{
-	pthread_mutex_unlock(&store->lock);
-	return code;
-}
+#include "store/look.h"
 
 /* -- changing -- */
 
@@ -175,30 +164,40 @@ static int by_subject_and_key(const void *a, const void *b)
 	return order ? order : strcmp(x->key, y->key);
 }
 
+struct facts_wanted {
+	const char *subject;
+	struct found found;
+};
+
+static int find_facts(struct uns_store *store, void *arg, struct uns_err *err)
+{
+	struct facts_wanted *want = arg;
+
+	want->found.n = 0;
+	return want->subject ? add_upwards(store, want->subject, &want->found, err)
+			     : add_subject(store, NULL, &want->found, err);
+}
+
 int uns_store_facts(struct uns_store *store, const char *subject, struct uns_arena *arena, struct uns_store_fact **out,
 		    size_t *n, struct uns_err *err)
 {
-	struct found f = { .arena = arena };
-	int code;
+	struct facts_wanted want = { subject, { .arena = arena } };
 
-	facts_begin(store);
-	code = subject ? add_upwards(store, subject, &f, err) : add_subject(store, NULL, &f, err);
-	facts_end(store, code);
-	if (code < 0)
-		return code;
-	if (f.n)
-		qsort(f.v, f.n, sizeof(*f.v), by_subject_and_key);
-	*out = f.v;
-	*n = f.n;
+	UNS_TRY(store_look(store, BUSY_FACT_MS, find_facts, &want, err));
+	if (want.found.n)
+		qsort(want.found.v, want.found.n, sizeof(*want.found.v), by_subject_and_key);
+	*out = want.found.v;
+	*n = want.found.n;
 	return 0;
 }
 
-int uns_store_revision(struct uns_store *store, uint64_t *out, struct uns_err *err)
+int uns_store_revision(struct uns_store *store, uint64_t *out, bool *settled, struct uns_err *err)
 {
-	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+	sqlite3_stmt *s = NULL;
 	int code;
 
 	pthread_mutex_lock(&store->lock);
+	*settled = look_is_settled(store);
 	sqlite3_busy_timeout(store->db, BUSY_MEMO_MS);
 	code = database_prepare(store, "SELECT n FROM revision", &s, err);
 	if (code == 0)
@@ -208,6 +207,6 @@ int uns_store_revision(struct uns_store *store, uint64_t *out, struct uns_err *e
 	else if (code == 0)
 		code = uns_fail(err, -EBADMSG, "metadata store %s is damaged: it has no revision", store->path);
 	statement_end(&s);
-	s = NULL;
-	return facts_end(store, code < 0 ? code : 0);
+	pthread_mutex_unlock(&store->lock);
+	return code < 0 ? code : 0;
 }

@@ -303,16 +303,19 @@ void store_digest(struct store_link *s, const char *path, struct facts_seen *see
 	struct uns_store_fact *v = NULL;
 	struct uns_store *store = store_hold(s, NULL);
 	uint64_t revision;
+	bool settled;
 	size_t n;
 	int code;
 
 	if (!store)
 		return;
-	code = uns_store_revision(store, &revision, NULL);
+	code = uns_store_revision(store, &revision, &settled, NULL);
 	store_release(s);
-	if (code < 0 || (seen->known && seen->revision == revision))
+	if (code < 0 || (seen->known && seen->settled && seen->revision == revision))
 		return;
 	if (store_facts(s, path, &arena, &v, &n, NULL) < 0)
 		return;
-	*seen = (struct facts_seen){ .known = true, .revision = revision, .digest = facts_digest(v, n) };
+	*seen = (struct facts_seen){
+		.known = true, .settled = settled, .revision = revision, .digest = facts_digest(v, n)
+	};
 }

@@ -59,7 +59,8 @@ int store_facts_known(struct store_link *link, const char *path, bool has_facts,
 /* Fingerprint of the store's facts for one checkpoint (a hash, not the values). digest 0: the store has none. */
 struct facts_seen {
 	bool known;
-	uint64_t revision; /* of the store, when they were read */
+	bool settled; /* of the store, when they were read; and this: */
+	uint64_t revision;
 	uint64_t digest;
 };
 

@@ -7,36 +7,39 @@
 
 #include "base/cleanup.h"
 #include "store/change.h"
+#include "store/look.h"
 #include "store/packed.h"
 
-static int seal_find(struct uns_store *store, const char *subject, struct uns_arena *arena, struct uns_span *out,
-		     struct uns_err *err)
+struct seal_wanted {
+	const char *subject;
+	struct uns_arena *arena;
+	struct uns_span *out;
+};
+
+static int seal_find(struct uns_store *store, void *arg, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+	const struct seal_wanted *want = arg;
 	struct uns_span packed;
 	int row;
 
 	UNS_TRY(database_prepare(store, "SELECT bytes FROM seal WHERE subject = ?", &s, err));
-	sqlite3_bind_text(s, 1, subject, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 1, want->subject, -1, SQLITE_STATIC);
 	row = statement_step(store, s, err);
 	if (row < 0)
 		return row;
 	if (!row)
-		return uns_fail(err, -ENOENT, "%s was not sealed", subject);
+		return uns_fail(err, -ENOENT, "%s was not sealed", want->subject);
 	UNS_TRY(statement_bytes(store, s, 0, &packed, err));
-	return store_unpack(store, packed, "a seal", arena, out, err);
+	return store_unpack(store, packed, "a seal", want->arena, want->out, err);
 }
 
 int uns_store_seal_get(struct uns_store *store, const char *subject, struct uns_arena *arena, struct uns_span *out,
 		       struct uns_err *err)
 {
-	int code;
+	struct seal_wanted want = { subject, arena, out };
 
-	pthread_mutex_lock(&store->lock);
-	sqlite3_busy_timeout(store->db, BUSY_FACT_MS);
-	code = seal_find(store, subject, arena, out, err);
-	pthread_mutex_unlock(&store->lock);
-	return code;
+	return store_look(store, BUSY_FACT_MS, seal_find, &want, err);
 }
 
 struct seal {

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "store/change.h"
+#include "store/look.h"
 #include "store/store.h"
 
 /* Lock held. */
@@ -21,8 +22,10 @@ static int number(struct uns_store *store, const char *sql, uint64_t *out, struc
 	return row < 0 ? row : 0;
 }
 
-static int count_all(struct uns_store *store, struct uns_store_figures *out, struct uns_err *err)
+static int count_all(struct uns_store *store, void *arg, struct uns_err *err)
 {
+	struct uns_store_figures *out = arg;
+
 	UNS_TRY(number(store, "SELECT count(*) FROM fact", &out->facts, err));
 	UNS_TRY(number(store, "SELECT count(*) FROM seal", &out->seals, err));
 	UNS_TRY(number(store, "SELECT count(*) FROM memo", &out->cached, err));
@@ -32,22 +35,20 @@ static int count_all(struct uns_store *store, struct uns_store_figures *out, str
 int uns_store_count(struct uns_store *store, struct uns_store_figures *out, struct uns_err *err)
 {
 	struct stat st;
-	int code;
+	int code = store_look(store, BUSY_FACT_MS, count_all, out, err);
 
-	pthread_mutex_lock(&store->lock);
-	code = count_all(store, out, err);
 	out->size_bytes = stat(store->path, &st) == 0 ? (uint64_t)st.st_size : 0;
 	out->read_only = store->read_only;
-	pthread_mutex_unlock(&store->lock);
 	return code;
 }
 
-static int verify(struct uns_store *store, struct uns_err *err)
+static int verify(struct uns_store *store, void *arg, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
 	const char *answer = NULL;
 	int row;
 
+	(void)arg;
 	UNS_TRY(database_prepare(store, "PRAGMA integrity_check(1)", &s, err));
 	UNS_TRY(row = statement_step(store, s, err));
 	if (row)
@@ -63,12 +64,7 @@ static int verify(struct uns_store *store, struct uns_err *err)
 
 int uns_store_verify(struct uns_store *store, struct uns_err *err)
 {
-	int code;
-
-	pthread_mutex_lock(&store->lock);
-	code = verify(store, err);
-	pthread_mutex_unlock(&store->lock);
-	return code;
+	return store_look(store, BUSY_FACT_MS, verify, NULL, err);
 }
 
 struct unused {

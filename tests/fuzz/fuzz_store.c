@@ -106,6 +106,7 @@ static void read_store(const char *path)
 	struct uns_err err = { 0 };
 	struct uns_span memo;
 	char *note = NULL;
+	bool settled;
 	uint64_t revision;
 	size_t n, i;
 
@@ -120,7 +121,7 @@ static void read_store(const char *path)
 		uns_store_set(store, "/", "epoch", "1", "test", NULL);
 		uns_store_unset(store, "/", "epoch", NULL);
 		uns_store_unset(store, "/", "epoch", NULL);
-		uns_store_revision(store, &revision, NULL);
+		uns_store_revision(store, &revision, &settled, NULL);
 		for (i = 0; i < 2; i++)
 			uns_store_memo_get(store, i ? "crc" : "catalog", i, &arena, &memo, NULL);
 		uns_store_memo_bound(store, 1);

@@ -18,6 +18,7 @@
 #include "faults/faults.h"
 #include "shell.h"
 #include "store/database.h"
+#include "store/look.h"
 #include "store/store.h"
 #include "store/store_link.h"
 
@@ -167,9 +168,66 @@ static void unset(void **state)
 static uint64_t revision(struct uns_store *store)
 {
 	uint64_t n;
+	bool settled;
 
-	assert_int_equal(uns_store_revision(store, &n, NULL), 0);
+	assert_int_equal(uns_store_revision(store, &n, &settled, NULL), 0);
+	assert_true(settled); /* no other node changes it */
 	return n;
+}
+
+static int fail_twice(struct uns_store *store, void *arg, struct uns_err *err)
+{
+	unsigned *n = arg;
+
+	return ++*n > 2 ? 0 : uns_fail(err, -EBADMSG, "metadata store %s is damaged", store->path);
+}
+
+/* Its pages may be of before and of after another node's change. */
+static void what_another_node_changes_is_read_again_before_it_counts_as_damaged(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_at(f, f->path);
+	unsigned n = 0;
+
+	assert_int_equal(store_look(store, 0, fail_twice, &n, &f->err), -EBADMSG);
+	assert_int_equal(n, 1);
+	store->seen.shared = true;
+	n = 0;
+	assert_int_equal(store_look(store, 0, fail_twice, &n, NULL), 0);
+	assert_int_equal(n, 3);
+	uns_store_close(store);
+}
+
+static void a_store_that_another_node_changed_is_opened_until_that_is_long_ago(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_at(f, f->path), *other = open_at(f, f->path);
+	sqlite3 *before;
+
+	store->seen.shared = true;
+	look_is_settled(store); /* which file it is */
+	store->seen.changed_ns = 0;
+	before = store->db;
+	assert_true(look_is_settled(store));
+	assert_ptr_equal(store->db, before);
+
+	assert_int_equal(uns_store_set(other, "/r", "epoch", "1", "test", NULL), 0);
+	uns_store_close(other);
+	shell(f->dir, "touch -d '+1 hour' store.db"); /* here the change is in the log */
+	store->seen.opened_ns = 0;
+	assert_false(look_is_settled(store));
+	assert_ptr_not_equal(store->db, before);
+
+	store->seen.opened_ns = 0;
+	store->seen.changed_ns -= 60 * INT64_C(1000000000);
+	before = store->db;
+	assert_true(look_is_settled(store)); /* once more */
+	assert_ptr_not_equal(store->db, before);
+	before = store->db;
+	assert_true(look_is_settled(store));
+	assert_ptr_equal(store->db, before);
+	expect(f, store, "/r", "/r epoch=1");
+	uns_store_close(store);
 }
 
 static void the_revision_follows_facts_and_not_memos(void **state)
@@ -922,6 +980,8 @@ int main(void)
 		TEST(facts_are_kept_with_origin_and_time),
 		TEST(the_nearest_fact_counts),
 		TEST(unset),
+		TEST(what_another_node_changes_is_read_again_before_it_counts_as_damaged),
+		TEST(a_store_that_another_node_changed_is_opened_until_that_is_long_ago),
 		TEST(the_revision_follows_facts_and_not_memos),
 		TEST(the_file_is_its_owners),
 		TEST(memos),

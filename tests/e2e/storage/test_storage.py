@@ -21,8 +21,10 @@ from file_system import DEADLINE_S
 from kinds import KINDS, QUICK
 from trees import assert_same, tensors
 
-sys.path.insert(0, str(ROOT / "tests/bench"))
+sys.path[:0] = [str(ROOT / "tests/bench"), str(ROOT / "python")]
+os.environ.setdefault("UNSHARD_LIBRARY", str(ROOT / "build/dev/lib/libunshard.so.0"))
 import checkpoints  # noqa: E402
+import unshard as unshard_python  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden"
 SAMPLES = {"fsdp": "run", "ranks": "ranks"}
@@ -329,7 +331,8 @@ def meta_set(store, key, **how):
 
 def facts_of(store):
     done = subprocess.run([UNSHARD, "meta", "list", GOLDEN / "run", "--json", "--store", store], capture_output=True,
-                          text=True, check=True, timeout=DEADLINE_S)
+                          text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, (done.returncode, done.stderr)
     return {f["key"] for f in json.loads(done.stdout)}
 
 
@@ -374,6 +377,40 @@ def test_facts_of_two_nodes_are_all_kept(cluster, shared):
         for store in stores:
             eventually(lambda: facts_of(store) == kept)
             assert unshard("store", "verify", "--store", store).returncode == 0
+
+
+@LOCKS
+def test_readers_of_another_node_see_each_fact_while_it_is_written(cluster, shared):
+    """They take no turn: a program for each reading, and one that has the store open."""
+    eventually((cluster.node("b") / shared).is_dir)
+    here, there = (cluster.node(name) / shared / "store.db" for name in ("a", "b"))
+    end_well([meta_set(here, "before")])
+    eventually(lambda: facts_of(there) == {"before"})
+    done, seen, written_s = threading.Event(), ([], []), {}
+    with unshard_python.open(GOLDEN / "run", store=there) as session, ThreadPoolExecutor(len(seen)) as pool:
+        def read_on(facts, into):
+            while not done.is_set():
+                began_s = time.monotonic()
+                into.append((began_s, facts()))
+
+        readers = [pool.submit(read_on, lambda: facts_of(there), seen[0]),
+                   pool.submit(read_on, lambda: {f.key for f in session.facts()}, seen[1])]
+        try:
+            for i in range(RANKS):
+                end_well([meta_set(here, f"set.{i}")])
+                written_s[f"set.{i}"] = time.monotonic()
+            for of in seen:
+                eventually(lambda: of and of[-1][1] == {"before", *written_s} or any(r.done() for r in readers))
+        finally:
+            done.set()
+        for reader in readers:
+            reader.result()
+    for of in seen:
+        assert all(earlier <= later for (_, earlier), (_, later) in zip(of, of[1:]))
+        late_s = {key: next(began_s for began_s, facts in of if key in facts) - at for key, at in written_s.items()}
+        print(f"{len(of)} readings; begun so long after the write, at most, the first one that has it: {max(late_s.values()):.1f} s")
+    assert not list(here.parent.glob("*.corrupt-*"))
+    assert unshard("store", "verify", "--store", there).returncode == 0
 
 
 @LOCKS
