@@ -130,27 +130,35 @@ static int held_use(struct uns_right *right, const struct put *put, struct uns_e
 	return uns_cached_read(right->held, right->norm, put->n * sizeof(*right->norm), put->panels_bytes, err);
 }
 
+/* Sets `held` to what the cache has of them, or has from now on; to NULL if it has nothing, and `right` is made. */
+static int entry_find(const struct uns_sum_reader *reader, const struct uns_term *term, enum uns_panels_of of,
+		      struct uns_cache_id id, uint64_t column, struct put *put, struct uns_right *right,
+		      struct uns_err *err)
+{
+	const size_t size = uns_dtype_size(term->right.as), inner = (size_t)term->inner;
+
+	right->held = entry_get(reader, id, put);
+	if (right->held)
+		return reader->check(reader->ctx, term->right.tensor, (term->right.first + column * inner) * size,
+				     put->n * inner * size, err);
+	UNS_TRY(right_make(reader, term, of, column, put->n, right, err));
+	put->right = right;
+	right->held = entry_get(reader, id, put);
+	return 0;
+}
+
 int uns_right_get(const struct uns_catalog *cat, const struct uns_sum_reader *reader, const struct uns_term *term,
 		  enum uns_panels_of of, uint64_t column, size_t n, struct uns_right *right, struct uns_err *err)
 {
-	const size_t size = uns_dtype_size(term->right.as), inner = (size_t)term->inner;
-	struct put put = { .n = n, .panels_bytes = panels_bytes(n, uns_panels_words(of, inner)) };
+	struct put put = { .n = n, .panels_bytes = panels_bytes(n, uns_panels_words(of, (size_t)term->inner)) };
 	struct uns_cache_id id;
 	int code;
 
 	right->held = NULL;
 	if (!reader->b || !id_make(cat, term, of, column, n, &id))
 		return right_make(reader, term, of, column, n, right, err);
-	right->held = entry_get(reader, id, &put);
-	if (!right->held) {
-		UNS_TRY(right_make(reader, term, of, column, n, right, err));
-		put.right = right;
-		right->held = entry_get(reader, id, &put);
-		return 0;
-	}
-	code = reader->check(reader->ctx, term->right.tensor, (term->right.first + column * inner) * size,
-			     n * inner * size, err);
-	if (code == 0)
+	code = entry_find(reader, term, of, id, column, &put, right, err);
+	if (code == 0 && right->held) /* also what was just made: an entry that was read need not be moved to a file */
 		code = held_use(right, &put, err);
 	if (code < 0)
 		uns_right_put(reader, right);

@@ -14,7 +14,6 @@ import library
 import loaders
 import loads
 import many
-import merges
 import nodes
 import program_loads
 import reads
@@ -24,8 +23,8 @@ import storage_nodes
 import values
 import zero
 
-WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "merges", "computed", "scale",
-        "many", "nodes", "buckets", "values", "programs", "storage")
+WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "computed", "scale", "many",
+        "nodes", "buckets", "values", "programs", "storage")
 APART = ("storage-nodes",)  # only if named
 
 
@@ -81,10 +80,8 @@ def main():
         if not args.what or "zero" in args.what:
             zero.measure(programs, work, 2 * size, args.rounds or (1 if args.quick else 3),
                          (2,) if args.quick else (2, 3))
-        if not args.what or "merges" in args.what:
-            merges.measure(programs, work, size, args.rounds or (1 if args.quick else 3))
         if not args.what or "computed" in args.what:
-            computed.measure(programs, work, size, args.rounds or (1 if args.quick else 3))
+            computed.measure(programs, work, size, args.rounds or (1 if args.quick else 3), not args.quick)
         if not args.what or "scale" in args.what:
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
         if not args.what or "many" in args.what:

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/backing.h"
 #include "engine/cast.h"
 #include "engine/low_rank.h"
 #include "engine/products.h"
@@ -21,6 +22,8 @@ struct made {
 	struct uns_term term[2];
 	struct uns_sum sum;
 	uint8_t *bytes[3];
+	unsigned n_reads[3], n_checks; /* n_checks: of the right factor */
+	int check_code;
 };
 
 static uint64_t seed = 35;
@@ -86,6 +89,7 @@ static int read_bytes(void *ctx, const struct uns_tensor *tensor, uint8_t *dst, 
 	struct made *m = ctx;
 
 	(void)err;
+	m->n_reads[tensor - m->tensor]++;
 	memcpy(dst, m->bytes[tensor - m->tensor] + at, len);
 	return 0;
 }
@@ -243,6 +247,104 @@ static void knows_what_fp32_does_not_hold(void **state)
 	}
 }
 
+static int check_bytes(void *ctx, const struct uns_tensor *tensor, uint64_t at, size_t len, struct uns_err *err)
+{
+	struct made *m = ctx;
+
+	(void)at;
+	(void)len;
+	assert_ptr_equal(tensor, &m->tensor[RIGHT]);
+	m->n_checks++;
+	return m->check_code ? uns_fail(err, m->check_code, "changed") : 0;
+}
+
+/* All of it by one read, which equals what a read without a cache gives; returns the read's code. */
+static int read_kept(struct made *m, struct uns_backing *b, uint8_t *want, uint8_t *got)
+{
+	const size_t size = (size_t)2 * ROWS * COLUMNS;
+	struct uns_sum_reader reader = { .read = read_bytes, .ctx = m };
+	struct uns_err err = { 0 };
+	int code;
+
+	assert_int_equal(uns_low_rank_bytes(&m->cat, &m->tensor[MADE], &reader, want, 0, size, &err), 0);
+	memset(m->n_reads, 0, sizeof(m->n_reads));
+	reader.check = check_bytes;
+	reader.b = b;
+	code = uns_low_rank_bytes(&m->cat, &m->tensor[MADE], &reader, got, 0, size, &err);
+	if (code == 0)
+		assert_memory_equal(got, want, size);
+	return code;
+}
+
+/* The second read makes no panels, and looks at the files that they were made of. Also where they stay in a file. */
+static void panels_stay(void **state)
+{
+	static const struct uns_cache_limits limits[] = { { 4 << 20, 0, 0 }, { 0, 4 << 20, 100 } };
+	static const enum uns_dtype factors[] = { UNS_F32, UNS_BF16 };
+	const size_t size = (size_t)2 * ROWS * COLUMNS;
+	uint8_t *want = malloc(size), *got = malloc(size);
+	struct uns_engine engine = { 0 };
+	struct uns_backing b = { .engine = &engine };
+	struct uns_err err = { 0 };
+	struct made m;
+	size_t i, j;
+
+	(void)state;
+	assert_true(want && got);
+	for (i = 0; i < 4; i++) {
+		start(&m, UNS_BF16, factors[i % 2], UNS_BF16, 16, 1, 0);
+		m.cat.tensors = m.tensor;
+		m.cat.n_tensors = 3;
+		for (j = 0; j < ROWS * 16; j++)
+			put(&m, LEFT, j, uniform());
+		for (j = 0; j < COLUMNS * 16; j++)
+			put(&m, RIGHT, j, uniform());
+		assert_int_equal(uns_cache_new(&limits[i / 2], NULL, &engine.count, NULL, &engine.cache, &err), 0);
+		assert_int_equal(read_kept(&m, &b, want, got), 0);
+		assert_true(m.n_reads[RIGHT] > 0);
+		assert_int_equal(m.n_checks, 0);
+		assert_int_equal(read_kept(&m, &b, want, got), 0);
+		assert_int_equal(m.n_reads[RIGHT], 0);
+		assert_true(m.n_checks > 0);
+		m.term[1].right.first = COLUMNS * 16; /* other columns are not taken for these */
+		assert_int_equal(read_kept(&m, &b, want, got), 0);
+		assert_true(m.n_reads[RIGHT] > 0);
+		m.check_code = -ESTALE;
+		assert_int_equal(read_kept(&m, &b, want, got), -ESTALE);
+		uns_cache_free(engine.cache); /* nothing is held */
+		finish(&m);
+	}
+	free(want);
+	free(got);
+}
+
+/* Without room for them they are made each time. */
+static void panels_need_no_room(void **state)
+{
+	const size_t size = (size_t)2 * ROWS * COLUMNS;
+	uint8_t *want = malloc(size), *got = malloc(size);
+	struct uns_engine engine = { 0 };
+	struct uns_backing b = { .engine = &engine };
+	struct uns_err err = { 0 };
+	struct made m;
+
+	(void)state;
+	assert_true(want && got);
+	start(&m, UNS_BF16, UNS_F32, UNS_BF16, 16, 1, 0);
+	m.cat.tensors = m.tensor;
+	m.cat.n_tensors = 3;
+	assert_int_equal(
+		uns_cache_new(&(struct uns_cache_limits){ 100, 0, 0 }, NULL, &engine.count, NULL, &engine.cache, &err),
+		0);
+	assert_int_equal(read_kept(&m, &b, want, got), 0);
+	assert_int_equal(read_kept(&m, &b, want, got), 0);
+	assert_true(m.n_reads[RIGHT] > 0);
+	uns_cache_free(engine.cache);
+	finish(&m);
+	free(want);
+	free(got);
+}
+
 /* Such sums are made in fp64 from the start. */
 static void knows_its_kind(void **state)
 {
@@ -273,6 +375,8 @@ int main(void)
 		cmocka_unit_test(is_the_sum_in_fp64),
 		cmocka_unit_test(decides_middles),
 		cmocka_unit_test(knows_what_fp32_does_not_hold),
+		cmocka_unit_test(panels_stay),
+		cmocka_unit_test(panels_need_no_room),
 		cmocka_unit_test(knows_its_kind),
 	};
 
