@@ -25,7 +25,7 @@ import checkpoints
 import merges
 
 EXPERTS = 32
-RANKS = 16, 64, 256
+ADAPTERS = (16, "bf16"), (64, "bf16"), (256, "bf16"), (256, "fp32")
 COMPARED_BYTES = 200e6
 RESULTS = Path(__file__).with_name("RESULTS.md")
 WAYS = {
@@ -113,19 +113,19 @@ def medians(rows):
 def measure_merged(programs, work, size, n_rounds):
     """Returns what was exported, by its name."""
     exported = {}
-    print("| rank | all of `weights` | all of `merged` | of a round | processor seconds more | computed by one processor "
-          "| the mount's memory |\n|---:|---:|---:|---:|---:|---:|---:|")
-    for rank in RANKS:
-        folder = work / f"computed-{rank}"
-        merges.make(folder, size, rank)
+    print("| rank | adapter | all of `weights` | all of `merged` | of a round | processor seconds more | computed by one processor "
+          "| the mount's memory |\n|---:|---|---:|---:|---:|---:|---:|---:|")
+    for rank, dtype in ADAPTERS:
+        folder = work / f"computed-{rank}-{dtype}"
+        merges.make(folder, size, rank, dtype == "fp32")
         rounds = merges.read_rounds(programs, folder, n_rounds)
         weights, merged = ([r[i] for r in rounds] for i in (0, 1))
         more = statistics.median(m[1] for m in merged) - statistics.median(w[1] for w in weights)
-        print(f"| {rank} | {statistics.median(w[0] for w in weights):.2f} s | {statistics.median(m[0] for m in merged):.2f} s "
+        print(f"| {rank} | {dtype} | {statistics.median(w[0] for w in weights):.2f} s | {statistics.median(m[0] for m in merged):.2f} s "
               f"| **{statistics.median(m[0] / w[0] for w, m in rounds):.2f}x** | {more:.2f} "
               f"| {merges.computed_bytes(folder) / more / 1e6:.0f} MB/s "
               f"| {statistics.median(m[2] for m in merged) / 1e6:.0f} MB |", flush=True)
-        exported[f"`merged`, rank {rank}"] = medians([export(programs, folder, "merged") for _ in range(n_rounds)])
+        exported[f"`merged`, rank {rank}, {dtype}"] = medians([export(programs, folder, "merged") for _ in range(n_rounds)])
         shutil.rmtree(folder)
     return exported
 

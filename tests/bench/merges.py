@@ -17,8 +17,8 @@ import mounts
 MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def make(work, size, rank):
-    """Returns the bytes of the base model."""
+def make(work, size, rank, in_fp32=False):
+    """in_fp32: the adapter, as PEFT makes it unless told otherwise."""
     config, tensors = checkpoints.llama(size)
     noise = torch.randn(1 << 24, generator=torch.Generator().manual_seed(0)).mul(0.02).bfloat16()  # as trained weights are
     tensors = {n: noise.repeat(-(-t.numel() // len(noise)))[:t.numel()].view(t.shape) for n, t in tensors.items()}
@@ -26,12 +26,11 @@ def make(work, size, rank):
     (work / "base/config.json").write_text(json.dumps(config))
     save_file({n: t.contiguous() for n, t in tensors.items()}, work / "base/model.safetensors", metadata={"format": "pt"})
     model = AutoModelForCausalLM.from_pretrained(work / "base", dtype="auto")
-    model = peft.get_peft_model(model, peft.LoraConfig(r=rank, target_modules=MODULES), autocast_adapter_dtype=False)
+    model = peft.get_peft_model(model, peft.LoraConfig(r=rank, target_modules=MODULES), autocast_adapter_dtype=in_fp32)
     for name, tensor in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(tensor, std=0.01)
     model.save_pretrained(work / "run/checkpoint-1")
-    return sum(t.nbytes for t in tensors.values())
 
 
 def read_seconds(programs, work, path):
