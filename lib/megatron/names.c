@@ -35,6 +35,7 @@ struct stored {
 struct publishing {
 	const struct uns_catalog *cat;
 	const struct uns_config_info *info;
+	const struct uns_megatron_family *text; /* whose rows the language model's layers have */
 	struct uns_megatron_sizes sizes;
 	struct uns_arena temp;
 	struct stored *stored;
@@ -183,6 +184,9 @@ static bool row_applies(const struct publishing *p, const struct uns_megatron_ru
 		[UNS_MG_FULL] = !is_linear,
 		[UNS_MG_FULL_BIAS] = !is_linear && s->attention_bias,
 		[UNS_MG_LATENT_EXPERTS] = is_sparse && s->v[UNS_MG_EXPERT_LATENT] != 0,
+		[UNS_MG_VISION_BIAS] = s->vision_bias,
+		[UNS_MG_VISION_QK_NORM] = s->vision_qk_norm,
+		[UNS_MG_VISION_CENTRED] = s->vision_centred,
 		[UNS_MG_MAMBA] = hybrid == 'M',
 		[UNS_MG_MAMBA_BIAS] = hybrid == 'M' && s->conv_bias,
 		[UNS_MG_ATTENTION_ALONE] = hybrid == '*',
@@ -431,6 +435,42 @@ static int joined_make(struct publishing *p, const struct uns_megatron_rule *rul
 	return uns_block_tensor_make(p->cat, &shape, block, n, p->list.arena, out, err);
 }
 
+/* Makes the published tensor, whose parts are one below the other, of a stored one that has a share of each in turn.
+ * `rule`: the first row that publishes it. */
+static int apart_make(struct publishing *p, const struct uns_megatron_rule *list, const struct uns_megatron_rule *rule,
+		      const struct holder *at, const struct which *w, const char *name, const struct uns_tensor **out,
+		      struct uns_err *err)
+{
+	struct uns_shape shape = { 0 };
+	struct uns_block *block = NULL;
+	struct share share;
+	uint64_t width, rows, first, again;
+	size_t n = 0;
+
+	for (; rule->from; rule++) {
+		if (strcmp(rule->from, at->rule->from) != 0 || strcmp(rule->to, at->rule->to) != 0)
+			continue;
+		UNS_TRY(share_find(p, list, rule, name, &share, err));
+		UNS_TRY(shape_check(p, at, share.all, &share.shape, err));
+		width = uns_shape_row_elems(&share.shape);
+		if (!block) {
+			shape = share.shape;
+			shape.dim[0] = 0;
+			UNS_TRY_ALLOC(block = UNS_NEW_N(&p->temp, struct uns_block, share.n_parts * share.repeats),
+				      err);
+		}
+		shape.dim[0] += share.shape.dim[0];
+		rows = share.shape.dim[0] / share.repeats;
+		first = matrix_number(p, at, w) * share.all + share.before / share.repeats;
+		for (again = 0; again < share.repeats; again++, n++) {
+			block[n] = (struct uns_block){ .n_sources = 1, .len = { 1, rows, width } };
+			block[n].source[0].tensor = at->tensor->tensor;
+			block[n].source[0].first_elem = (first + again * (share.all / share.repeats)) * width;
+		}
+	}
+	return uns_block_tensor_make(p->cat, &shape, block, n, p->list.arena, out, err);
+}
+
 /* A weight that is stored minus one gets it back. Of the optimizer's states that is true of the fp32 copy alone. One is
  * added to elements of the stored dtype, and the sum is rounded once to that dtype, as both converters do it. */
 static int one_add(struct publishing *p, struct uns_named_tensor *t, struct uns_err *err)
@@ -483,6 +523,8 @@ static int tensor_publish(struct publishing *p, const struct uns_megatron_rule *
 					       NULL };
 	if (at.rule->order == UNS_MG_JOINED)
 		UNS_TRY(joined_make(p, rule, w, name, &published.tensor, err));
+	else if (at.rule->order == UNS_MG_APART)
+		UNS_TRY(apart_make(p, list, at.rule, &at, w, name, &published.tensor, err));
 	else if (is_turned(at.rule) || at.rest || (stacks_experts(at.rule) && !at.experts))
 		UNS_TRY(blocks_make(p, &at, w, name, &share.shape, &published.tensor, err));
 	else
@@ -715,7 +757,7 @@ static int mtp_publish(struct publishing *p, const struct uns_megatron_family *f
 		UNS_TRY(list_publish(p, mtp->once, n_layers, err));
 	if (mtp->layer)
 		UNS_TRY(layers_publish(p, &mtp->layer, 1, err));
-	UNS_TRY(layers_publish(p, family->layer, N_LAYER_LISTS, err));
+	UNS_TRY(layers_publish(p, p->text->layer, N_LAYER_LISTS, err));
 	p->published_in = published_in;
 	return 0;
 }
@@ -729,7 +771,7 @@ static int text_publish(struct publishing *p, const struct uns_megatron_family *
 	UNS_TRY(size_of(p, UNS_MG_LAYERS, "layers", &n, err));
 	layers_begin(p, UNS_MEGATRON_LAYER, n, 0, 0);
 	UNS_TRY(list_publish(p, family->first ? family->first : uns_megatron_first, 0, err));
-	UNS_TRY(layers_publish(p, family->layer, N_LAYER_LISTS, err));
+	UNS_TRY(layers_publish(p, p->text->layer, N_LAYER_LISTS, err));
 	UNS_TRY(mtp_publish(p, family, err));
 	return list_publish(p, family->last ? family->last : uns_megatron_last, 0, err);
 }
@@ -772,6 +814,11 @@ static int tensors_publish(struct publishing *p, struct uns_span config, struct 
 
 	if (!family)
 		return uns_fail(err, -ENOTSUP, "unshard does not know Megatron's tensors of this model type");
+	p->text = family->layer[0] ? family : family_of(p->info->text_type);
+	if (!p->text || !p->text->layer[0] || (p->text != family && p->text->vision))
+		return uns_fail(err, -ENOTSUP,
+				"unshard does not know Megatron's tensors of a language model of type %s within %s",
+				p->info->text_type ? p->info->text_type : "none", p->info->model_type);
 	UNS_TRY(uns_megatron_sizes_read(config, &p->temp, &p->sizes, err));
 	UNS_TRY(uns_megatron_args_check(p->cat, config, &p->sizes, family->adds_one, err));
 	UNS_TRY_ALLOC(p->stored = calloc(*n + 1, sizeof(*p->stored)), err);

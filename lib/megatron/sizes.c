@@ -9,6 +9,7 @@
 #include "names/config.h"
 
 enum { MAX_KEYS = 3 };
+#define MAX_SIDE (1 << 24) /* of an image */
 #define MAX_SIZE (1ULL << 53) /* a sum of a few such numbers does not overflow */
 
 #define VISION "vision_config." /* in front of a key: of the object of this name */
@@ -36,7 +37,8 @@ static const struct {
 	  { "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size" },
 	  UNS_MG_NONE },
 	{ UNS_MG_DENSE_LAYERS, { "first_k_dense_replace" }, UNS_MG_NONE },
-	{ UNS_MG_SPARSE_STEP, { "decoder_sparse_step" }, UNS_MG_ONE },
+	{ UNS_MG_DENSE_FFN, { "intermediate_size_mlp" }, UNS_MG_NONE },
+	{ UNS_MG_SPARSE_STEP, { "decoder_sparse_step", "interleave_moe_layer_step" }, UNS_MG_ONE },
 	{ UNS_MG_Q_RANK, { "q_lora_rank" }, UNS_MG_NONE },
 	{ UNS_MG_KV_RANK, { "kv_lora_rank" }, UNS_MG_NONE },
 	{ UNS_MG_NOPE, { "qk_nope_head_dim" }, UNS_MG_NONE },
@@ -52,13 +54,16 @@ static const struct {
 	{ UNS_MG_MAMBA_GROUPS, { "n_groups", "mamba_n_groups" }, UNS_MG_NONE },
 	{ UNS_MG_MAMBA_STATE, { "ssm_state_size" }, UNS_MG_NONE },
 	{ UNS_MG_MAMBA_KERNEL, { "conv_kernel", "mamba_d_conv" }, UNS_MG_NONE },
-	{ UNS_MG_VISION_LAYERS, { VISION "depth" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_LAYERS, { VISION "depth", VISION "num_hidden_layers" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_HIDDEN, { VISION "hidden_size" }, UNS_MG_NONE },
-	{ UNS_MG_VISION_HEADS, { VISION "num_heads" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_HEADS, { VISION "num_heads", VISION "num_attention_heads" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_FFN, { VISION "intermediate_size" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_OUT, { VISION "out_hidden_size" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_PROJECTED, { VISION "projector_input_dim" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_ADAPTED, { VISION "projector_output_dim" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_FEATURES, { VISION "vision_output_dim" }, UNS_MG_NONE },
 	{ UNS_MG_POSITIONS, { VISION "num_position_embeddings" }, UNS_MG_NONE },
-	{ UNS_MG_CHANNELS, { VISION "in_channels", VISION "in_chans" }, UNS_MG_NONE },
+	{ UNS_MG_CHANNELS, { VISION "in_channels", VISION "in_chans", VISION "num_channels" }, UNS_MG_NONE },
 	{ UNS_MG_FRAMES, { VISION "temporal_patch_size" }, UNS_MG_NONE },
 	{ UNS_MG_PATCH, { VISION "patch_size" }, UNS_MG_NONE },
 	{ UNS_MG_MERGE, { VISION "spatial_merge_size" }, UNS_MG_NONE },
@@ -71,6 +76,8 @@ static const struct {
 	{ UNS_MG_TWO_HIDDEN, UNS_MG_ONE, UNS_MG_HIDDEN, UNS_MG_HIDDEN },
 	{ UNS_MG_QUERY, UNS_MG_HEADS, UNS_MG_HEAD, UNS_MG_NONE },
 	{ UNS_MG_KEY, UNS_MG_GROUPS, UNS_MG_HEAD, UNS_MG_NONE },
+	{ UNS_MG_KEYS_VALUES, UNS_MG_ONE, UNS_MG_KEY, UNS_MG_KEY },
+	{ UNS_MG_QUERY_KEYS_VALUES, UNS_MG_ONE, UNS_MG_QUERY, UNS_MG_KEYS_VALUES },
 	{ UNS_MG_GATE_AND_UP, UNS_MG_ONE, UNS_MG_FFN, UNS_MG_FFN },
 	{ UNS_MG_EXPERT_GATE_AND_UP, UNS_MG_ONE, UNS_MG_EXPERT_FFN, UNS_MG_EXPERT_FFN },
 	{ UNS_MG_SHARED_FFNS, UNS_MG_SHARED, UNS_MG_EXPERT_FFN, UNS_MG_NONE },
@@ -84,6 +91,8 @@ static const struct {
 	{ UNS_MG_MAMBA_STATES, UNS_MG_MAMBA_GROUPS, UNS_MG_MAMBA_STATE, UNS_MG_NONE },
 	{ UNS_MG_VISION_KEYS_VALUES, UNS_MG_ONE, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_HIDDEN },
 	{ UNS_MG_VISION_QKV, UNS_MG_ONE, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_KEYS_VALUES },
+	{ UNS_MG_PATCH_AREA, UNS_MG_PATCH, UNS_MG_PATCH, UNS_MG_NONE },
+	{ UNS_MG_PATCH_VALUES, UNS_MG_CHANNELS, UNS_MG_PATCH_AREA, UNS_MG_NONE },
 	{ UNS_MG_MERGE_AREA, UNS_MG_MERGE, UNS_MG_MERGE, UNS_MG_NONE },
 	{ UNS_MG_MERGED, UNS_MG_VISION_HIDDEN, UNS_MG_MERGE_AREA, UNS_MG_NONE },
 };
@@ -95,6 +104,9 @@ size_t uns_megatron_dims(enum uns_megatron_size columns, enum uns_megatron_size 
 	} several[] = {
 		{ UNS_MG_PATCHES, { UNS_MG_CHANNELS, UNS_MG_FRAMES, UNS_MG_PATCH, UNS_MG_PATCH } },
 		{ UNS_MG_CONVOLUTION, { UNS_MG_ONE, UNS_MG_KERNEL } },
+		{ UNS_MG_FLAT_PATCHES, { UNS_MG_CHANNELS, UNS_MG_PATCH, UNS_MG_PATCH } },
+		{ UNS_MG_ONE_OF_VISION, { UNS_MG_ONE, UNS_MG_VISION_HIDDEN } },
+		{ UNS_MG_EACH_PATCH, { UNS_MG_PATCHES_AND_ONE, UNS_MG_VISION_HIDDEN } },
 		{ UNS_MG_MAMBA_CONVOLUTION, { UNS_MG_ONE, UNS_MG_MAMBA_KERNEL } },
 	};
 	size_t i, n = 0;
@@ -121,6 +133,23 @@ const char *uns_megatron_size_key(enum uns_megatron_size size)
 	return "numbers";
 }
 
+/* A number, or a list of equal ones: the sides of a square. */
+static bool side_of(const cJSON *object, const char *key, int64_t *out)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(object, key), *item;
+
+	if (!cJSON_IsArray(list))
+		return uns_json_int(object, key, out);
+	*out = 0;
+	cJSON_ArrayForEach (item, list) {
+		if (!cJSON_IsNumber(item) || item->valuedouble < 1 || item->valuedouble > MAX_SIDE ||
+		    (*out && (double)*out != item->valuedouble))
+			return false;
+		*out = (int64_t)item->valuedouble;
+	}
+	return *out > 0;
+}
+
 /* The first of the keys that is a number above 0; 0 = there is none. */
 static uint64_t number_of(const cJSON *text, const cJSON *vision, const char *const key[MAX_KEYS])
 {
@@ -130,13 +159,35 @@ static uint64_t number_of(const cJSON *text, const cJSON *vision, const char *co
 
 	for (i = 0; i < MAX_KEYS && key[i]; i++) {
 		is_vision = uns_str_starts(key[i], VISION);
-		if (uns_json_int(is_vision ? vision : text, key[i] + (is_vision ? strlen(VISION) : 0), &v) && v > 0)
+		if (side_of(is_vision ? vision : text, key[i] + (is_vision ? strlen(VISION) : 0), &v) && v > 0)
 			return (uint64_t)v;
 	}
 	return 0;
 }
 
-static void numbers_read(const cJSON *text, const cJSON *vision, struct uns_megatron_sizes *out)
+/* Places of an image that the vision model knows: one for each patch, and one for all of it. */
+static uint64_t patches_and_one(const cJSON *vision, uint64_t patch)
+{
+	int64_t image;
+	uint64_t side;
+
+	if (!patch || !side_of(vision, "image_size", &image) || image < 1 || image > MAX_SIDE)
+		return 0;
+	side = (uint64_t)image / patch;
+	return side * side + 1;
+}
+
+/* How many patches are merged in each direction, where config.json has what becomes of the number of them. */
+static uint64_t merged_by_ratio(const cJSON *root)
+{
+	const cJSON *ratio = cJSON_GetObjectItemCaseSensitive(root, "downsample_ratio");
+
+	return cJSON_IsNumber(ratio) && ratio->valuedouble > 1e-3 && ratio->valuedouble <= 1
+		       ? (uint64_t)(1 / ratio->valuedouble)
+		       : 0;
+}
+
+static void numbers_read(const cJSON *root, const cJSON *text, const cJSON *vision, struct uns_megatron_sizes *out)
 {
 	const cJSON *deepstack = cJSON_GetObjectItemCaseSensitive(vision, "deepstack_visual_indexes");
 	uint64_t *v = out->v, sum, product;
@@ -150,6 +201,9 @@ static void numbers_read(const cJSON *text, const cJSON *vision, struct uns_mega
 	}
 	if (!v[UNS_MG_HEAD] && v[UNS_MG_HEADS])
 		v[UNS_MG_HEAD] = v[UNS_MG_HIDDEN] / v[UNS_MG_HEADS];
+	if (!v[UNS_MG_MERGE])
+		v[UNS_MG_MERGE] = merged_by_ratio(root);
+	v[UNS_MG_PATCHES_AND_ONE] = patches_and_one(vision, v[UNS_MG_PATCH]);
 	for (i = 0; i < sizeof(computed) / sizeof(computed[0]); i++)
 		if (v[computed[i].a] && (v[computed[i].b] || computed[i].b == UNS_MG_NONE) &&
 		    uns_u64_add(v[computed[i].a], v[computed[i].b], &sum) &&
@@ -159,10 +213,10 @@ static void numbers_read(const cJSON *text, const cJSON *vision, struct uns_mega
 		v[UNS_MG_DEEPSTACK] = (uint64_t)cJSON_GetArraySize(deepstack);
 }
 
-static int dense_layers_read(const cJSON *text, struct uns_arena *arena, struct uns_megatron_sizes *out,
-			     struct uns_err *err)
+/* A list of layers' numbers; *out stays NULL if there is none. */
+static int layers_read(const cJSON *list, struct uns_arena *arena, const uint64_t **out, size_t *n, struct uns_err *err)
 {
-	const cJSON *list = cJSON_GetObjectItemCaseSensitive(text, "mlp_only_layers"), *item;
+	const cJSON *item;
 	uint64_t *v;
 
 	if (!cJSON_IsArray(list))
@@ -170,8 +224,8 @@ static int dense_layers_read(const cJSON *text, struct uns_arena *arena, struct 
 	UNS_TRY_ALLOC(v = UNS_NEW_N(arena, uint64_t, (size_t)cJSON_GetArraySize(list) + 1), err);
 	cJSON_ArrayForEach (item, list)
 		if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e6)
-			v[out->n_dense_layers++] = (uint64_t)item->valuedouble;
-	out->dense_layer = v;
+			v[(*n)++] = (uint64_t)item->valuedouble;
+	*out = v;
 	return 0;
 }
 
@@ -254,17 +308,31 @@ static int check_multiple(const struct uns_megatron_sizes *s, enum uns_megatron_
 			(unsigned long long)s->v[of]);
 }
 
+/* transformers' own keys, and those of models that bring their own code. */
+static void vision_switches_read(const cJSON *vision, struct uns_megatron_sizes *out)
+{
+	const char *norm = uns_json_str(vision, "norm_type");
+
+	uns_json_bool(vision, "qkv_bias", &out->vision_bias);
+	uns_json_bool(vision, "attention_bias", &out->vision_bias);
+	uns_json_bool(vision, "qk_normalization", &out->vision_qk_norm);
+	uns_json_bool(vision, "use_qk_norm", &out->vision_qk_norm);
+	out->vision_centred = !norm || strcmp(norm, "layer_norm") == 0;
+}
+
 int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena, struct uns_megatron_sizes *out,
 			    struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *root = NULL;
-	const cJSON *text;
+	const cJSON *text, *vision;
 
 	*out = (struct uns_megatron_sizes){ 0 };
 	if (uns_json_parse(config, &root, err) < 0)
 		return uns_fail_in(err, "config.json");
 	text = uns_config_text(root);
-	numbers_read(text, cJSON_GetObjectItemCaseSensitive(root, "vision_config"), out);
+	vision = cJSON_GetObjectItemCaseSensitive(root, "vision_config");
+	numbers_read(root, text, vision, out);
+	vision_switches_read(vision, out);
 	uns_json_bool(text, "attention_bias", &out->attention_bias);
 	uns_json_bool(text, "mlp_bias", &out->mlp_bias);
 	uns_json_bool(text, "use_qk_norm", &out->qk_norm);
@@ -275,7 +343,10 @@ int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena, str
 	UNS_TRY(check_multiple(out, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_HEADS, err));
 	UNS_TRY(check_multiple(out, UNS_MG_LINEAR_VALUE_HEADS, UNS_MG_LINEAR_KEY_HEADS, err));
 	UNS_TRY(linear_layers_read(text, arena, out, err));
-	return dense_layers_read(text, arena, out, err);
+	UNS_TRY(layers_read(cJSON_GetObjectItemCaseSensitive(text, "moe_layers"), arena, &out->sparse_layer,
+			    &out->n_sparse_layers, err));
+	return layers_read(cJSON_GetObjectItemCaseSensitive(text, "mlp_only_layers"), arena, &out->dense_layer,
+			   &out->n_dense_layers, err);
 }
 
 bool uns_megatron_is_linear(const struct uns_megatron_sizes *s, uint64_t layer)
@@ -292,15 +363,23 @@ char uns_megatron_hybrid_layer(const struct uns_megatron_sizes *s, uint64_t laye
 	return s->hybrid && layer < s->v[UNS_MG_LAYERS] ? s->hybrid[layer] : 0;
 }
 
+static bool is_in(uint64_t layer, const uint64_t *v, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && v[i] != layer)
+		i++;
+	return i < n;
+}
+
 bool uns_megatron_is_sparse(const struct uns_megatron_sizes *s, uint64_t layer)
 {
-	size_t i;
-
 	if (s->hybrid)
 		return uns_megatron_hybrid_layer(s, layer) == 'E';
-	for (i = 0; i < s->n_dense_layers; i++)
-		if (s->dense_layer[i] == layer)
-			return false;
+	if (s->sparse_layer)
+		return is_in(layer, s->sparse_layer, s->n_sparse_layers);
+	if (is_in(layer, s->dense_layer, s->n_dense_layers))
+		return false;
 	return s->v[UNS_MG_EXPERTS] && layer >= s->v[UNS_MG_DENSE_LAYERS] &&
 	       (layer + 1) % s->v[UNS_MG_SPARSE_STEP] == 0;
 }

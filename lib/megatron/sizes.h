@@ -14,6 +14,8 @@ struct uns_megatron_sizes {
 	uint64_t v[UNS_MG_N_SIZES]; /* 0 = config.json does not have it */
 	const uint64_t *dense_layer; /* mlp_only_layers: numbers of layers without experts */
 	size_t n_dense_layers;
+	const uint64_t *sparse_layer; /* moe_layers: numbers of layers with experts; NULL = the list is absent */
+	size_t n_sparse_layers;
 	const bool *linear_layer; /* by layer_types: is its attention linear? */
 	size_t n_linear_layer;
 	uint64_t full_attention_step; /* full_attention_interval: every n-th layer has softmax attention; 0 = all */
@@ -21,6 +23,7 @@ struct uns_megatron_sizes {
 	 */
 	const char *hybrid;
 	bool attention_bias, mlp_bias, qk_norm, conv_bias;
+	bool vision_bias, vision_qk_norm, vision_centred;
 };
 
 /* `config`: config.json's text. If it has a text model inside, the numbers are that model's. -EBADMSG if two numbers

@@ -75,6 +75,16 @@ static const struct uns_megatron_rule attention_llama[] = {
 	{ 0 },
 };
 
+/* Queries, keys and values are one published tensor: all queries, below them all keys, then all values (NeMo 2.5.3,
+ * llm/gpt/model/phi3mini.py). */
+#define QKV_APART(rows) \
+	{ FROM "self_attention.linear_qkv.weight", TO "self_attn.qkv_proj.weight", rows, HIDDEN, ALWAYS, GROUPS, UNS_MG_APART }
+
+static const struct uns_megatron_rule attention_phi3[] = {
+	O_PROJ, QKV_APART(QUERY), QKV_APART(KEY), QKV_APART(KEY),
+	{ 0 },
+};
+
 static const struct uns_megatron_rule attention_qwen2[] = {
 	QKV_BIASED(ALWAYS), O_PROJ,
 	{ 0 },
@@ -213,6 +223,8 @@ static const struct uns_megatron_rule mlp_llama[] = {
 
 static const struct uns_megatron_rule mlp_glm4[] = {
 	{ FROM "mlp.linear_fc1.weight", TO "mlp.gate_up_proj.weight", GATE_AND_UP, HIDDEN, ALWAYS, ONE },
+	{ FROM "mlp.linear_fc1.weight_w", TO "mlp.gate_up_proj.weight", GATE_AND_UP, HIDDEN, ALWAYS, ONE, UNS_MG_AS_STORED,
+	  FROM "mlp.linear_fc1.weight_v" },
 	{ FROM "mlp.linear_fc2.weight", TO "mlp.down_proj.weight", HIDDEN, FFN, ALWAYS, ONE },
 	{ 0 },
 };
@@ -240,12 +252,16 @@ static const struct uns_megatron_rule moe_qwen3[] = {
 };
 
 /* The experts of a layer are one tensor. */
-#define STACKED(part, to, rows, columns, order) \
-	{ FROM "mlp.experts.experts.#." part, TO "mlp.experts." to, rows, columns, SPARSE, ONE, order, NULL }
-#define STACKED_GATED(part, to, rows, columns, order) \
-	STACKED(part, to, rows, columns, order), \
-	{ FROM "mlp.experts.experts.#." part "_w", TO "mlp.experts." to, rows, columns, SPARSE, ONE, order, \
+#define STACKED_AS(part, to, rows, columns, order) \
+	{ FROM "mlp.experts.experts.#." part, TO to, rows, columns, SPARSE, ONE, order, NULL }
+#define STACKED_GATED_AS(part, to, rows, columns, order) \
+	STACKED_AS(part, to, rows, columns, order), \
+	{ FROM "mlp.experts.experts.#." part "_w", TO to, rows, columns, SPARSE, ONE, order, \
 	  FROM "mlp.experts.experts.#." part "_v" }
+#define STACKED(part, to, rows, columns, order) \
+	STACKED_AS(part, "mlp.experts." to, rows, columns, order)
+#define STACKED_GATED(part, to, rows, columns, order) \
+	STACKED_GATED_AS(part, "mlp.experts." to, rows, columns, order)
 
 static const struct uns_megatron_rule moe_qwen3_vl[] = {
 	GATED(DENSE, "mlp.", "mlp.", FFN),
@@ -262,6 +278,16 @@ static const struct uns_megatron_rule moe_gpt_oss[] = {
 	STACKED_GATED("linear_fc1.bias", "gate_up_proj_bias", GATE_AND_UP, VECTOR, UNS_MG_ALTERNATING),
 	STACKED("linear_fc2.weight", "down_proj", FFN, HIDDEN, UNS_MG_TRANSPOSED),
 	STACKED("linear_fc2.bias", "down_proj_bias", HIDDEN, VECTOR, UNS_MG_AS_STORED),
+	{ 0 },
+};
+
+/* modelopt 0.47.0 (export/plugins/mcore_llama.py), mcore_bridge 1.6.5 (model/mm_gpts/llama4.py). */
+static const struct uns_megatron_rule moe_llama4[] = {
+	GATED(DENSE, "mlp.", "feed_forward.", UNS_MG_DENSE_FFN),
+	STACKED_GATED_AS("linear_fc1.weight", "feed_forward.experts.gate_up_proj", HIDDEN, GATE_AND_UP, UNS_MG_TRANSPOSED),
+	STACKED_AS("linear_fc2.weight", "feed_forward.experts.down_proj", FFN, HIDDEN, UNS_MG_TRANSPOSED),
+	{ FROM "mlp.router.weight", TO "feed_forward.router.weight", EXPERTS, HIDDEN, SPARSE, ONE },
+	GATED(SPARSE, "mlp.shared_experts.", "feed_forward.shared_expert.", FFN),
 	{ 0 },
 };
 
@@ -538,6 +564,146 @@ static const struct uns_megatron_vision qwen3_vl = {
 	vision_first_qwen3, vision_layer_qwen3, vision_last_qwen3, vision_deepstack_qwen3,
 };
 
+/* A language model within, whose head is there too. */
+static const struct uns_megatron_rule last_within[] = {
+	{ "decoder.final_layernorm.weight", "model.norm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ "output_layer.weight", "language_model.lm_head.weight", VOCAB, HIDDEN, UNS_MG_UNTIED, ONE },
+	{ 0 },
+};
+
+/* transformers' own module, as mcore_bridge has it. */
+#define LLAMA4(name, rows, columns) COPIED("visual.", "", name, rows, columns)
+#define LLAMA4_BOTH(name, rows, columns) COPIED_BOTH("visual.", "", name, rows, columns)
+#define LLAMA4_LAYER "vision_model.model.layers.*."
+
+static const struct uns_megatron_rule vision_first_llama4[] = {
+	LLAMA4("vision_model.class_embedding", V_HIDDEN, VECTOR),
+	LLAMA4("vision_model.positional_embedding_vlm", UNS_MG_PATCHES_AND_ONE, V_HIDDEN),
+	LLAMA4("vision_model.patch_embedding.linear.weight", V_HIDDEN, UNS_MG_PATCH_VALUES),
+	LLAMA4_BOTH("vision_model.layernorm_pre", V_HIDDEN, VECTOR),
+	LLAMA4_BOTH("vision_model.layernorm_post", V_HIDDEN, VECTOR),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_layer_llama4[] = {
+	LLAMA4_BOTH(LLAMA4_LAYER "self_attn.q_proj", V_HIDDEN, V_HIDDEN),
+	LLAMA4_BOTH(LLAMA4_LAYER "self_attn.k_proj", V_HIDDEN, V_HIDDEN),
+	LLAMA4_BOTH(LLAMA4_LAYER "self_attn.v_proj", V_HIDDEN, V_HIDDEN),
+	LLAMA4_BOTH(LLAMA4_LAYER "self_attn.o_proj", V_HIDDEN, V_HIDDEN),
+	LLAMA4_BOTH(LLAMA4_LAYER "mlp.fc1", V_FFN, V_HIDDEN),
+	LLAMA4_BOTH(LLAMA4_LAYER "mlp.fc2", V_HIDDEN, V_FFN),
+	LLAMA4_BOTH(LLAMA4_LAYER "input_layernorm", V_HIDDEN, VECTOR),
+	LLAMA4_BOTH(LLAMA4_LAYER "post_attention_layernorm", V_HIDDEN, VECTOR),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_last_llama4[] = {
+	LLAMA4("vision_model.vision_adapter.mlp.fc1.weight", UNS_MG_VISION_PROJECTED, V_FFN),
+	LLAMA4("vision_model.vision_adapter.mlp.fc2.weight", UNS_MG_VISION_ADAPTED, UNS_MG_VISION_ADAPTED),
+	LLAMA4("multi_modal_projector.linear_1.weight", HIDDEN, UNS_MG_VISION_FEATURES),
+	{ 0 },
+};
+
+static const struct uns_megatron_vision llama4_vision = {
+	"language_model.", "language_model.model.", vision_first_llama4, vision_layer_llama4, vision_last_llama4, NULL,
+};
+
+/* InternVL in transformers: its own module, as mcore_bridge has it (model/mm_gpts/internvl.py). */
+#define INTERN(name, rows, columns, when) { "visual." name, name, rows, columns, when, ONE }
+#define INTERN_BOTH(name, rows, columns) COPIED_BOTH("visual.", "", name, rows, columns)
+#define INTERN_NORM(name) \
+	INTERN(name ".weight", V_HIDDEN, VECTOR, ALWAYS), INTERN(name ".bias", V_HIDDEN, VECTOR, UNS_MG_VISION_CENTRED)
+#define INTERN_QKV(name) \
+	INTERN(name ".weight", V_HIDDEN, V_HIDDEN, ALWAYS), INTERN(name ".bias", V_HIDDEN, VECTOR, UNS_MG_VISION_BIAS)
+#define INTERN_LAYER "vision_tower.encoder.layer.*."
+
+static const struct uns_megatron_rule vision_first_internvl[] = {
+	INTERN("vision_tower.embeddings.cls_token", ONE, UNS_MG_ONE_OF_VISION, ALWAYS),
+	INTERN("vision_tower.embeddings.position_embeddings", ONE, UNS_MG_EACH_PATCH, ALWAYS),
+	INTERN("vision_tower.embeddings.patch_embeddings.projection.weight", V_HIDDEN, UNS_MG_FLAT_PATCHES, ALWAYS),
+	INTERN("vision_tower.embeddings.patch_embeddings.projection.bias", V_HIDDEN, VECTOR, ALWAYS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_layer_internvl[] = {
+	INTERN(INTERN_LAYER "lambda_1", V_HIDDEN, VECTOR, ALWAYS),
+	INTERN(INTERN_LAYER "lambda_2", V_HIDDEN, VECTOR, ALWAYS),
+	INTERN_QKV(INTERN_LAYER "attention.q_proj"),
+	INTERN_QKV(INTERN_LAYER "attention.k_proj"),
+	INTERN_QKV(INTERN_LAYER "attention.v_proj"),
+	INTERN_BOTH(INTERN_LAYER "attention.projection_layer", V_HIDDEN, V_HIDDEN),
+	INTERN(INTERN_LAYER "attention.q_norm.weight", V_HIDDEN, VECTOR, UNS_MG_VISION_QK_NORM),
+	INTERN(INTERN_LAYER "attention.k_norm.weight", V_HIDDEN, VECTOR, UNS_MG_VISION_QK_NORM),
+	INTERN_BOTH(INTERN_LAYER "mlp.fc1", V_FFN, V_HIDDEN),
+	INTERN_BOTH(INTERN_LAYER "mlp.fc2", V_HIDDEN, V_FFN),
+	INTERN_NORM(INTERN_LAYER "layernorm_before"),
+	INTERN_NORM(INTERN_LAYER "layernorm_after"),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_last_internvl[] = {
+	INTERN_BOTH("multi_modal_projector.layer_norm", V_MERGED, VECTOR),
+	INTERN_BOTH("multi_modal_projector.linear_1", HIDDEN, V_MERGED),
+	INTERN_BOTH("multi_modal_projector.linear_2", HIDDEN, HIDDEN),
+	{ 0 },
+};
+
+static const struct uns_megatron_vision internvl = {
+	"language_model.", "language_model.model.", vision_first_internvl, vision_layer_internvl, vision_last_internvl, NULL,
+};
+
+/* InternVL with its own code: of Megatron's own modules (mbridge), or its module (mcore_bridge). */
+#define CHAT(from, to, rows, columns, when) \
+	{ from, to, rows, columns, when, ONE }, { "visual." to, to, rows, columns, when, ONE }
+#define CHAT_BOTH(from, to, rows, columns) \
+	CHAT(from ".weight", to ".weight", rows, columns, ALWAYS), CHAT(from ".bias", to ".bias", rows, VECTOR, ALWAYS)
+#define CHAT_LAYER "vision_model.encoder.layers.*."
+#define CHAT_NORM(from, to) \
+	CHAT(OWN from "weight", CHAT_LAYER to ".weight", V_HIDDEN, VECTOR, ALWAYS), \
+	CHAT(OWN from "bias", CHAT_LAYER to ".bias", V_HIDDEN, VECTOR, UNS_MG_VISION_CENTRED)
+#define CHAT_QKV_PART(kind, columns, when) \
+	{ OWN "self_attention.linear_qkv." kind, CHAT_LAYER "attn.qkv." kind, V_HIDDEN, columns, when, UNS_MG_VISION_HEADS }
+#define CHAT_QKV(kind, columns, when) \
+	CHAT_QKV_PART(kind, columns, when), CHAT_QKV_PART(kind, columns, when), CHAT_QKV_PART(kind, columns, when), \
+	{ "visual." CHAT_LAYER "attn.qkv." kind, CHAT_LAYER "attn.qkv." kind, UNS_MG_VISION_QKV, columns, when, ONE }
+#define CHAT_OWN_MODULE(name, rows, columns, when) { "visual." name, name, rows, columns, when, ONE }
+
+static const struct uns_megatron_rule vision_first_internvl_chat[] = {
+	CHAT("vision_model.class_token", "vision_model.embeddings.class_embedding", ONE, UNS_MG_ONE_OF_VISION, ALWAYS),
+	CHAT("vision_model.position_embedding", "vision_model.embeddings.position_embedding", ONE, UNS_MG_EACH_PATCH, ALWAYS),
+	CHAT("vision_model.conv1.weight", "vision_model.embeddings.patch_embedding.weight", V_HIDDEN, UNS_MG_FLAT_PATCHES, ALWAYS),
+	CHAT("vision_model.conv1.bias", "vision_model.embeddings.patch_embedding.bias", V_HIDDEN, VECTOR, ALWAYS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_layer_internvl_chat[] = {
+	CHAT(OWN "ls1", CHAT_LAYER "ls1", V_HIDDEN, VECTOR, ALWAYS),
+	CHAT(OWN "ls2", CHAT_LAYER "ls2", V_HIDDEN, VECTOR, ALWAYS),
+	CHAT_QKV("weight", V_HIDDEN, ALWAYS),
+	CHAT_QKV("bias", VECTOR, UNS_MG_VISION_BIAS),
+	CHAT_OWN_MODULE(CHAT_LAYER "attn.q_norm.weight", V_HIDDEN, VECTOR, UNS_MG_VISION_QK_NORM),
+	CHAT_OWN_MODULE(CHAT_LAYER "attn.k_norm.weight", V_HIDDEN, VECTOR, UNS_MG_VISION_QK_NORM),
+	CHAT_BOTH(OWN "self_attention.linear_proj", CHAT_LAYER "attn.proj", V_HIDDEN, V_HIDDEN),
+	CHAT_BOTH(OWN "mlp.linear_fc1", CHAT_LAYER "mlp.fc1", V_FFN, V_HIDDEN),
+	CHAT_BOTH(OWN "mlp.linear_fc2", CHAT_LAYER "mlp.fc2", V_HIDDEN, V_FFN),
+	CHAT_NORM("self_attention.linear_qkv.layer_norm_", "norm1"),
+	CHAT_NORM("mlp.linear_fc1.layer_norm_", "norm2"),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_last_internvl_chat[] = {
+	CHAT("vision_projection.encoder.linear_fc1.layer_norm_weight", "mlp1.0.weight", V_MERGED, VECTOR, ALWAYS),
+	CHAT("vision_projection.encoder.linear_fc1.layer_norm_bias", "mlp1.0.bias", V_MERGED, VECTOR, ALWAYS),
+	CHAT_BOTH("vision_projection.encoder.linear_fc1", "mlp1.1", HIDDEN, V_MERGED),
+	CHAT_BOTH("vision_projection.encoder.linear_fc2", "mlp1.3", HIDDEN, HIDDEN),
+	{ 0 },
+};
+
+static const struct uns_megatron_vision internvl_chat = {
+	"language_model.", "language_model.model.",
+	vision_first_internvl_chat, vision_layer_internvl_chat, vision_last_internvl_chat, NULL,
+};
+
 #define TEXT(model_type, attention, mlp, norms) \
 	{ model_type, { attention, mlp, norms } }
 #define TEXT_ADDS_ONE(type, attention, mlp, norms) \
@@ -556,11 +722,19 @@ const struct uns_megatron_family uns_megatron_table[] = {
 	TEXT_ADDS_ONE("gemma3_text", attention_gemma3, mlp, norms_gemma2),
 	TEXT("glm4", attention_glm4, mlp_glm4, norms_glm4),
 	TEXT_MTP("glm4_moe", attention_glm4_moe, moe_deepseek_v3, norms),
+	TEXT_MTP("glm4_moe_lite", attention_mla, moe_deepseek_v3, norms),
 	TEXT("gpt_oss", attention_gpt_oss, moe_gpt_oss, norms),
+	{ "internvl", { NULL }, &internvl, NULL, NULL, last_within },
+	{ "internvl_chat", { NULL }, &internvl_chat, NULL, NULL, last_within },
+	TEXT_MTP("kimi_k2", attention_mla, moe_deepseek_v3, norms),
 	TEXT("llama", attention_llama, mlp_llama, norms),
+	{ "llama4", { attention, moe_llama4, norms }, &llama4_vision, NULL, NULL, last_within },
+	TEXT("llama4_text", attention, moe_llama4, norms),
+	TEXT("mimo", attention_qwen2, mlp, norms),
 	TEXT("mistral", attention, mlp, norms),
 	TEXT("mixtral", attention, moe_mixtral, norms),
 	{ "nemotron_h", { hybrid_norms, hybrid_mixers }, NULL, NULL, hybrid_first, hybrid_last },
+	TEXT("phi3", attention_phi3, mlp_glm4, norms),
 	TEXT("qwen2", attention_qwen2, mlp, norms),
 	{ "qwen2_5_vl", { attention_qwen2, mlp, norms }, &qwen2_5_vl },
 	TEXT("qwen2_moe", attention_qwen2, moe_qwen2, norms),

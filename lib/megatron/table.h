@@ -22,6 +22,9 @@ enum uns_megatron_size {
 	UNS_MG_KEY,    /* all groups' */
 	UNS_MG_FFN,
 	UNS_MG_GATE_AND_UP, /* in one tensor */
+	UNS_MG_DENSE_FFN, /* of layers without experts, where FFN is that of experts */
+	UNS_MG_QUERY_KEYS_VALUES, /* rows of queries, keys and values in one tensor */
+	UNS_MG_KEYS_VALUES,
 	UNS_MG_EXPERTS,
 	UNS_MG_EXPERT_FFN,
 	UNS_MG_EXPERT_GATE_AND_UP,
@@ -67,7 +70,13 @@ enum uns_megatron_size {
 	UNS_MG_VISION_QKV,
 	UNS_MG_VISION_FFN,
 	UNS_MG_VISION_OUT, /* the width of what the language model gets */
+	UNS_MG_VISION_PROJECTED, /* the width that its patches have when they are merged */
+	UNS_MG_VISION_ADAPTED, /* ... and the width that comes from them */
+	UNS_MG_VISION_FEATURES, /* ... and what the language model's width is made of */
 	UNS_MG_POSITIONS,
+	UNS_MG_PATCHES_AND_ONE, /* of an image, and one for all of it */
+	UNS_MG_PATCH_AREA,
+	UNS_MG_PATCH_VALUES, /* of all channels */
 	UNS_MG_CHANNELS,
 	UNS_MG_FRAMES, /* that one patch covers */
 	UNS_MG_PATCH,
@@ -80,6 +89,9 @@ enum uns_megatron_size {
 	UNS_MG_PATCHES = UNS_MG_N_SIZES,
 	UNS_MG_CONVOLUTION,
 	UNS_MG_MAMBA_CONVOLUTION,
+	UNS_MG_FLAT_PATCHES, /* of one image: no frames */
+	UNS_MG_ONE_OF_VISION,
+	UNS_MG_EACH_PATCH,
 };
 
 /* What a row is for. */
@@ -97,6 +109,9 @@ enum uns_megatron_when {
 	UNS_MG_FULL, /* layers with softmax attention */
 	UNS_MG_FULL_BIAS, /* ... and attention_bias */
 	UNS_MG_LATENT_EXPERTS, /* layers with experts that work in a width of their own */
+	UNS_MG_VISION_BIAS, /* vision_config's attention_bias or qkv_bias */
+	UNS_MG_VISION_QK_NORM, /* ... use_qk_norm or qk_normalization */
+	UNS_MG_VISION_CENTRED, /* ... norm_type is layer_norm, whose norms have biases */
 	/* Of a hybrid model, each of whose layers is one thing: */
 	UNS_MG_MAMBA,
 	UNS_MG_MAMBA_BIAS, /* ... with config.json's use_conv_bias */
@@ -112,6 +127,8 @@ enum uns_megatron_order {
 	UNS_MG_BY_HEAD, /* rows with the same `from` and `to`: their parts alternate with each head */
 	UNS_MG_JOINED, /* the published tensor consists of the stored tensors of all such rows with the same `to` */
 	UNS_MG_MINUS_ONE, /* each element is stored minus one */
+	UNS_MG_APART, /* rows with the same `from` and `to`: each part's shares one below the other, then the next
+			 part's */
 };
 
 /* One published tensor. If rows of one list have the same `from`, the stored tensor consists of their tensors, one
@@ -150,7 +167,7 @@ struct uns_megatron_mtp {
 struct uns_megatron_family {
 	const char *model_type;
 	/* Lists that end with from == NULL, in the order of the model's own state dict. Those of layers are applied to
-	 * one layer after the other. */
+	 * one layer after the other. None = those of the language model's own family (config.json's text model). */
 	const struct uns_megatron_rule *layer[4];
 	const struct uns_megatron_vision *vision; /* NULL = there is none */
 	const struct uns_megatron_mtp *mtp; /* NULL = layers for multi-token prediction are refused */

@@ -73,6 +73,12 @@ LAUNCHES = {
                                         "nemotron_h-etp2"]),
     "mh4": ("torch_dist_hybrid.py", 4, ["nemotron_h-tp4", "nemotron_h-tp2-pp2", "nemotron_h-tp2-ep2-etp1",
                                         "nemotron_h-pp2-ep2"]),
+    "ma2": ("torch_dist_families.py", 2, ["llama4_text-dp2", "llama4_text-tp2", "llama4_text-one-by-one", "llama4_text-etp2",
+                                          "llama4-ep2-bf16", "phi3-dp2", "phi3-tp2-bf16", "phi3-one-by-one", "internvl-tp2",
+                                          "internvl-pp2-bf16", "internvl_chat-tp2", "internvl_chat-by-layer",
+                                          "deepseek_v2-ep2", "glm4_moe_lite-tp2", "gpt_oss-pp2-vpp2"]),
+    "ma4": ("torch_dist_families.py", 4, ["llama4-tp2-pp2", "llama4_text-tp2-ep2-etp1", "internvl-tp2-pp2", "phi3-tp2-pp2",
+                                          "glm4_moe_lite-pp2-ep2"]),
     "mu2": ("torch_dist.py", 2, ["llama-pp2-loss", "llama-pp2-first", "qwen3-pp2-vpp2-layout", "qwen2-cp2",
                                  "qwen3_moe-cp2-ep2", "qwen3_moe-etp2", "qwen3_moe-tp2-ep2-etp1",
                                  "qwen3_moe-etp2-one-by-one"]),
@@ -118,7 +124,8 @@ MORE = {
 LAUNCHES |= {f"{name}more": (*LAUNCHES[name][:2], more) for name, more in MORE.items()}
 
 # More ranks, more parallelism or more cases of what another launch shows: what a test asks of these is for --long alone.
-LONG_LAUNCHES = {"t4", "a3", "mc8", "md4", "mh2", "mh4", "mf4", "ml2", "mo2more", "ne4", *(f"{name}more" for name in MORE)}
+LONG_LAUNCHES = {"t4", "a3", "mc8", "ma2", "ma4", "md4", "mh2", "mh4", "mf4", "ml2", "mo2more", "ne4",
+                 *(f"{name}more" for name in MORE)}
 
 
 def cases(*launches):
@@ -131,6 +138,7 @@ OPTIMIZERS = cases("o2", "o3")
 MEGATRON = cases("mc2", "mt2")
 MEGATRON_OF_8, MEGATRON_SPLITS = cases("mc8"), cases("mu2")
 MEGATRON_DELTA, MEGATRON_DELTA_OF_4 = cases("md2"), cases("md4")
+MEGATRON_FAMILIES = cases("ma2", "ma4")
 MEGATRON_HYBRID, MEGATRON_HYBRID_OF_4 = cases("mh2"), cases("mh4")
 MEGATRON_VISION = cases("mv2")
 MEGATRON_RANKS, MEGATRON_RANKS_OF_8 = cases("mr2"), cases("mr8")
