@@ -21,9 +21,10 @@ import scale
 import storage
 import storage_nodes
 import values
+import ways
 import zero
 
-WHAT = ("reads", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "computed", "scale", "many",
+WHAT = ("reads", "ways", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "computed", "scale", "many",
         "nodes", "buckets", "values", "programs", "storage")
 APART = ("storage-nodes",)  # only if named
 
@@ -64,6 +65,8 @@ def main():
         work = Path(work)
         if not args.what or "reads" in args.what:
             reads.measure(programs, work, size, n)
+        if not args.what or "ways" in args.what:
+            ways.measure(programs, work, args.rounds or (1 if args.quick else 3))
         if not args.what or "delayed" in args.what:
             delayed.measure(programs, work, size, n)
         if not args.what or "loads" in args.what:

@@ -1,6 +1,6 @@
 /* Reads one file as loaders do and prints the seconds it took:
  *
- *     read_modes read|mmap|threads FILE
+ *     read_modes read|mmap|threads|direct FILE
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -31,9 +31,9 @@ __attribute__((noreturn)) static void die(const char *what)
 }
 
 /* Opened for each way of reading: a descriptor remembers the read-ahead it began with. */
-static int open_file(const char *path)
+static int open_file(const char *path, int flags)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
 
 	if (fd < 0)
 		die(path);
@@ -51,6 +51,7 @@ static uint64_t size_of(const char *path)
 
 struct part {
 	const char *path;
+	int flags; /* of open */
 	uint64_t at, end;
 	pthread_t thread;
 };
@@ -59,7 +60,7 @@ static void *read_part(void *arg)
 {
 	const struct part *part = arg;
 	uint64_t at = part->at;
-	int fd = open_file(part->path);
+	int fd = open_file(part->path, part->flags);
 	/* Page-aligned: a copy to a few bytes behind a page's start takes twice as long. */
 	void *buf = aligned_alloc(PAGE_BYTES, BLOCK_BYTES);
 	size_t want;
@@ -69,7 +70,7 @@ static void *read_part(void *arg)
 		die("memory");
 	memset(buf, 1, BLOCK_BYTES); /* page faults are not the file's */
 	for (; at < part->end; at += (uint64_t)n) {
-		want = part->end - at < BLOCK_BYTES ? (size_t)(part->end - at) : BLOCK_BYTES;
+		want = part->end - at < BLOCK_BYTES && !part->flags ? (size_t)(part->end - at) : BLOCK_BYTES;
 		n = pread(fd, buf, want, (off_t)at);
 		if (n <= 0)
 			die(part->path);
@@ -86,27 +87,38 @@ static void read_all(const char *path)
 	read_part(&all);
 }
 
-static void read_by_threads(const char *path)
+/* Each thread its share, in whole blocks. */
+static void read_shares(const char *path, int flags)
 {
 	struct part part[THREADS];
-	uint64_t size = size_of(path);
-	unsigned i;
+	const uint64_t size = size_of(path), share = (size / BLOCK_BYTES + THREADS) / THREADS * BLOCK_BYTES;
+	unsigned i, n = 0;
 
-	for (i = 0; i < THREADS; i++) {
-		part[i] =
-			(struct part){ path, size / THREADS * i, i + 1 < THREADS ? size / THREADS * (i + 1) : size, 0 };
+	for (i = 0; i < THREADS && share * i < size; i++, n++) {
+		part[i] = (struct part){ path, flags, share * i, size - share * i < share ? size : share * (i + 1), 0 };
 		if (pthread_create(&part[i].thread, NULL, read_part, &part[i]))
 			die("thread");
 	}
-	for (i = 0; i < THREADS; i++)
+	for (i = 0; i < n; i++)
 		pthread_join(part[i].thread, NULL);
+}
+
+static void read_by_threads(const char *path)
+{
+	read_shares(path, 0);
+}
+
+/* Past the page cache. */
+static void read_direct(const char *path)
+{
+	read_shares(path, O_DIRECT);
 }
 
 /* Every word, in order, as a copy of the tensors would. */
 static void read_mapped(const char *path)
 {
 	uint64_t size = size_of(path), i, sum = 0;
-	int fd = open_file(path);
+	int fd = open_file(path, 0);
 	const uint64_t *words = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
 
 	if (words == MAP_FAILED)
@@ -125,6 +137,7 @@ static const struct {
 	{ "read", read_all },
 	{ "mmap", read_mapped },
 	{ "threads", read_by_threads },
+	{ "direct", read_direct },
 };
 
 static bool measure(const char *mode, const char *path)
@@ -147,6 +160,6 @@ int main(int argc, char **argv)
 {
 	if (argc == 3 && measure(argv[1], argv[2]))
 		return 0;
-	fprintf(stderr, "usage: %s read|mmap|threads FILE\n", argv[0]);
+	fprintf(stderr, "usage: %s read|mmap|threads|direct FILE\n", argv[0]);
 	return 2;
 }

@@ -1,12 +1,16 @@
 """What reading into GPU memory does on a real GPU, beside what tests/cuda shows on a CUDA runtime that is host memory: equal
 tensors, streams, graph captures, contexts, threads; and which other ways into the GPU this machine has. Prints one line
-for each: "ok", "FAILED" or, where nothing is promised, what was found. check.py [GOLDEN]: the folder of golden files."""
+for each: "ok", "FAILED" or, where nothing is promised, what was found; first of all, what is expected. check.py [GOLDEN]: the
+folder of golden files. check.py --one: loads one checkpoint and compares it, as a client of MPS or in an instance of MIG."""
 
 import concurrent.futures
 import ctypes
 import errno
 import mmap
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +25,16 @@ from unshard.device import Device
 GPU = torch.device("cuda:0")
 LEGACY, PER_THREAD = 1, 2  # cudaStreamLegacy, cudaStreamPerThread
 failed = []
+EXPECTED = """| what | expected |
+|---|---|
+| captures, thread-local and relaxed | the load and the graph are right |
+| a capture in the global mode | it fails, as unshard.h says; loads afterwards are right |
+| memory of a second context | equal |
+| MPS, two clients at once | equal in both |
+| an instance of MIG | equal; it is a device like another |
+| one mapping of the page cache registered | slower than 12 threads that copy to pinned buffers: pinning takes more than half |
+| GPUDirect storage | without nvidia_fs no faster than pread; with it up to the disk's rate, and no gain from the page cache |
+"""
 
 
 def check(what, function):
@@ -222,6 +236,44 @@ def second_context(model):
         cuda.cuCtxSetCurrent(previous)
 
 
+# -- what shares a device --
+
+def by_clients(n, **environment):
+    """check.py --one, so many at once."""
+    clients = [subprocess.Popen([sys.executable, __file__, "--one"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True, env={**os.environ, **environment}) for _ in range(n)]
+    for client in clients:
+        output = client.communicate()[0]
+        assert client.returncode == 0, output.strip().splitlines()[-1]
+
+
+def by_mps():
+    """A daemon of our own, ended afterwards."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if not control:
+        return "nvidia-cuda-mps-control is not installed"
+    with tempfile.TemporaryDirectory() as top:
+        places = {"CUDA_MPS_PIPE_DIRECTORY": top, "CUDA_MPS_LOG_DIRECTORY": top}
+        subprocess.run([control, "-d"], check=True, env={**os.environ, **places})
+        try:
+            by_clients(2, **places)
+            servers = subprocess.run([control], input="get_server_list", text=True, capture_output=True,
+                                     env={**os.environ, **places}).stdout.split()
+        finally:
+            subprocess.run([control], input="quit", text=True, env={**os.environ, **places}, capture_output=True)
+    assert servers, "no client used it"
+    return f"two clients of server {servers[0]}, equal"
+
+
+def by_mig():
+    """Instances that are there already."""
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+    instances = re.findall(r"UUID: (MIG-[^)]+)", listed)
+    for instance in instances:
+        by_clients(1, CUDA_VISIBLE_DEVICES=instance)
+    return f"{len(instances)} instances, equal in each" if instances else "none on this machine"
+
+
 # -- other ways into the GPU, in GB/s --
 
 def cudart():
@@ -283,6 +335,43 @@ def preads(path, threads):
         return f"{size / (time.monotonic() - begin) / 1e9:.1f} GB/s"
 
 
+def read_by_cufile(library, result_type, size=1 << 30):
+    """Of a file of the disk, past the page cache."""
+    class Description(ctypes.Structure):
+        _fields_ = [("type", ctypes.c_int), ("handle", ctypes.c_void_p), ("operations", ctypes.c_void_p)]
+
+    library.cuFileHandleRegister.restype = result_type
+    library.cuFileRead.restype = ctypes.c_ssize_t
+    to = torch.empty(size, dtype=torch.uint8, device=GPU)
+    with tempfile.NamedTemporaryFile() as f:
+        block = os.urandom(64 << 20)
+        for _ in range(size // len(block)):
+            f.write(block)
+        f.flush()
+        os.fsync(f.fileno())
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        fd, handle = os.open(f.name, os.O_RDONLY | os.O_DIRECT), ctypes.c_void_p()
+        about = Description(1, fd, None)  # CU_FILE_HANDLE_TYPE_OPAQUE_FD
+        result = library.cuFileHandleRegister(ctypes.byref(handle), ctypes.byref(about))
+        if result.error:
+            return f"cuFileHandleRegister returns {result.error}"
+        begin = time.monotonic()
+        n = library.cuFileRead(handle, ctypes.c_void_p(to.data_ptr()), ctypes.c_size_t(size), ctypes.c_int64(0),
+                               ctypes.c_int64(0))
+        took = time.monotonic() - begin
+        library.cuFileHandleDeregister(handle)
+        os.close(fd)
+        if n != size:
+            return f"cuFileRead returns {n}"
+    assert bytes(to[:len(block)].cpu().numpy()) == block
+    return f"{size / took / 1e9:.1f} GB/s from the disk, equal; nvidia_fs loaded: {'nvidia_fs' in modules()}"
+
+
+def modules():
+    path = Path("/proc/modules")
+    return path.read_text() if path.exists() else ""
+
+
 def cufile():
     for name in ("libcufile.so.0", "libcufile.so"):
         try:
@@ -300,12 +389,20 @@ def cufile():
         _fields_ = [("error", ctypes.c_int), ("cuda", ctypes.c_int)]
     library.cuFileDriverOpen.restype = Result
     result = library.cuFileDriverOpen()
+    if result.error == 0:
+        return read_by_cufile(library, Result)
     return (f"cuFileDriverOpen returns {result.error}; nvidia_fs loaded: "
-            f"{'nvidia_fs' in Path('/proc/modules').read_text() if Path('/proc/modules').exists() else 'not known'}")
+            f"{'nvidia_fs' in modules()}")
 
 
 def main():
     global own_memory, own_stream
+    if sys.argv[1:] == ["--one"]:
+        with tempfile.TemporaryDirectory() as top:
+            model = Model(Path(top))
+            model.equal(model.load())
+        return
+    print(EXPECTED, flush=True)
     golden = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}, {os.cpu_count()} processors", flush=True)
     with tempfile.TemporaryDirectory() as top:
@@ -327,6 +424,8 @@ def main():
         found("during a capture, global", lambda: while_capturing(model, "global") or "worked")
         torch.cuda.synchronize()
         model.equal(model.load())
+    found("clients of MPS", by_mps)
+    found("instances of MIG", by_mig)
     for place in ("/dev/shm", tempfile.gettempdir()):
         with tempfile.NamedTemporaryFile(dir=place) as f:
             block = os.urandom(64 << 20)
