@@ -75,10 +75,6 @@ FIGURES = {
     "times_405b": ("Metadata at scale", ["405B, 512 ranks", "none"], 5, r"([\d.]+) times"),
     "memory_671b": ("Metadata at scale", ["671B", "none"], 5, "(.*)"),
     "slow_file": ("Storage that takes 8 ms for every read", ["128 KiB", "1"], 2, "(.*)"),
-    "clients_processor": ("Clients of distributed file systems", ["MooseFS, CephFS"], 1, "(.*) times"),
-    "rclone": ("Clients of distributed file systems", ["rclone over the web, `--vfs-cache-mode full`"], 2, "(.*)"),
-    "rclone_slow": ("Clients of distributed file systems", ["rclone, `--vfs"], 3, r"([\d.]+)"),
-    "rclone_without": ("Clients of distributed file systems", ["rclone over the web, without"], 2, "(.*)"),
     "requests_again": ("Requests to a file system behind a network", ["`ls weights/` once more"], 1, "(.*)"),
     "requests_source": ("Requests to a file system behind a network", ["`ls -lR` of the source", "5"], 1, "(.*)"),
     "nodes_list": ("Nodes that load one checkpoint", ["10 ms", "64", "nothing"], 3, r"^(\d+)"),
@@ -314,12 +310,17 @@ def loaders(root):
 
 
 def clients(root):
-    """The first measurement, and the two ratios of the later one where there is one."""
+    """The first measurement, and the two ratios of the later one."""
     found = rows(root, "Clients of distributed file systems")
-    later = {r[0].partition(",")[0]: f"{r[1]}, now {r[2]}" for r in found if len(r) == 3}
-    return ["| file system | the client alone | the view | median ratio (least to most) | busy machine |", "|---|---:|---:|---:|---:|",
-            *(f"| {' | '.join(r)} | {'-' if 'without' in r[0] else later.get(r[0].partition(',')[0], '-')} |"
-              for r in found if len(r) == 4 and "MB/s" in r[1])]
+    later = {of_client(r[0]): f"{r[1]} | {r[2]}" for r in found if len(r) == 3 and " to " in r[1]}
+    return ["| file system | the client alone | the view | median ratio (least to most) | busy machine, `cached` | busy machine, `ordered` |",
+            "|---|---:|---:|---:|---:|---:|",
+            *(f"| {' | '.join(r)} | {later[of_client(r[0])]} |" for r in found if len(r) == 4 and "MB/s" in r[1])]
+
+
+def of_client(name):
+    """Without what was measured, and from which cache."""
+    return re.sub(r" \(.*\)|, from its cache", "", name)
 
 
 def slow_network(root):

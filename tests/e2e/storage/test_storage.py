@@ -324,9 +324,12 @@ def test_a_shard_is_read_as_one_stream(cluster, run, shared, mounts):
 
 # -- a metadata store there --
 
-def meta_set(store, key, **how):
-    return subprocess.Popen([UNSHARD, "meta", "set", GOLDEN / "run", f"{key}=1", "--store", store], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, **how)
+def begun(*command):
+    return subprocess.Popen([UNSHARD, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def meta_set(store, key):
+    return begun("meta", "set", GOLDEN / "run", f"{key}=1", "--store", store)
 
 
 def facts_of(store):
@@ -367,12 +370,14 @@ def end_well(programs):
 
 @LOCKS
 def test_facts_of_two_nodes_are_all_kept(cluster, shared):
-    """Of programs that begin at once, with no store, and with one."""
+    """Of programs that begin at once, with no store, and with one, which others clean meanwhile."""
     eventually((cluster.node("b") / shared).is_dir)
     stores, kept = [cluster.node(name) / shared / "store.db" for name in ("a", "b")], set()
     for began in ("new", "old"):
         keys = [f"{began}.{i}" for i in range(PROGRAMS)]
-        end_well([meta_set(stores[i % 2], key) for i, key in enumerate(keys)])
+        cleaned = stores if began == "old" else []
+        end_well([*(meta_set(stores[i % 2], key) for i, key in enumerate(keys)),
+                  *(begun("store", "gc", "--days", "0", "--store", store) for store in cleaned)])
         kept |= set(keys)
         for store in stores:
             eventually(lambda: facts_of(store) == kept)
