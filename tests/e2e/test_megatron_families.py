@@ -61,9 +61,11 @@ def test_full_has_the_names_in_memory(made, mount, case):
     assert list(got) == list(want)
 
 
-@pytest.mark.parametrize("case,model_type", [("deepseek_v3-tp2", "kimi_k2"), ("qwen2-tp2", "mimo")])
-def test_families_with_the_names_of_another(made, mount, tmp_path, case, model_type):
-    folder = made("mc2", case)
+@pytest.mark.parametrize("launch_name,case,model_type", [
+    ("mc2", "deepseek_v3-tp2", "kimi_k2"), ("mc2", "qwen2-tp2", "mimo"),
+    ("mt2", "deepseek_v3-mtp-pp2", "kimi_k2"), ("mt2", "deepseek_v3-mtp-pp2", "glm4_moe_lite")])
+def test_families_with_the_names_of_another(made, mount, tmp_path, launch_name, case, model_type):
+    folder = made(launch_name, case)
     run = shutil.copytree(folder / "run", tmp_path / "run")
     config = json.loads((folder / "hf/config.json").read_text())
     (run / "config.json").write_text(json.dumps(config | {"model_type": model_type}))
