@@ -317,6 +317,12 @@ static const char *path_text(struct parse *p, const struct uns_value *v)
 	return text.len && !text.failed ? uns_arena_str(p->arena, text.p) : NULL;
 }
 
+/* Also megatron-core 0.15's own class, whose additional field repeats what shapes of tensors show. */
+static bool is_metadata(const struct uns_value *root)
+{
+	return class_is(root, ".Metadata") || class_is(root, ".MCoreMetadata");
+}
+
 static int parse_root(struct parse *p, struct uns_span in, struct uns_arena *in_arena)
 {
 	const struct uns_value *root, *meta;
@@ -326,7 +332,7 @@ static int parse_root(struct parse *p, struct uns_span in, struct uns_arena *in_
 		uns_arena_fini(in_arena);
 	p->state_dict = uns_value_field(root, "state_dict_metadata");
 	p->planner = uns_value_field(root, "planner_data");
-	if (!class_is(root, ".Metadata") || !p->state_dict || p->state_dict->kind != UNS_VALUE_DICT)
+	if (!is_metadata(root) || !p->state_dict || p->state_dict->kind != UNS_VALUE_DICT)
 		return uns_fail(p->err, -EBADMSG, "is not the metadata of a distributed checkpoint: it holds %s",
 				class_of(root));
 	UNS_TRY_ALLOC(uns_map_reserve(&p->strings.map, p->state_dict->n), p->err);

@@ -48,10 +48,25 @@ static int64_t step_of_name(const struct uns_directory *dir)
 	return step != UNS_UNKNOWN ? step : uns_beside_iteration(dir->root, dir->path);
 }
 
+/* One rank of data parallelism gathers all buckets and saves them as one pickle. (Source: distrib_optimizer.py,
+ * sharded_param_state_dp_zero.) */
+static int find_gathered(const struct uns_dcp_metadata *meta, struct uns_catalog *cat, struct uns_err *err)
+{
+	const struct uns_dcp_entry *e = meta->entry, *end = e + meta->n_entries;
+
+	for (; e < end; e++)
+		if (e->kind == UNS_DCP_BYTES && strstr(e->key, "optimizer.distributed.dp_group_idx_") &&
+		    strstr(e->key, ".param_state/"))
+			return UNS_ADD_FINDING(cat, err, MEGATRON_GATHERED, .scope = UNS_SCOPE_OPTIMIZER,
+					       .arg = { { "name", uns_str(e->key) } });
+	return 0;
+}
+
 static int restore_torch_dist(struct uns_dcp_metadata *meta, struct uns_arena *arena, struct uns_catalog *cat,
 			      struct uns_err *err)
 {
 	UNS_TRY(uns_megatron_space_restore(meta, arena, cat, err));
+	UNS_TRY(find_gathered(meta, cat, err));
 	return uns_megatron_buckets_name(meta, arena, cat, err);
 }
 

@@ -1,5 +1,5 @@
 /* The names of what Megatron-Core's distributed optimizer saves in buckets (distrib_optim_sharding_type dp_reshardable,
- * its default; fully_sharded_bucket_space before 0.15), which records none.
+ * its default since 0.15), which records none.
  *
  *   [chained_C.]optimizer.distributed.dp_group_idx_G.gbuf_idx_V.dtype_(torch.bfloat16,
  * torch.float32).bucket_idx_K.STATE

@@ -143,6 +143,10 @@ KIND(MEGATRON_BUCKETS, megatron_buckets, UNKNOWN,
      "Megatron-Core saved its optimizer in buckets (dp_reshardable), which do not record the names of the parameters, and they cannot be derived: {cause}. Only the view dcp shows the optimizer, unchanged",
      .advice =
 	     "to resume elsewhere, let Megatron save with --dist-ckpt-optim-fully-reshardable (distrib_optim_sharding_type fully_reshardable)")
+KIND(MEGATRON_GATHERED, megatron_gathered, UNKNOWN,
+     "Megatron-Core saved its optimizer as one object for each group of ranks (dp_zero_gather_scatter), here {name}, and unshard does not take it apart: only the view dcp shows the optimizer, unchanged",
+     .advice =
+	     "to resume elsewhere, let Megatron load the checkpoint and save it with --dist-ckpt-optim-fully-reshardable (before megatron-core 0.15: --ckpt-fully-parallel-save)")
 
 KIND(MEGATRON_BUCKETS_DISPROVEN, megatron_buckets_disproven, UNKNOWN,
      "the names that Megatron-Core's rules give to its optimizer's buckets (dp_reshardable) are wrong or the checkpoint is damaged: the fp32 copy[ that rank {rank} saved] of {tensor}, rounded, is not the weight[ at element {element}][; it is in {file}]",

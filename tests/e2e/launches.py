@@ -98,6 +98,13 @@ LAUNCHES = {
     "ml2": ("megatron_loras.py", 2, ["llama-tp2", "qwen3-pp2-bf16", "canonical-tp2", "canonical-dp2-bf16", "dora-dp2",
                                      "dora-tp2", "dora-rows-tp2", "by-layer-pp2", "experts-dp2", "grouped-dp2",
                                      "grouped-latent-pp2", "grouped-ep2", "gpt_oss-dp2", "gpt_oss-experts-dp2"]),
+    "mo15": ("torch_dist_015.py", 2, ["015-llama-tp2", "015-llama-tp2-buckets", "015-llama-dp2-buckets-bf16",
+                                      "015-qwen2-pp2-buckets-bf16", "015-qwen3_moe-ep2-buckets",
+                                      "015-qwen3_moe-dp2-buckets-bf16", "015-llama-space-bf16",
+                                      "015-llama-gathered-bf16"]),
+    "mp2": ("torch_dist_parallel.py", 2, ["llama-cp2-buckets-bf16", "qwen3_moe-cp2-ep2-buckets", "llama-cp2-bf16",
+                                          "llama-pp2-vpp2-buckets-bf16", "qwen3_moe-pp2-vpp2-buckets",
+                                          "llama-pp2-vpp2", "llama-dp2-buckets-fp16", "llama-tp2-fp16"]),
     "ms4": ("torch_dist_model_space.py", 4, ["llama-tp2-space", "qwen3_moe-ep2-space-bf16", "qwen2-pp2-space-bf16"]),
     "ne4": ("nemo_weights.py", 4, ["llama-tp2-nemo-bf16", "qwen3_moe-ep2-nemo", "llama-tp2-nemo-gathered"]),
     "mf2": ("megatron_fsdp.py", 2, ["llama-dp2-fsdp", "llama-tp2-fsdp", "qwen3_moe-ep2-fsdp", "qwen3_moe-grouped-fsdp"]),
@@ -124,7 +131,7 @@ MORE = {
 LAUNCHES |= {f"{name}more": (*LAUNCHES[name][:2], more) for name, more in MORE.items()}
 
 # More ranks, more parallelism or more cases of what another launch shows: what a test asks of these is for --long alone.
-LONG_LAUNCHES = {"t4", "a3", "mc8", "ma2", "ma4", "md4", "mh2", "mh4", "mf4", "ml2", "mo2more", "ne4",
+LONG_LAUNCHES = {"t4", "a3", "mc8", "ma2", "ma4", "md4", "mh2", "mh4", "mf4", "ml2", "mo2more", "mo15", "mp2", "ne4",
                  *(f"{name}more" for name in MORE)}
 
 
@@ -142,7 +149,8 @@ MEGATRON_FAMILIES = cases("ma2", "ma4")
 MEGATRON_HYBRID, MEGATRON_HYBRID_OF_4 = cases("mh2"), cases("mh4")
 MEGATRON_VISION = cases("mv2")
 MEGATRON_RANKS, MEGATRON_RANKS_OF_8 = cases("mr2"), cases("mr8")
-MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2", "ms4"), cases("mo2more")
+MEGATRON_OPTIMIZERS = cases("mo2", "ms4")
+MORE_MEGATRON_OPTIMIZERS = cases("mo2more", "mp2", "mo15")[:-1]  # the last is refused
 MEGATRON_FSDP, MEGATRON_FSDP_OF_4 = cases("mf2"), cases("mf4")
 NEMO = cases("ne4")
 TRAINER = cases("t2", "t3", "t4")

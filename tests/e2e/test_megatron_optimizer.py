@@ -475,6 +475,29 @@ def test_what_the_rules_do_not_place_is_refused_by_name(made, mount, command, tm
     assert not (mounted / "full" / STEP).exists()
 
 
+def test_an_optimizer_that_one_rank_gathered_is_refused_by_the_objects_name(made, mount, command, tmp_path):
+    run = shutil.copytree(made("mo2", "llama-tp2") / "run", tmp_path / "run")
+    key = "optimizer.distributed.dp_group_idx_0.param_state/shard_0_1"
+    metadata = renamed(pickle.loads((run / STEP / ".metadata").read_bytes()),
+                       "decoder.layers.mlp.linear_fc1._extra_state/shard_0_2", key)
+    assert key in metadata.state_dict_metadata
+    (run / STEP / ".metadata").write_bytes(pickle.dumps(metadata))
+    gathered_is_refused(mount(run), command("check", run, check=False).stdout)
+
+
+@pytest.mark.long
+def test_an_optimizer_that_megatron_gathered_is_refused(made, mount, command):
+    run = made("mo15", "015-llama-gathered-bf16") / "run"
+    gathered_is_refused(mount(run), command("check", run, check=False).stdout)
+
+
+def gathered_is_refused(mounted, said):
+    assert "dp_zero_gather_scatter" in said and "optimizer.distributed.dp_group_idx_0.param_state/shard_0_1" in said
+    for view in ("full", "full-fsdp", "universal", "torch_dist"):
+        assert not (mounted / view / STEP).exists()
+    assert (mounted / "weights" / STEP / "model.safetensors").exists() and (mounted / "dcp" / STEP / ".metadata").exists()
+
+
 def told(mounted, view="full"):
     shown = mounted / view / STEP
     assert trees.listing(shown) == ["UNSHARD_PROBLEM.txt"]

@@ -1,6 +1,6 @@
 """View torch_dist: megatron-core itself loads a Megatron checkpoint at another parallelism than it was saved at, with its
 distributed optimizer. make/torch_dist_load.py loads; what the ranks had in memory when they saved is what
-make/torch_dist_optimizer.py, torch_dist_model_space.py and megatron_fsdp.py recorded."""
+make/torch_dist_optimizer.py, _parallel.py, _model_space.py and megatron_fsdp.py recorded."""
 
 import dataclasses
 import io
@@ -37,6 +37,14 @@ MORE_LOADED = {"pp-buckets-tp2": ("mo2", "qwen2-pp2-buckets-bf16", "torch_dist",
                "tp-buckets-pp2": ("mo2more", "llama-tp2-buckets", "torch_dist", "pp2"),
                "moe-dp-buckets-ep2": ("mo2more", "qwen3_moe-dp2-buckets-bf16", "torch_dist-ep", "ep2"),
                "one-by-one-buckets-dp2": ("mo2more", "qwen3_moe-one-by-one-buckets-bf16", "torch_dist", ""),
+               "cp-buckets-tp2": ("mp2", "llama-cp2-buckets-bf16", "torch_dist", "tp2"),
+               "cp-pp2": ("mp2", "llama-cp2-bf16", "torch_dist", "pp2"),
+               "cp-moe-buckets-cp2": ("mp2", "qwen3_moe-cp2-ep2-buckets", "torch_dist", "cp2"),
+               "vpp-buckets-tp2": ("mp2", "llama-pp2-vpp2-buckets-bf16", "torch_dist", "tp2"),
+               "vpp-pp2": ("mp2", "llama-pp2-vpp2", "torch_dist", "pp2"),
+               "vpp-moe-buckets-ep2": ("mp2", "qwen3_moe-pp2-vpp2-buckets", "torch_dist-ep", "ep2"),
+               "fp16-buckets-tp2": ("mp2", "llama-dp2-buckets-fp16", "torch_dist", "tp2"),
+               "fp16-pp2": ("mp2", "llama-tp2-fp16", "torch_dist", "pp2"),
                "space-dp2": ("ms4", "llama-tp2-space", "torch_dist", ""),
                "space-tp2": ("ms4", "llama-tp2-space", "torch_dist", "tp2"),
                "space-moe-ep2": ("ms4", "qwen3_moe-ep2-space-bf16", "torch_dist-ep", "ep2"),

@@ -163,18 +163,22 @@ static void test_old(void **state)
 				  " (4+3, 0+10, 0+3)__1_0.distcp@8452+1308");
 }
 
-/* Megatron-Core: without paths, with its plans. */
+/* Megatron-Core: without paths, with its plans; 0.15 has a class of its own. */
 static void test_no_paths(void **state)
 {
+	static const char *const names[] = { "megatron", "megatron0.15" };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_dcp_metadata m;
+	size_t i;
 
 	(void)state;
-	parse_golden("megatron", &arena, &m);
-	assert_false(m.has_paths);
-	assert_int_equal(m.n_entries, 6);
-	assert_int_equal(m.entry[0].n_path, 1);
-	assert_string_equal(m.entry[0].path[0].key, "model.z.weight");
+	for (i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		parse_golden(names[i], &arena, &m);
+		assert_false(m.has_paths);
+		assert_int_equal(m.n_entries, 6);
+		assert_int_equal(m.entry[0].n_path, 1);
+		assert_string_equal(m.entry[0].path[0].key, "model.z.weight");
+	}
 }
 
 static void test_merge(void **state)

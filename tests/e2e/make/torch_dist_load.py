@@ -2,7 +2,7 @@
 
     torchrun --nproc_per_node=2 torch_dist_load.py OUT NAME:CASE:FOLDER:SHOWN:SIZES...
 
-FOLDER is what torch_dist_optimizer.py, torch_dist_model_space.py or megatron_fsdp.py made of CASE, SHOWN the directory that
+FOLDER is what torch_dist_optimizer.py, _parallel.py, _model_space.py or megatron_fsdp.py made of CASE, SHOWN the directory that
 is loaded, SIZES the parallelism ("tp2,ep1"). The model and Megatron's distributed optimizer are made anew, with other values,
 and load SHOWN as Megatron-LM 0.16.1 does (training/checkpointing.py, _load_global_dist_base_checkpoint and load_checkpoint):
 it asks for the names that content_metadata in common.pt says. OUT/NAME has what the ranks then have in memory, as FOLDER has
@@ -21,6 +21,7 @@ import torch.distributed as dist
 import megatron_fsdp
 import torch_dist
 import torch_dist_optimizer
+import torch_dist_parallel
 from leaving import leave
 from torch_dist_optimizer import OnCpu, STATES
 
@@ -31,7 +32,7 @@ DESIGN = ("moe", "qk_norm", "qkv_bias", "bias", "sinks", "padded", "norms")  # o
 
 
 def design_of(case):
-    more = SPACE.get(case) or {**torch_dist_optimizer.CASES, **megatron_fsdp.CASES}[case][3]
+    more = SPACE.get(case) or {**torch_dist_optimizer.CASES, **torch_dist_parallel.CASES, **megatron_fsdp.CASES}[case][3]
     return {k: v for k, v in more.items() if k in DESIGN}
 
 
@@ -44,12 +45,13 @@ def optimizer_of(config, model, dtype):
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
+    half = {"fp16": True, "initial_loss_scale": 64.0} if dtype == torch.float16 else {}
     wrapped = DistributedDataParallel(
         config, DistributedDataParallelConfig(use_distributed_optimizer=True, grad_reduce_in_fp32=True), model)
     optimizer = get_megatron_optimizer(
         OptimizerConfig(optimizer="adam", lr=0.5, min_lr=0.4, weight_decay=0.3, adam_beta1=0.7, adam_beta2=0.6,
                         adam_eps=0.1, bf16=dtype == torch.bfloat16, params_dtype=dtype, clip_grad=0.0,
-                        use_distributed_optimizer=True), [wrapped])
+                        use_distributed_optimizer=True, **half), [wrapped])
     for one in optimizer.chained_optimizers:  # torch's Adam has no state before a step, and megatron-core asks for it
         one._init_optimizer_states_with_dummy_values()
     return optimizer
@@ -73,11 +75,12 @@ def patch_megatron():
 
 
 def load(model, optimizer, shown):
-    from megatron.core import dist_checkpointing
+    from megatron.core import dist_checkpointing, parallel_state
     from megatron.core.dist_checkpointing.validation import StrictHandling
 
     common = dist_checkpointing.load_common_state_dict(shown)
-    metadata = dist_checkpointing.load_content_metadata(preloaded_state_dict=common)
+    metadata = dist_checkpointing.load_content_metadata(preloaded_state_dict=common) | {
+        "dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     weights = model.sharded_state_dict(metadata=metadata)
     states = optimizer.sharded_state_dict(model.sharded_state_dict(metadata=metadata), is_loading=True, metadata=metadata)
     loaded, missing, unexpected = dist_checkpointing.load({"model": weights, "optimizer": states}, shown,
@@ -117,9 +120,10 @@ def run(name, case, folder, shown, sizes, out):
     from transformers import AutoConfig
 
     hf, sizes = AutoConfig.from_pretrained(f"{folder}/hf"), sizes_of(sizes)
-    dtype = torch.bfloat16 if case.endswith(("bf16", "fsdp")) else torch.float32
+    dtype = torch.bfloat16 if case.endswith("fsdp") else torch_dist_parallel.dtype_of(case)
     parallel_state.initialize_model_parallel(sizes.get("tp", 1), sizes.get("pp", 1),
-                                             expert_model_parallel_size=sizes.get("ep", 1))
+                                             expert_model_parallel_size=sizes.get("ep", 1),
+                                             context_parallel_size=sizes.get("cp", 1))
     torch.manual_seed(5)
     config, model = torch_dist.build(hf, sizes, design_of(case), dtype, None)
     bridge = torch_dist.bridge_of(hf, config, dtype, design_of(case))
@@ -131,7 +135,7 @@ def run(name, case, folder, shown, sizes, out):
     save_states(of_states, f"{out}/{name}/live")
     save_states(of_weights, f"{out}/{name}/weights")
     for param in model.parameters():
-        param.main_grad.fill_(GRADIENT)
+        param.main_grad.fill_(GRADIENT * optimizer.get_loss_scale().item())
     optimizer.step()
     save_states(torch_dist_optimizer.live(torch_dist_optimizer.parts(model, optimizer), bridge, first),
                 f"{out}/{name}/stepped")

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import sys
 import tempfile
+import types
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -49,6 +50,17 @@ def main():
     meta.all_local_plans = [SavePlan([WriteItem(MetadataIndex("model.steps"), WriteItemType.TENSOR)])]
     with open(os.path.join(here, "megatron.metadata"), "wb") as f:
         pickle.dump(meta, f, 4)
+    of_core_015(meta)
+
+
+def of_core_015(meta):
+    """megatron-core 0.15 derives a class from torch's, with a field of its own."""
+    module = sys.modules["megatron.core.dist_checkpointing.strategies.torch"] = types.ModuleType("torch")
+    module.MCoreMetadata = type("MCoreMetadata", (), {"__module__": "megatron.core.dist_checkpointing.strategies.torch"})
+    own = module.MCoreMetadata()
+    vars(own).update(vars(meta), mcore_data={k: {} for k in meta.state_dict_metadata})
+    with open(os.path.join(here, "megatron0.15.metadata"), "wb") as f:
+        pickle.dump(own, f, 4)
 
 
 if __name__ == "__main__":
