@@ -1,5 +1,5 @@
-"""Object stores of the tests, on 127.0.0.1 alone: moto in this process, rclone's `serve s3`, and a proxy before either
-that counts requests and makes some of them fail."""
+"""Object stores of the tests, on 127.0.0.1 alone: moto in this process, rclone's `serve s3`, Ceph's object gateway, and a
+proxy before each that counts requests and makes some of them fail."""
 
 import contextlib
 import http.client
@@ -7,16 +7,19 @@ import json
 import logging
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import boto3
 import botocore.config
+import botocore.exceptions
 from moto.server import ThreadedMotoServer
 
 from conftest import eventually
@@ -106,6 +109,88 @@ def rclone(folder):
         process.wait()
 
 
+def free_ports(n):
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for one in found:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in found]
+
+
+CEPH_CONF = """[global]
+fsid = {fsid}
+mon host = v2:127.0.0.1:{monitor}
+public addr = 127.0.0.1
+mon data = {top}/mon
+mon allow pool size one = true
+mon data avail crit = 0
+mon max pg per osd = 1000
+osd data = {top}/osd
+osd objectstore = memstore
+memstore device bytes = 4294967296
+osd pool default size = 1
+osd pool default min size = 1
+osd pool default pg num = 4
+osd pool default pg autoscale mode = off
+osd crush chooseleaf type = 0
+rgw frontends = beast endpoint=127.0.0.1:{gateway}
+keyring = {top}/keyring
+log file = {top}/$name.log
+run dir = {top}
+admin socket = {top}/$name.asok
+pid file =
+"""
+CEPH_KEYS = {"mon.": ["mon", "allow *"], "client.admin": ["mon", "allow *", "--cap", "osd", "allow *"],
+             "osd.0": ["mon", "allow profile osd", "--cap", "osd", "allow *"]}
+
+
+def has_ceph():
+    return all(map(shutil.which, ("ceph", "ceph-mon", "ceph-osd", "radosgw", "radosgw-admin")))
+
+
+@contextlib.contextmanager
+def ceph(folder):
+    """A monitor, a disk in memory, and the gateway that speaks S3's protocol."""
+    monitor, gateway = free_ports(2)
+    fsid, osd, conf, servers = uuid.uuid4(), uuid.uuid4(), folder / "ceph.conf", []
+    conf.write_text(CEPH_CONF.format(fsid=fsid, top=folder, monitor=monitor, gateway=gateway))
+    (folder / "mon").mkdir()
+    (folder / "osd").mkdir()
+    log = open(folder / "log", "ab")
+
+    def run(*command):
+        subprocess.run([str(c) for c in command], check=True, stdout=log, stderr=log)
+
+    def serve(program, *how):
+        servers.append(subprocess.Popen([program, "-c", conf, "-f", *how], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+
+    def made_bucket():
+        assert all(server.poll() is None for server in servers), (folder / "log").read_text()[-2000:]
+        with contextlib.suppress(botocore.exceptions.EndpointConnectionError, botocore.exceptions.ConnectionClosedError):
+            return store.client.create_bucket(Bucket=BUCKET)
+
+    try:
+        for name, caps in CEPH_KEYS.items():
+            run("ceph-authtool", *(["--create-keyring"] if name == "mon." else []), folder / "keyring", "-n", name,
+                "--gen-key", "--cap", *caps)
+        run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", f"[v2:127.0.0.1:{monitor}]", folder / "monmap")
+        run("ceph-mon", "-c", conf, "--mkfs", "-i", "a", "--monmap", folder / "monmap", "--keyring", folder / "keyring")
+        serve("ceph-mon", "-i", "a")
+        run("ceph", "-c", conf, "osd", "new", osd)
+        run("ceph-osd", "-c", conf, "-i", "0", "--mkfs", "--osd-uuid", osd)
+        serve("ceph-osd", "-i", "0")
+        run("radosgw-admin", "-c", conf, "user", "create", "--uid", "tests", "--display-name", "tests", "--access-key",
+            ID, "--secret", SECRET)
+        serve("radosgw", "-n", "client.admin")
+        store = Store(f"http://127.0.0.1:{gateway}")
+        eventually(made_bucket)
+        yield store
+    finally:
+        for server in reversed(servers):
+            server.kill()
+            server.wait()
+
+
 class Request:
     def __init__(self, method, path, headers):
         self.method, self.headers = method, dict(headers)
@@ -127,6 +212,7 @@ class Proxy:
     def __init__(self, store):
         self.requests, self.faults, self.always = [], [], None
         self.under_way = self.most_under_way = 0
+        self.namespace = ""  # before the paths, and not known to the store
         self.lock = threading.Lock()
         to = urlsplit(store.address)
         proxy = self
@@ -142,7 +228,7 @@ class Proxy:
                     proxy.most_under_way = max(proxy.most_under_way, proxy.under_way)
                     fault = proxy.faults.pop(0) if proxy.faults else proxy.always
                 connection = http.client.HTTPConnection(to.hostname, to.port)
-                connection.putrequest("GET", self.path, skip_host=True, skip_accept_encoding=True)
+                connection.putrequest("GET", self.path.removeprefix(proxy.namespace), skip_host=True, skip_accept_encoding=True)
                 for name, value in self.headers.items():
                     connection.putheader(name, value)
                 connection.endheaders()

@@ -2,8 +2,10 @@
 
 import errno
 import hashlib
+import json
 import os
 import random
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -26,6 +28,25 @@ def moto():
 def rclone(tmp_path_factory):
     with objects.rclone(tmp_path_factory.mktemp("rclone")) as store:
         yield store
+
+
+@pytest.fixture(scope="module", params=["rclone", "ceph"])
+def server(request, tmp_path_factory):
+    """Two servers that people run, each in its own way: whose requests the tests' proxy makes fail."""
+    if request.param == "rclone":
+        yield request.getfixturevalue("rclone")
+    elif objects.has_ceph():
+        with objects.ceph(tmp_path_factory.mktemp("ceph")) as store:
+            yield store
+    else:
+        pytest.skip("Ceph's object gateway is not installed (radosgw, ceph-mon, ceph-osd)")
+
+
+@pytest.fixture
+def before_server(server):
+    before = Proxy(server)
+    yield before
+    before.close()
 
 
 @pytest.fixture
@@ -70,8 +91,8 @@ def sums(top):
     return found
 
 
-def views_equal(store, mount, mount_url, source, prefix):
-    directory, bucket = mount(source), mount_url(store.upload(source, prefix), store.environment())
+def views_equal(store, mount, mount_url, source, prefix, address=None):
+    directory, bucket = mount(source), mount_url(store.upload(source, prefix), store.environment(address))
     views = sorted(os.listdir(directory.path))
     assert views and views == sorted(os.listdir(bucket))
     for view in views:
@@ -156,10 +177,85 @@ def test_facts_and_memos_of_an_address(store, proxy, mount_url, tmp_path):
 
 
 @pytest.mark.long
-def test_the_bytes_of_another_server(rclone, tmp_path):
-    url = rclone.upload(GOLDEN / "run", "runs/bytes") + "/checkpoint-2"
+@pytest.mark.parametrize("launch, case", [("golden", None), ("h2", "z3-bf16")])
+def test_every_view_of_a_server_whose_requests_fail(server, before_server, mount, mount_url, made, launch, case):
+    """Every third request fails in passing, each time in another way."""
+    ways = [objects.status(503, "SlowDown"), objects.short, objects.reset, objects.slow(0.2)]
+    seen = []
+
+    def every_third(handler, request, found):
+        seen.append(request)
+        return ways[len(seen) // 3 % len(ways)](handler, request, found) if len(seen) % 3 == 0 else found
+
+    before_server.always = every_third
+    source = GOLDEN / "run" if launch == "golden" else made(launch, case) / "run"
+    views_equal(server, mount, mount_url, source, f"failing-{launch}", before_server.address)
+    assert len(seen) >= 3 * len(ways)
+
+
+@pytest.mark.long
+def test_a_server_that_compares_clocks(server, before_server, tmp_path):
+    """Of a process whose clock is an hour ahead."""
+    (tmp_path / "ahead.c").write_text("""#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t id, struct timespec *out)
+{
+	long code = syscall(SYS_clock_gettime, id, out);
+	out->tv_sec += id == CLOCK_REALTIME ? 3600 : 0;
+	return (int)code;
+}
+""")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "ahead.so", tmp_path / "ahead.c"], check=True)
+    url = server.upload(GOLDEN / "run", "runs/clocks") + "/checkpoint-2"
     want = exported(GOLDEN / "run/checkpoint-2", tmp_path / "reference", None)
-    assert exported(url, tmp_path / "out", rclone.environment()) == want
+    statuses = []
+
+    def note(handler, request, found):
+        statuses.append(found[0])
+        return found
+
+    before_server.always = note
+    env = server.environment(before_server.address, LD_PRELOAD=str(tmp_path / "ahead.so"))
+    assert exported(url, tmp_path / "out", env) == want
+    assert statuses.count(403) == 1
+
+
+@pytest.mark.long
+def test_a_replaced_object_of_a_server(server, tmp_path, mount_url):
+    """By the server's own If-Match, or by the ETag that it answers."""
+    large = random.Random(3).randbytes(32 << 20)
+    url = server.upload(GOLDEN / "run", "runs/replaced")
+    server.put("runs/replaced/tokenizer.json", large)
+    mnt = mount_url(url, server.environment())
+    with open(mnt / "weights/checkpoint-2/tokenizer.json", "rb", buffering=0) as held:
+        assert held.read(1) == large[:1]
+        server.put("runs/replaced/tokenizer.json", bytes(len(large)))
+        held.seek(-1, os.SEEK_END)
+        with pytest.raises(OSError) as failed:
+            held.read(1)
+        assert failed.value.errno == errno.ESTALE
+
+
+def test_a_repaired_copy_of_an_address(store, tmp_path):
+    """A file that is cut, as one of a directory: what is wrong, what is made, and that nothing is written to the bucket."""
+    source = tmp_path / "source/llama"
+    shutil.copytree(GOLDEN / "run", source)
+    state = source / "checkpoint-2/trainer_state.json"
+    state.write_bytes(state.read_bytes()[:-20])
+    url = store.upload(source, "cut") + "/checkpoint-2"
+    keys = [(o["Key"], o["ETag"]) for o in store.client.list_objects_v2(Bucket=BUCKET, Prefix="cut/")["Contents"]]
+    found = []
+    for what, out, env in ((source / "checkpoint-2", tmp_path / "of-directory", None),
+                           (url, tmp_path / "of-address", store.environment())):
+        done = unshard("check", what, "--repair", out, "--json", "-o", "settle=0,store=none", env=env, check=False)
+        told = json.loads(done.stdout)
+        assert told["repaired"] == str(out), told
+        found.append((done.returncode, [(c["kind"], os.path.basename(c["path"])) for c in told["changes"]], sums(out)))
+    assert found[0] == found[1] and found[0][1]
+    assert keys == [(o["Key"], o["ETag"])
+                    for o in store.client.list_objects_v2(Bucket=BUCKET, Prefix="cut/")["Contents"]]
 
 
 @pytest.mark.parametrize("fault", [
@@ -322,6 +418,14 @@ def test_a_bucket_in_the_hosts_name(golden, store, proxy, tmp_path):
     assert exported(url, tmp_path / "out", env) == want
     assert {r.headers["Host"].partition(":")[0] for r in proxy.requests} == {f"{BUCKET}.localhost"}
     assert not any(r.path.startswith(f"/{BUCKET}") for r in proxy.requests)
+
+
+def test_an_address_with_a_path(golden, store, proxy, tmp_path):
+    """A namespace before the bucket's name, as Hugging Face's buckets have one. moto, which has none, checks no signature."""
+    url, want = golden
+    proxy.namespace = "/name-space"
+    assert exported(url, tmp_path / "out", store.environment(proxy.address + "/name-space/")) == want
+    assert all(r.path.startswith(f"/name-space/{BUCKET}") for r in proxy.requests)
 
 
 def test_a_web_identity_has_the_keys_of_a_role(golden, store, proxy, tmp_path):
