@@ -592,7 +592,7 @@ const struct command cmd_check = {
 			{ 's', "seals", false, "DIR|FILE", "where the seals are; as -o seals=", NAMES_FILE },
 			{ 'F', "for", false, "VIEW",
 			  "what a training that resumes from this view would miss: full, full-fsdp, dcp, universal, "
-			  "world-N; status 1 if not exact",
+			  "torch_dist, world-N; status 1 if not exact",
 			  NAMES_VIEW },
 			{ 'r', "repair", false, "OUT",
 			  "write a repaired copy where one can be made (one dtype for all ranks, no files of another "

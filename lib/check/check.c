@@ -545,7 +545,7 @@ int unshard_check_against(unshard *u, const char *path, unshard *base, const cha
 	if (code == 0 && c.for_view && !(u->opt.only && resumes_is_view(u->opt.only)))
 		code = uns_fail(
 			&err, -EINVAL,
-			"what a training misses is judged for the views full, full-fsdp, dcp, universal and world-N, not for %s",
+			"what a training misses is judged for the views full, full-fsdp, dcp, universal, torch_dist and world-N, not for %s",
 			u->opt.only ? u->opt.only->name : "all at once: name one");
 	if (code == 0 && counts) /* a wrong size is reported before the work */
 		code = caller_give(counts, &c.counts, "check_counts", &err);

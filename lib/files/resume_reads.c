@@ -1,7 +1,8 @@
 /* The table, and which of its things a checkpoint has. Sources: transformers 5.23 (trainer.py: train,
  * _load_from_checkpoint, _load_optimizer_and_scheduler, _load_rng_state, _load_scaler), accelerate 1.15
  * (checkpointing.py, load_accelerator_state), lightning 2.6.6 (strategies/fsdp.py, checkpoint_connector.py), deepspeed
- * 0.19.8 (engine.py, load_checkpoint), verl 0.5 (fsdp_checkpoint_manager.py). tests/e2e/test_resume_reads.py removes
+ * 0.19.8 (engine.py, load_checkpoint), verl 0.5 (fsdp_checkpoint_manager.py), Megatron-LM core_r0.16
+ * (training/checkpointing.py, load_checkpoint). tests/e2e/test_resume_reads.py removes
  * each thing whose row is marked `tested`, and lets the trainer resume. */
 #include "files/resume_reads.h"
 
@@ -23,7 +24,10 @@ enum absent {
 	UNSEEN, /* as NEW or FATAL, but only runs of some kind have the thing, and no file records which */
 };
 
-enum { BY_MANAGER = 0 }; /* veRL's and EasyR1's, which load a file of each rank */
+enum {
+	BY_MANAGER = 0, /* veRL's and EasyR1's, which load a file of each rank */
+	BY_MEGATRON = 1 << 16,
+};
 
 #define TRAINER    "Trainer"
 #define ACCELERATE "Accelerate"
@@ -106,6 +110,16 @@ static const struct row {
 	  "manager.load_checkpoint fails with FileNotFoundError", "", false },
 	{ "veRL, EasyR1", BY_MANAGER, "world", RANDOM_STATES, "extra_state_*.pt", NEW, OWN_RANDOM,
 	  "shown if N is the saved number", false },
+	{ "Megatron-LM", BY_MEGATRON, "torch_dist torch_dist-ep", WEIGHTS, ".metadata", FATAL, NO_METADATA, "", false },
+	{ "Megatron-LM", BY_MEGATRON, "torch_dist torch_dist-ep", OPTIMIZER, "optimizer.state", FATAL,
+	  "Megatron-LM fails unless --no-load-optim is given", "", false },
+	{ "Megatron-LM", BY_MEGATRON, "torch_dist torch_dist-ep", SCHEDULER, "opt_param_scheduler in common.pt", FATAL,
+	  "Megatron-LM fails with KeyError unless --no-load-optim is given", "", false },
+	{ "Megatron-LM", BY_MEGATRON, "torch_dist torch_dist-ep", TRAINER_STATE, "iteration in common.pt", FATAL,
+	  "Megatron-LM ends", "", false },
+	{ "Megatron-LM", BY_MEGATRON, "torch_dist torch_dist-ep", RANDOM_STATES, "rng_state", FATAL,
+	  "at the saved tensor and pipeline parallelism Megatron-LM fails unless --no-load-rng is given, and elsewhere it "
+	  "does not read them", "", false },
 };
 /* clang-format on */
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -131,6 +145,8 @@ static bool is_about(const struct row *r, const struct uns_resume_case *c)
 
 	if (!names_view(r->views, c->view))
 		return false;
+	if (r->by == BY_MEGATRON)
+		return c->by_megatron;
 	if (r->by == BY_MANAGER)
 		return s->family == UNS_FAMILY_RANKS;
 	/* Accelerate's files are there: a Trainer's script would not look for them. */
@@ -175,8 +191,22 @@ static bool has_trainer_state(const struct uns_resume_case *c)
 	return c->trainer_state_valid || (c->training && uns_training_find(c->training, "global_step"));
 }
 
+static bool megatron_has_part(const struct uns_resume_megatron *m, enum part part)
+{
+	const bool has[] = { [WEIGHTS] = true,
+			     [OPTIMIZER] = m->optimizer,
+			     [SCHEDULER] = m->schedule,
+			     [TRAINER_STATE] = m->iteration,
+			     [RANDOM_STATES] = m->random_states,
+			     [OTHER] = true };
+
+	return has[part];
+}
+
 static bool has_part(const struct uns_resume_case *c, enum part part)
 {
+	if (c->by_megatron)
+		return megatron_has_part(&c->megatron, part);
 	switch (part) {
 	case OPTIMIZER:
 		return uns_optimizer_root(c->catalog) || uns_resume_own_optimizer(c->catalog);
@@ -281,7 +311,7 @@ int uns_resume_misses(const struct uns_resume_case *c, const struct uns_resume_r
 		if (!r->trainer)
 			continue;
 		*known = true;
-		state |= r->part == part_names[TRAINER_STATE];
+		state |= r->part == part_names[TRAINER_STATE] && !c->by_megatron;
 		if (!r->found)
 			UNS_TRY(miss_add(v, n, r, arena, err));
 	}

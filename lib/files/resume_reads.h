@@ -6,6 +6,11 @@
 #include "model/catalog.h"
 #include "model/training.h"
 
+/* What a view for Megatron-LM has. */
+struct uns_resume_megatron {
+	bool optimizer, schedule, iteration, random_states;
+};
+
 /* What is known of a checkpoint and of the view that a trainer resumes from. */
 struct uns_resume_case {
 	const struct uns_catalog *catalog;
@@ -16,6 +21,8 @@ struct uns_resume_case {
 	bool hide_rng, keep_rng;             /* -o rng= */
 	bool leave_assumed;                  /* assumed values of trainer_state.json are reported elsewhere */
 	bool other_ranks;                    /* view world: N is not the number of ranks that saved */
+	bool by_megatron;                    /* Megatron-LM resumes from the view, and reads what `megatron` lists */
+	struct uns_resume_megatron megatron;
 };
 
 /* Things that a trainer reads and that the view does not have, with one and the same effect. */

@@ -13,6 +13,10 @@
 /* How many steps the training had made: a value. */
 #define UNS_MEGATRON_ITERATION "iteration"
 
+/* The state of Megatron-LM's schedule of learning rates: a value, True, where it was saved. */
+#define UNS_MEGATRON_SCHEDULE     "opt_param_scheduler"
+#define UNS_MEGATRON_OLD_SCHEDULE "lr_scheduler"
+
 /* A training with Lightning (NeMo 2): the version, a value. Its steps are counted in "global_step". */
 #define UNS_MEGATRON_LIGHTNING       "pytorch-lightning_version"
 #define UNS_MEGATRON_LIGHTNING_STEPS "global_step"

@@ -116,6 +116,14 @@ static int scaler_keep(struct uns_catalog *cat, uint32_t file, const struct uns_
 	return uns_catalog_add_value(cat, &named, err);
 }
 
+int uns_megatron_schedule_keep(struct uns_catalog *cat, uint32_t file, struct uns_err *err)
+{
+	struct uns_named_value named = { .name = UNS_MEGATRON_SCHEDULE, .root = UNS_MEGATRON_COMMON, .file = file };
+
+	UNS_TRY_ALLOC(named.value = uns_value_new_bool(&cat->arena, true), err);
+	return uns_catalog_add_value(cat, &named, err);
+}
+
 int uns_megatron_common_keep(struct uns_catalog *cat, uint32_t file, const struct uns_torchfile *torch,
 			     struct uns_err *err)
 {
@@ -133,6 +141,8 @@ int uns_megatron_common_keep(struct uns_catalog *cat, uint32_t file, const struc
 	if (why)
 		return text_add(cat, file, why, err);
 	UNS_TRY(scaler_keep(cat, file, uns_value_get(torch->root, "optimizer"), err));
+	if (uns_value_get(torch->root, UNS_MEGATRON_SCHEDULE) || uns_value_get(torch->root, UNS_MEGATRON_OLD_SCHEDULE))
+		UNS_TRY(uns_megatron_schedule_keep(cat, file, err));
 	UNS_TRY(content_keep(cat, file, uns_value_get(torch->root, UNS_MEGATRON_CONTENT), err));
 	return bytes_add(cat, file, UNS_MEGATRON_PICKLE, "", pickle.p, uns_span_left(&pickle) - STOP_BYTES, err);
 }

@@ -7,6 +7,7 @@
  *            root UNS_MEGATRON_STORAGE, name "0", "1", ...: BYTES, the storages that it refers to
  *            root UNS_MEGATRON_COMMON, name UNS_MEGATRON_CONTENT: DICT, if there is one
  *                                      name UNS_MEGATRON_SCALER: True, if an optimizer has a loss scale (fp16)
+ *                                      name UNS_MEGATRON_SCHEDULE: True, if it has the schedule's state
  *
  * Works on bytes; opens no files. */
 #ifndef UNS_MEGATRON_COMMON_PICKLE_H
@@ -28,6 +29,9 @@
 /* Keeps a common.pt that is open. `file`: its index. Reads its pickle and its storages. */
 int uns_megatron_common_keep(struct uns_catalog *cat, uint32_t file, const struct uns_torchfile *torch,
 			     struct uns_err *err);
+
+/* Records that the state of the schedule was saved. */
+int uns_megatron_schedule_keep(struct uns_catalog *cat, uint32_t file, struct uns_err *err);
 
 /* Puts such a pickle together from the objects of Megatron-FSDP's directory (megatron/fsdp.h), each an item of its own.
  * Zero-initialised is empty. */

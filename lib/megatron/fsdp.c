@@ -11,7 +11,7 @@
 #include "megatron/common_pickle.h"
 #include "megatron/expert_names.h"
 
-static const char MODULE[] = "module.", SCHEDULE[] = "opt_param_scheduler";
+static const char MODULE[] = "module.", SCHEDULE[] = UNS_MEGATRON_SCHEDULE;
 
 static const char *past_wrappers(const char *name)
 {
@@ -173,16 +173,20 @@ int uns_megatron_fsdp_common_read(struct uns_catalog *cat, struct uns_err *err)
 	struct uns_named_value item;
 	size_t i, n = cat->n_values;
 	uint32_t file = UNS_NONE;
+	bool schedule = false;
 
 	for (i = 0; i < n; i++) {
 		item = cat->values[i]; /* the array may move */
 		if (!is_common(&item))
 			continue;
 		file = item.file;
+		schedule |= *item.root != '\0';
 		if (object_keep(cat, &item, &kept, &why) >= 0)
 			continue;
 		uns_fail_in_file(&why, cat->files[item.file].path);
 		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err);
 	}
+	if (schedule)
+		UNS_TRY(uns_megatron_schedule_keep(cat, file, err));
 	return file == UNS_NONE ? 0 : uns_megatron_kept_finish(&kept, cat, file, err);
 }

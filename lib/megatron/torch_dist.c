@@ -377,3 +377,19 @@ int uns_megatron_torch_dist_notes(const struct uns_catalog *cat, struct uns_vtre
 		"ranks: megatron-core loads the view with --dist-ckpt-strictness log_unexpected and "
 		"--no-load-rng");
 }
+
+struct uns_resume_megatron uns_megatron_saved(const struct uns_catalog *cat)
+{
+	const struct uns_named_value *v = cat->values, *v_end = v + cat->n_values;
+	const struct uns_tensor *t = cat->tensors, *t_end = t + cat->n_tensors;
+	struct uns_resume_megatron has = {
+		.schedule = uns_catalog_value(cat, UNS_MEGATRON_COMMON, UNS_MEGATRON_SCHEDULE),
+		.iteration = uns_catalog_value(cat, UNS_MEGATRON_COMMON, UNS_MEGATRON_ITERATION),
+	};
+
+	for (; t < t_end; t++)
+		has.optimizer |= is_state(t);
+	for (; v < v_end; v++)
+		has.random_states |= is_object(cat, v) && uns_str_starts(v->name, "rng_state/");
+	return has;
+}

@@ -15,6 +15,7 @@
 #ifndef UNS_MEGATRON_TORCH_DIST_H
 #define UNS_MEGATRON_TORCH_DIST_H
 
+#include "files/resume_reads.h"
 #include "megatron/common_made.h"
 
 /* Has the model experts, so that expert parallelism means something? */
@@ -30,5 +31,8 @@ int uns_megatron_torch_dist_add(const struct uns_catalog *cat, enum uns_megatron
 
 /* The notes alone. */
 int uns_megatron_torch_dist_notes(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err);
+
+/* Which of what Megatron-LM reads when it resumes the directory has. O(tensors + values). */
+struct uns_resume_megatron uns_megatron_saved(const struct uns_catalog *cat);
 
 #endif

@@ -8,7 +8,7 @@
 #include "model/catalog.h"
 
 /* To be changed with every change of what is written. */
-enum { UNS_CATALOG_PACK_VERSION = 21 };
+enum { UNS_CATALOG_PACK_VERSION = 22 };
 
 /* Append the catalog, all of whose files lie below `root`. -ENOTSUP when it holds what cannot be
  * packed (a value that is too large or holds itself, files of another root). */

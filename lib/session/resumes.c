@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "megatron/schedule.h"
+#include "megatron/torch_dist.h"
 #include "session/shows.h"
 
 bool resumes_is_view(const struct uns_view *view)
 {
-	return view->needs_training;
+	return view->needs_training || view->for_megatron;
 }
 
 /* The table's name for it: the parameter of world-N is a number, that of full-fsdp a word. */
@@ -40,6 +41,9 @@ static int case_of(struct unshard *u, struct dir_record *record, struct snapshot
 	c.training = in.training;
 	c.trainer_state_valid = in.trainer_state_valid;
 	c.schedule_made = !view->placeholder && strcmp(c.view, "dcp") != 0 && uns_megatron_has_schedule(cat);
+	c.by_megatron = view->for_megatron;
+	if (c.by_megatron)
+		c.megatron = uns_megatron_saved(cat);
 	c.other_ranks = view->placeholder && (int64_t)number != cat->summary.world_size;
 	*out = c;
 	return 0;

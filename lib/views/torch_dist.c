@@ -46,6 +46,7 @@ const struct uns_view uns_view_torch_dist = {
 	.parse = parse,
 	.needs_finished = true,
 	.names_optimizer = uns_view_always,
+	.for_megatron = true,
 	.supports = supports,
 	.tree = tree,
 	.notes = notes,

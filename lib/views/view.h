@@ -93,6 +93,8 @@ struct uns_view {
 	bool (*names_optimizer)(uint64_t parameter);
 	/* Needs uns_view_input's training and trainer_state_valid. */
 	bool needs_training;
+	/* Megatron-LM resumes from it. */
+	bool for_megatron;
 	/* 0; -ENODATA or -EBADMSG: damaged or not complete yet; -ENOTSUP: this kind of checkpoint has no
 	 * such form. `why` gets the finding: one of the catalog's own, or a new one. Proves cover of what it
 	 * serves. */

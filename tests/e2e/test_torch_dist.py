@@ -135,6 +135,28 @@ def without(metadata, *parts):
         storage_data={k: v for k, v in metadata.storage_data.items() if not any(p in k.fqn for p in parts)})
 
 
+def test_check_reports_what_megatron_would_miss(made, command, tmp_path):
+    run = shutil.copytree(made("mo2", "llama-tp2") / "run", tmp_path / "run")
+    metadata = pickle.loads((run / STEP / ".metadata").read_bytes())
+
+    def missed():
+        done = command("check", run / STEP, "--for", "torch_dist", "-o", "settle=0,store=none", "--json", check=False)
+        found = [f["found"] for f in json.loads(done.stdout)["findings"] if f["id"] == "resume_misses"]
+        assert done.returncode == bool(found)
+        return found
+
+    assert missed() == ["opt_param_scheduler in common.pt", "rng_state"]
+    common = torch.load(run / STEP / "common.pt", weights_only=False) | {"opt_param_scheduler": {"num_steps": 20}}
+    torch.save(common, run / STEP / "common.pt")
+    metadata = renamed(metadata, "decoder.layers.mlp.linear_fc1._extra_state/shard_0_2", "rng_state/shard_0_1")
+    (run / STEP / ".metadata").write_bytes(pickle.dumps(metadata))
+    assert not missed()
+    del common["iteration"]
+    torch.save(common, run / STEP / "common.pt")
+    (run / STEP / ".metadata").write_bytes(pickle.dumps(without(metadata, "optimizer.state")))
+    assert missed() == ["optimizer.state", "iteration in common.pt"]
+
+
 def refusal(command, mounted, view="torch_dist"):
     """Why the view has not the checkpoint."""
     assert not (mounted / view / STEP).exists()
