@@ -4,6 +4,7 @@
  *   training_args.yaml    LLaMA-Factory's board
  *   torchtune_config.yaml torchtune: under the key model
  *   run_config.yaml       Megatron-Bridge: alpha under the key peft, and how the model was divided under model
+ *   model.yaml            NeMo 2, in context/: alpha under the key model_transform
  *   training_args.json    a user's own
  *   training_args.bin     a Trainer, if its arguments have these fields
  *   README.md             PEFT, TRL: base_model between the lines "---"; axolotl: its config as well, in a block
@@ -98,24 +99,34 @@ static int tune_take(struct taking *t, struct uns_span text, struct uns_err *err
 		       : object_take(t, cJSON_GetObjectItemCaseSensitive(parsed, "model"), err);
 }
 
-/* Other methods of Megatron-Bridge than a LoRA have no alpha. */
-static int bridge_take(struct taking *t, struct uns_span text, struct uns_err *err)
+/* Of Megatron-Bridge and NeMo: other methods than a LoRA have no alpha. */
+static int megatron_take(struct taking *t, struct uns_span text, const char *key, const char *classes,
+			 struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
 	UNS_CLEANUP(uns_free_p) char *json = NULL;
-	const cJSON *peft, *alpha;
+	const cJSON *method, *alpha;
 
 	if (uns_yaml_parse(text, &parsed, NULL) < 0)
 		return 0;
-	peft = cJSON_GetObjectItemCaseSensitive(parsed, "peft");
-	alpha = cJSON_GetObjectItemCaseSensitive(peft, "alpha");
-	if (!uns_json_str(peft, "_target_") ||
-	    !uns_str_starts(uns_json_str(peft, "_target_"), "megatron.bridge.peft.") || !alpha)
+	method = cJSON_GetObjectItemCaseSensitive(parsed, key);
+	alpha = cJSON_GetObjectItemCaseSensitive(method, "alpha");
+	if (!uns_json_str(method, "_target_") || !uns_str_starts(uns_json_str(method, "_target_"), classes) || !alpha)
 		return 0;
 	uns_json_int(cJSON_GetObjectItemCaseSensitive(parsed, "model"), "expert_model_parallel_size",
 		     &t->out->expert_ranks);
 	UNS_TRY_ALLOC(json = cJSON_PrintUnformatted(alpha), err);
 	return take(t, UNS_ADAPTER_ALPHA, json, err);
+}
+
+static int bridge_take(struct taking *t, struct uns_span text, struct uns_err *err)
+{
+	return megatron_take(t, text, "peft", "megatron.bridge.peft.", err);
+}
+
+static int nemo_take(struct taking *t, struct uns_span text, struct uns_err *err)
+{
+	return megatron_take(t, text, "model_transform", "nemo.collections.llm.peft.", err);
 }
 
 static int json_take(struct taking *t, struct uns_span text, struct uns_err *err)
@@ -197,6 +208,7 @@ int adapter_facts_of_dir(const struct adapter_facts_input *in, const struct uns_
 		{ "training_args.yaml", yaml_take },
 		{ "torchtune_config.yaml", tune_take },
 		{ "run_config.yaml", bridge_take },
+		{ "model.yaml", nemo_take },
 		{ "training_args.json", json_take },
 		{ "README.md", readme_take },
 	};

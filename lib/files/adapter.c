@@ -349,6 +349,10 @@ int uns_adapter_find(struct uns_catalog *cat, struct uns_err *err)
 	struct seen seen = names_look(&s);
 	int renamed;
 
+	if (cat->summary.is_megatron && seen.lora) { /* on Megatron's modules, which PEFT puts on no other model */
+		cat->summary.adapter = UNS_ADAPTER_OTHER;
+		return 0;
+	}
 	if (!seen.wrapped && !seen.lora) {
 		uns_other_lora_find(cat);
 		return 0;

@@ -125,9 +125,10 @@ int uns_other_lora_refuse(const struct uns_catalog *cat, const struct uns_tensor
 {
 	const char *program = uns_other_lora_program(t->name);
 
-	return UNS_CATALOG_FAIL(
-		cat, err, OTHER_LORA, .scope = UNS_SCOPE_WEIGHTS, .tensor = t->name,
-		.arg = { { "what", uns_str(program ? program : TORCHTUNE) }, { "cause", uns_str(why) } });
+	if (!program)
+		program = cat->summary.is_megatron ? "PEFT on Megatron's modules" : TORCHTUNE;
+	return UNS_CATALOG_FAIL(cat, err, OTHER_LORA, .scope = UNS_SCOPE_WEIGHTS, .tensor = t->name,
+				.arg = { { "what", uns_str(program) }, { "cause", uns_str(why) } });
 }
 
 /* -- config.json -- */

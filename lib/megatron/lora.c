@@ -58,14 +58,15 @@ static const struct uns_tensor *first_of(const struct uns_catalog *cat, const st
 	return t < end ? t : NULL;
 }
 
-/* A tensor of the adapter that is none of the parts: linear_out of a Mamba layer is five tensors. */
+/* A tensor of the adapter that is none of the parts: linear_out of a Mamba layer is five tensors, and ms-swift saves
+ * what PEFT puts on Megatron's modules. */
 static const struct uns_tensor *unknown_find(const struct uns_catalog *cat)
 {
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
 	size_t i = 0;
 
 	for (; t < end; t++) {
-		if (!uns_role_is_model(t->role) || !strstr(t->name, ".adapter."))
+		if (!uns_role_is_model(t->role) || (!strstr(t->name, ".adapter.") && !strstr(t->name, ".lora_")))
 			continue;
 		for (i = 0; i < N_PARTS && !is_part(t, &parts[i]); i++)
 			;
@@ -129,12 +130,15 @@ int uns_megatron_lora_convert(const struct uns_megatron_lora *in, struct uns_are
 	struct uns_named_tensor *v;
 	size_t i;
 
+	if (unknown)
+		return uns_other_lora_refuse(
+			in->catalog, unknown,
+			"it is none of the tensors of a linear layer's LoRA or DoRA by Megatron-Bridge; the program that "
+			"saved it converts it (ms-swift: swift export --mcore_adapters)",
+			err);
 	if (!uns_span_left(&in->config))
 		return uns_other_lora_refuse(in->catalog, first_of(in->catalog, NULL),
 					     "no config.json of its model was found", err);
-	if (unknown)
-		return uns_other_lora_refuse(in->catalog, unknown,
-					     "it is none of the tensors of a linear layer's LoRA or DoRA", err);
 	c.magnitudes = first_of(in->catalog, &parts[MAGNITUDES]) != NULL;
 	for (i = 0; i < N_PARTS; i++)
 		UNS_TRY(part_convert(&c, &parts[i], err));

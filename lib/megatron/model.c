@@ -460,8 +460,8 @@ static int model_make(struct making *m, struct uns_catalog *model, struct uns_er
 	UNS_TRY(mtp_refuse(m->cat, err));
 	if (m->cat->summary.adapter == UNS_ADAPTER_OTHER)
 		return refuse_conversion(m->cat,
-					 "it holds an adapter under the names of Megatron-Bridge, which resumes from "
-					 "the checkpoint itself",
+					 "it holds an adapter under Megatron's names: the program that saved it "
+					 "resumes from the checkpoint itself",
 					 err);
 	UNS_TRY(kind_add(m, NULL, err));
 	if (with_optimizer)

@@ -543,18 +543,20 @@ static bool part_is_of(const struct uns_megatron_part *part, const struct uns_me
 	       (!part->only || uns_str_ends(rule->to, part->only));
 }
 
-/* In how many stretches of rows, or of columns, it was saved. */
+/* In how many equal stretches of rows, or of columns, the ranks saved it; 0 = that is not certain. */
 static uint64_t cuts_of(const struct publishing *p, const struct uns_named_tensor *t, bool columns)
 {
 	const struct uns_tensor *tensor = uns_tensor_with_bytes(p->cat, t->tensor);
 	const struct uns_piece *piece = p->cat->pieces + tensor->first_piece, *end = piece + tensor->n_pieces;
 	const uint32_t n = tensor->shape.n, dim = columns || p->part->has == UNS_MG_HAS_NUMBERS ? n - 1 : n - 2;
-	uint64_t len = tensor->shape.dim[dim];
+	uint64_t len = 0;
 
-	for (; piece < end; piece++)
-		if (piece->kind == UNS_PIECE_BOX && piece->box->len[dim] < len)
-			len = piece->box->len[dim];
-	return len ? tensor->shape.dim[dim] / len : 1;
+	for (; piece < end; piece++) {
+		if (piece->kind != UNS_PIECE_BOX || !piece->box->len[dim] || (len && piece->box->len[dim] != len))
+			return 0;
+		len = piece->box->len[dim];
+	}
+	return len && tensor->shape.dim[dim] % len == 0 ? tensor->shape.dim[dim] / len : 0;
 }
 
 /* Does the part have the rows that a rank takes for gate and up, in one published tensor or in two? */
@@ -581,7 +583,7 @@ static int part_share(struct publishing *p, const struct holder *at, struct shar
 	}
 	switch (p->part->has) {
 	case UNS_MG_HAS_COLUMNS:
-		if (p->part->whole_columns && cuts_of(p, at->tensor, true) > 1)
+		if (p->part->whole_columns && cuts_of(p, at->tensor, true) != 1)
 			return uns_fail(err, -ENOTSUP,
 					"its magnitudes (DoRA) are those of one tensor-parallel rank's columns, and "
 					"the others' were not saved");
@@ -595,10 +597,15 @@ static int part_share(struct publishing *p, const struct holder *at, struct shar
 		return 0;
 	case UNS_MG_HAS_NUMBERS:
 		share->shape.n = 1;
-		if (gated && share->all > share->shape.dim[0]) /* gate and up of one rank, then of the next */
-			share->repeats = cuts_of(p, at->tensor, false);
-		else if (gated && cuts_of(p, at->tensor, false) > 1)
+		if (!gated)
+			return 0;
+		if (share->all == share->shape.dim[0] && cuts_of(p, at->tensor, false) != 1)
 			return uns_fail(err, -ENOTSUP, "gate and up are one tensor in the published model");
+		if (share->all == share->shape.dim[0])
+			return 0;
+		share->repeats = cuts_of(p, at->tensor, false); /* gate and up of one rank, then of the next */
+		if (!share->repeats || share->shape.dim[0] % share->repeats)
+			return uns_fail(err, -ENOTSUP, "its rows were not cut into gate and up of each rank");
 		return 0;
 	}
 	return 0;
@@ -612,9 +619,9 @@ static int halves_order(const struct publishing *p, const struct holder *at, con
 	const uint64_t n = cuts_of(p, at->tensor, false), all = uns_shape_elems(&slice->shape);
 
 	if (has_gate_and_up(p->part, at, share) || p->part->has != UNS_MG_HAS_ROWS ||
-	    !strstr(at->rule->from, ".linear_fc1.") || n <= 2)
+	    !strstr(at->rule->from, ".linear_fc1.") || n == 1 || n == 2)
 		return 0;
-	if (n % 2 || slice->shape.dim[0] % n)
+	if (!n || n % 2)
 		return uns_fail(err, -ENOTSUP, "its rows were not cut into two halves by each rank");
 	slice->loop[0] = (struct uns_slice_loop){ n / 2, all / n };
 	slice->loop[1] = (struct uns_slice_loop){ 2, all / 2 };

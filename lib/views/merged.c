@@ -16,6 +16,7 @@
 #include "model/cover.h"
 #include "model/sum_tensor.h"
 #include "views/view.h"
+#include "wire/json.h"
 
 static void merged_fini(struct uns_merged *merged)
 {
@@ -42,6 +43,34 @@ static const struct uns_config_info *info_of(const struct uns_view_input *in)
 	return uns_span_left(&in->config) ? &in->config_info : &in->base_model->info;
 }
 
+/* A base model whose weights are stored as something else than their values. */
+static const char *quantised_by(const struct uns_view_input *in, struct uns_arena *arena)
+{
+	const struct uns_span *config = uns_view_adapted_config(in);
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	const cJSON *quantised;
+	const char *method;
+
+	if (!uns_span_left(config) || uns_json_parse(*config, &json, NULL) < 0)
+		return NULL;
+	quantised = cJSON_GetObjectItemCaseSensitive(json, "quantization_config");
+	method = uns_json_str(quantised, "quant_method");
+	return cJSON_IsObject(quantised) ? uns_arena_str(arena, method ? method : "quantization_config") : NULL;
+}
+
+static int not_merged(const struct uns_view_input *in, const char *cause, struct uns_arena *arena, struct uns_err *err)
+{
+	const char *method = quantised_by(in, arena);
+
+	if (method)
+		cause = uns_arena_printf(
+			arena, "%s (by its config.json the base model is quantised, %s: name one that is not)", cause,
+			method);
+	UNS_TRY_ALLOC(cause, err);
+	return UNS_CATALOG_FAIL(in->catalog, err, NOT_MERGED, .scope = UNS_SCOPE_WEIGHTS,
+				.arg = { { "cause", uns_str(cause) } });
+}
+
 static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns_arena *arena, struct uns_merged *out,
 		 struct uns_err *err)
 {
@@ -66,8 +95,7 @@ static int merge(const struct uns_view_input *in, uint64_t parameter, struct uns
 	code = uns_merged_adapter_make(&of, arena, out, &why);
 	if (!uns_code_is_finding(code))
 		return code < 0 ? uns_fail_copy(err, &why) : 0;
-	return UNS_CATALOG_FAIL(in->catalog, err, NOT_MERGED, .scope = UNS_SCOPE_WEIGHTS,
-				.arg = { { "cause", uns_str(why.text) } });
+	return not_merged(in, why.text, arena, err);
 }
 
 static int supports_input(const struct uns_view_input *in, uint64_t parameter, struct uns_err *why)

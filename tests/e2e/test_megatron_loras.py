@@ -2,18 +2,26 @@
 fp64 and its own export of the adapter. Of DoRA, which Bridge does not merge: against what its layers compute."""
 
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
 import peft
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from transformers import AutoModelForCausalLM
 
 import trees
 from launches import LAUNCHES
 
 STEP = "iter_0000002"
+
+
+def checkpoint_of(case):
+    """Below the run; NeMo 2's name is another."""
+    return "model--step=2/weights" if case.startswith("nemo") else STEP
+
 
 # What cannot be converted, by the tensor that is named, and the words of the reason.
 REFUSED = {
@@ -36,18 +44,41 @@ def loras(path):
 
 def merged_compare(mount, folder):
     """The view, after its tensors were compared with the exact ones, rounded once."""
+    step = checkpoint_of(folder.name)
     base, exact = trees.weights(folder / "hf"), trees.tensors(folder / "merged.safetensors")
     want = {n: trees.rounded(exact[n], t.dtype) for n, t in base.items()}
     assert sum(not torch.equal(want[n], t) for n, t in base.items()) >= 2
-    shown = mount(folder / "run", f"model={folder}/hf") / "merged" / STEP
+    shown = mount(folder / "run", f"model={folder}/hf") / "merged" / step
     trees.assert_same(trees.weights(shown), want)
     return shown
 
 
-def test_it_is_what_the_layers_compute_rounded_once(mount, tmp_path):
+@pytest.fixture
+def golden(tmp_path):
     with tarfile.open(GOLDEN) as archive:
         archive.extractall(tmp_path, filter="data")
-    merged_compare(mount, tmp_path / "dora-tp2")
+    return tmp_path / "dora-tp2"
+
+
+def test_it_is_what_the_layers_compute_rounded_once(mount, golden):
+    merged_compare(mount, golden)
+
+
+def test_peft_s_names_of_megatron_s_modules_are_refused_by_name(mount, command, golden):
+    """As ms-swift saves them without --save_safetensors: no model of transformers has such modules."""
+    module = "decoder.layers.0.self_attention.linear_qkv"
+    state = {f"{module}.lora_A.default.weight": torch.rand(4, 16), f"{module}.lora_B.default.weight": torch.rand(48, 4)}
+    checkpoint = golden / "run" / STEP
+    kept = {name: (checkpoint / name).read_bytes() for name in ("common.pt", "metadata.json")}
+    shutil.rmtree(checkpoint)
+    dcp.save(state, checkpoint_id=checkpoint, no_dist=True)
+    for name, text in kept.items():
+        (checkpoint / name).write_bytes(text)
+    views = json.loads(command("show", checkpoint, "-o", f"model={golden}/hf,settle=0", "--json").stdout)["info"]["views"]
+    for view in ("adapter", "merged"):
+        assert views[view]["state"] == "none" and views[view]["why_id"] == "other_lora"
+        assert f"{module}.lora_A.default.weight" in views[view]["why"] and "swift export" in views[view]["why"]
+    trees.assert_same(trees.weights(mount(golden / "run") / "weights" / STEP), state)
 
 
 @pytest.mark.long
@@ -62,7 +93,7 @@ def test_it_is_bridge_s_merge_rounded_once(made, mount, case):
 @pytest.mark.parametrize("case", CASES)
 def test_the_adapter_is_bridge_s_export_and_peft_merges_it(made, mount, case):
     folder = made("ml2", case)
-    shown = mount(folder / "run", f"model={folder}/hf") / "adapter" / STEP
+    shown = mount(folder / "run", f"model={folder}/hf") / "adapter" / checkpoint_of(case)
     exported = loras(folder / "lora.safetensors")
     if exported:
         trees.assert_same(trees.tensors(shown / "adapter_model.safetensors"), exported)

@@ -20,6 +20,7 @@ from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Gpt
 
 import conftest
 import trees
+from launches import LAUNCHES
 
 sys.path.insert(0, str(conftest.MAKE))
 import peft_models  # noqa: E402
@@ -485,6 +486,22 @@ def test_what_cannot_be_merged_is_refused_by_name(command, mount, tmp_path):
     assert not (mount(run.parent) / "merged/run/checkpoint-1").exists()
 
 
+@pytest.mark.parametrize("method", ["fp8", "gptq"])
+def test_a_quantised_base_is_refused_by_name(command, tmp_path, method):
+    run, before, *_ = saved(tmp_path, llama(torch.float32), torch.float32, dict(r=3, target_modules=["q_proj"]))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    weight = before.pop(name)
+    if method == "fp8":
+        before |= {name: weight.to(torch.float8_e4m3fn), name + "_scale_inv": torch.ones(1, 1)}
+    else:
+        before[name.replace("weight", "qweight")] = torch.zeros(3, 24, dtype=torch.int32)
+    save_file(before, tmp_path / "base/model.safetensors")
+    file = tmp_path / "base/config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"quantization_config": {"quant_method": method}}))
+    said = cause(command, run, "settle=0", f"model={tmp_path}/base")
+    assert name in said and f"the base model is quantised, {method}:" in said
+
+
 MERGED = {"LORA", "IA3", "LN_TUNING"}
 # What PEFT asks for before it makes an adapter of this type for a model as small as that of the tests.
 ASKED = {
@@ -724,16 +741,18 @@ def test_a_base_model_that_changes(mount, tmp_path, eventually):
     eventually(is_new)
 
 
-@pytest.mark.parametrize("method", ["lora", "dora", "embedding", "saved", "ia3"])
-def test_a_sharded_run_s_adapter(made, mount, tmp_path, method):
-    """FSDP2 saved the adapter in shards: merged, it is what the live tensors make."""
-    folder = made("pf2", f"{method}-f2")
+@pytest.mark.parametrize("launch, case", [
+    *(("pf2", f"{m}-f2") for m in ("lora", "dora", "embedding", "saved", "ia3")),
+    *(pytest.param("pz2", c, marks=pytest.mark.long) for c in ("lora-z2", "lora-z3", "ia3-z2", "saved-z3"))])
+def test_a_sharded_run_s_adapter(made, mount, tmp_path, launch, case):
+    """FSDP2 or ZeRO saved the adapter in shards: merged, it is what the live tensors make."""
+    folder = made(launch, case)
     peft_models.base().save_pretrained(tmp_path / "base")
     live = trees.tensors(folder / "live-2.safetensors")
     config = json.loads((folder / "run/adapter_config.json").read_text())
     shown = mount(folder, f"model={tmp_path}/base") / "merged/run/checkpoint-2"
     before = peft_models.base().state_dict()
-    if method == "ia3":
+    if case.startswith("ia3"):
         trees.assert_same(trees.weights(shown), ia3(before, live, torch.float32, False))
     else:
         same_as_formula(trees.weights(shown), before, live, config, torch.float32)
@@ -749,6 +768,20 @@ def test_a_base_model_that_was_saved_with_it(made, mount, tmp_path):
     shown = mount(folder, f"model={tmp_path}/base") / "merged/run/state"
     want = same_as_formula(trees.weights(shown), before, live, config, torch.float32)
     trees.assert_same(AutoModelForCausalLM.from_pretrained(shown).state_dict(), want)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", LAUNCHES["pe2"][2])
+def test_an_adapter_and_its_base_that_another_trainer_saved(made, mount, case):
+    """veRL, EasyR1 and Lightning: nothing but the checkpoint and adapter_config.json is needed."""
+    folder = made("pe2", case)
+    lightning = case.startswith("lightning")
+    live = trees.tensors(folder / ("live.safetensors" if lightning else "live/model.safetensors"))
+    live = {n.removeprefix("model.") if lightning else n: t for n, t in live.items()}
+    before = {n.removeprefix("base_model.model.").replace(".base_layer.", "."): t for n, t in live.items() if "lora_" not in n}
+    config = json.loads((folder / "adapter_config.json").read_text())
+    shown = mount(folder / "run", f"model={folder}") / "merged" / ("step=2.ckpt" if lightning else "global_step_2/actor")
+    same_as_formula(trees.weights(shown), before, live, config, next(iter(before.values())).dtype)
 
 
 SEVERAL = {"law": dict(r=3, lora_alpha=7, target_modules=LLAMA),

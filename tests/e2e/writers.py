@@ -95,7 +95,7 @@ WRITERS = [
      "packages": ["megatron-core", "megatron-bridge"],
      "bytes": ["test_megatron_hybrid.py::test_a_config_makes_them"],
      "logits": ["test_megatron_hybrid.py::test_logits_are_those_of_megatrons_own_model"]},
-    {"does": "Megatron-Bridge: LoRA, canonical LoRA and DoRA in `torch_dist`, merged", "packages": ["megatron-core", "megatron-bridge"],
+    {"does": "Megatron-Bridge and NeMo 2: LoRA, canonical LoRA and DoRA in `torch_dist`, merged", "packages": ["megatron-core", "megatron-bridge"],
      "bytes": ["test_megatron_loras.py::test_it_is_bridge_s"]},
     {"does": "Megatron-Core `torch_dist` of llama4, phi3, InternVL, GLM-4.7-Flash and DeepSeek-V2-Lite (with `--long`)",
      "packages": ["megatron-core", "mbridge"],

@@ -16,6 +16,7 @@ import re
 import sys
 import types
 import zlib
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -42,6 +43,7 @@ CASES = {
                                                 "dim": 4, "alpha": 4}, {"pp": 2}),
     "grouped-latent-pp2": ("deepseek_v3-tp2-pp2-ep2", "LoRA",
                            {"target_modules": [*MODULES[1:], *LATENT, "router"], "dim": 4, "alpha": 6}, {"pp": 2}),
+    "nemo-tp2": ("llama-tp2", "LoRA", {"target_modules": MODULES, "dim": 4, "alpha": 6}, {"tp": 2}),
     "experts-dp2": ("qwen3_moe-dp2", "LoRA", {"target_modules": MODULES, "dim": 4, "alpha": 6}, {}),
     "grouped-dp2": ("qwen3_moe-dp2", "LoRA", {"target_modules": MODULES, "dim": 4, "alpha": 6}, {}),
     "grouped-ep2": ("qwen3_moe-dp2", "LoRA", {"target_modules": MODULES, "dim": 4, "alpha": 6}, {"ep": 2}),
@@ -187,6 +189,17 @@ def save_config(peft, sizes, path):
         yaml.safe_dump({"model": model, "peft": method}, out, default_flow_style=False)
 
 
+def as_nemo(settings, out):
+    """The same checkpoint where NeMo 2 saves it, with the method where its context/model.yaml has it. NeMo is not run."""
+    top = Path(f"{out}/run/model--step={torch_dist.STEP}")
+    (top / "context").mkdir(parents=True)
+    Path(f"{out}/run/iter_{torch_dist.STEP:07}").rename(top / "weights")
+    (top / "weights/run_config.yaml").unlink()
+    method = yaml.safe_dump({"model_transform": {"_target_": "nemo.collections.llm.peft.lora.LoRA"} | settings})
+    text = (Path(__file__).parents[2] / "golden/nemo/llama-tp2.yaml").read_text()
+    (top / "context/model.yaml").write_text(text.replace("model_transform: null\n", method))
+
+
 def export(model, hf, folder, method):
     """-> Bridge's merged model, and the adapter's matrices."""
     from megatron.bridge.models.hf_pretrained.state import SafeTensorsStateSource, StateDict
@@ -231,7 +244,8 @@ def run(case, out):
     peft, model = adapted(model, method, settings, case.startswith("grouped"))
     model = model.to(dtype)
     metadata = more.get("metadata", {}) | {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
-    state = {k: v for k, v in model.sharded_state_dict(metadata=metadata).items() if peft.adapter_key_filter(k)}
+    prefix = "module." if case.startswith("nemo") else ""
+    state = {k: v for k, v in model.sharded_state_dict(prefix=prefix, metadata=metadata).items() if peft.adapter_key_filter(k)}
     for part in state.values():
         if isinstance(part.data, torch.Tensor):
             part.data = part.data.clone()  # the model becomes fp64
@@ -243,6 +257,8 @@ def run(case, out):
         save_file(merged, f"{out}/merged.safetensors")
         save_file({n: t.contiguous() for n, t in loras.items()}, f"{out}/lora.safetensors")
     torch_dist.save({"model": state}, out)
+    if dist.get_rank() == 0 and prefix:
+        as_nemo(settings, out)
 
 
 if __name__ == "__main__":
