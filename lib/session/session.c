@@ -30,14 +30,15 @@ static int choose_real_root(struct unshard *u, const char *source, struct uns_er
 
 static int open_engine(struct unshard *u, const struct unshard_options *o, struct uns_err *err)
 {
+	const enum uns_way usual = ways_usual(u->top.id.dev);
 	const struct uns_engine_options engine = {
 		.cache_bytes = u->opt.mem_bytes / 2,
 		.window_bytes = u->opt.mem_bytes / 2,
 		.ahead_bytes = u->opt.mem_bytes,
 		.ahead_threads = AHEAD_THREADS,
 		.spill_bytes = u->opt.cache_size_bytes,
-		.way = o->reads ? u->opt.way : ways_usual(u->top.id.dev),
-		.finds_way = u->opt.finds_way,
+		.way = o->reads && !u->opt.finds_way ? u->opt.way : usual,
+		.finds_way = u->opt.finds_way && usual == UNS_WAY_CACHE, /* where another is known, trials only cost */
 		.ways = { ways_recall, ways_keep, &u->store },
 		.cache_dir = u->opt.cache_dir,
 		.delay_read_us = o->delay_read_us,

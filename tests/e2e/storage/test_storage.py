@@ -308,11 +308,12 @@ def test_a_second_save_while_nobody_reads_is_seen_whole(cluster, shared, mounts,
     assert set(seen) <= {None, run.views[1]}
 
 
+@pytest.mark.parametrize("options", ["settle=0", pytest.param("settle=0,reads=auto", marks=pytest.mark.long)])
 @pytest.mark.parametrize("cluster", [marked("rclone")], indirect=True)
-def test_a_shard_is_read_as_one_stream(cluster, run, shared, mounts):
-    """By default on rclone, which begins another one for each read out of order."""
+def test_a_shard_is_read_as_one_stream(cluster, run, shared, mounts, options):
+    """By default on rclone, which begins another one for each read out of order; `auto` tries nothing there."""
     save(run.saves[0], cluster.node("a") / shared / "checkpoint-1")
-    mnt = mounts(cluster.node(cluster.LOGGED) / shared, "settle=0")
+    mnt = mounts(cluster.node(cluster.LOGGED) / shared, options)
     before = len(cluster.streams())
     assert read(mnt / FILE) == run.views[0]
     begun = cluster.streams()[before:]
