@@ -326,7 +326,7 @@ def test_sglang_finds_the_loader():
     assert "[sglang.srt.plugins]\nunshard = unshard.sglang:register\n" in build_backend.entry_points()
 
 
-# -- vLLM itself --
+# -- SGLang and vLLM themselves --
 
 SERVING = Path(__file__).parent / "serving"
 
@@ -339,6 +339,20 @@ def as_installed(folder):
     for name, text in build_backend.information().items():
         (information / name).write_text(text)
     return folder
+
+
+@pytest.mark.long
+def test_sglang_itself_loads_and_updates(tmp_path):
+    """What SGLang holds, and its logits, are equal to what it has from save_pretrained's directories
+    (serving/sglang_loads.py)."""
+    python = environment("sglang")
+    launch("serving_source.py", 2, tmp_path, ["llama"])
+    done = subprocess.run(
+        [python, SERVING / "sglang_loads.py", tmp_path / "llama"], capture_output=True, text=True, timeout=LONGEST_S,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(as_installed(tmp_path / "installed")),
+             "UNSHARD_LIBRARY": str(LIBRARY)})
+    must_have_worked(done)
+    assert done.stdout.splitlines()[-1] == "equal 8"
 
 
 @pytest.mark.long
