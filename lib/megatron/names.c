@@ -380,6 +380,35 @@ static int blocks_make(struct publishing *p, const struct holder *first, const s
 	return uns_block_tensor_make(p->cat, &shape, block, n, p->list.arena, out, err);
 }
 
+/* A block is in memory as a whole while any of it is read: a long stretch of rows is several. */
+#define BLOCK_ELEMS (UINT64_C(1) << 20)
+
+static uint64_t rows_of_block(uint64_t width)
+{
+	return width && width < BLOCK_ELEMS ? BLOCK_ELEMS / width : 1;
+}
+
+static size_t blocks_of(uint64_t rows, uint64_t width)
+{
+	return (size_t)((rows + rows_of_block(width) - 1) / rows_of_block(width));
+}
+
+/* Writes the blocks that `rows` rows of `t` are copied in. Returns how many. */
+static size_t blocks_copy(struct uns_block *out, const struct uns_tensor *t, uint64_t first_elem, uint64_t rows,
+			  uint64_t width)
+{
+	const uint64_t most = rows_of_block(width);
+	uint64_t row, n_rows;
+	size_t n = 0;
+
+	for (row = 0; row < rows; row += n_rows, n++) {
+		n_rows = rows - row < most ? rows - row : most;
+		out[n] = (struct uns_block){ .n_sources = 1, .len = { 1, n_rows, width } };
+		out[n].source[0] = (struct uns_block_source){ t, first_elem + row * width };
+	}
+	return n;
+}
+
 enum { MAX_JOINED = 5 };
 
 /* The stored tensors of a joined one: those of all rows of the list that publish it. */
@@ -423,14 +452,15 @@ static int joined_make(struct publishing *p, const struct uns_megatron_rule *rul
 	width = uns_shape_row_elems(&shape);
 	for (i = 1; i < j.n; i++)
 		shape.dim[0] += j.share[i].shape.dim[0];
-	UNS_TRY_ALLOC(block = UNS_NEW_N(&p->temp, struct uns_block, j.n * repeats), err);
-	for (again = 0; again < repeats; again++)
-		for (i = 0; i < j.n; i++, n++) {
+	for (i = 0; i < j.n; i++)
+		n += repeats * blocks_of(j.share[i].all / repeats, width);
+	UNS_TRY_ALLOC(block = UNS_NEW_N(&p->temp, struct uns_block, n), err);
+	for (again = 0, n = 0; again < repeats; again++)
+		for (i = 0; i < j.n; i++) {
 			rows = j.share[i].all / repeats;
-			block[n] = (struct uns_block){ .n_sources = 1, .len = { 1, rows, width } };
-			block[n].source[0].tensor = j.at[i].tensor->tensor;
-			block[n].source[0].first_elem =
-				(matrix_number(p, &j.at[i], w) * j.share[i].all + again * rows) * width;
+			n += blocks_copy(block + n, j.at[i].tensor->tensor,
+					 (matrix_number(p, &j.at[i], w) * j.share[i].all + again * rows) * width, rows,
+					 width);
 		}
 	return uns_block_tensor_make(p->cat, &shape, block, n, p->list.arena, out, err);
 }
@@ -456,17 +486,17 @@ static int apart_make(struct publishing *p, const struct uns_megatron_rule *list
 		if (!block) {
 			shape = share.shape;
 			shape.dim[0] = 0;
-			UNS_TRY_ALLOC(block = UNS_NEW_N(&p->temp, struct uns_block, share.n_parts * share.repeats),
+			UNS_TRY_ALLOC(block = UNS_NEW_N(&p->temp, struct uns_block,
+							share.n_parts * share.repeats *
+								blocks_of(share.all / share.repeats, width)),
 				      err);
 		}
 		shape.dim[0] += share.shape.dim[0];
 		rows = share.shape.dim[0] / share.repeats;
 		first = matrix_number(p, at, w) * share.all + share.before / share.repeats;
-		for (again = 0; again < share.repeats; again++, n++) {
-			block[n] = (struct uns_block){ .n_sources = 1, .len = { 1, rows, width } };
-			block[n].source[0].tensor = at->tensor->tensor;
-			block[n].source[0].first_elem = (first + again * (share.all / share.repeats)) * width;
-		}
+		for (again = 0; again < share.repeats; again++)
+			n += blocks_copy(block + n, at->tensor->tensor,
+					 (first + again * (share.all / share.repeats)) * width, rows, width);
 	}
 	return uns_block_tensor_make(p->cat, &shape, block, n, p->list.arena, out, err);
 }
