@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/path.h"
 #include "io/seen.h"
 #include "model/wrappers.h"
@@ -59,6 +60,32 @@ static int find_gathered(const struct uns_dcp_metadata *meta, struct uns_catalog
 		    strstr(e->key, ".param_state/"))
 			return UNS_ADD_FINDING(cat, err, MEGATRON_GATHERED, .scope = UNS_SCOPE_OPTIMIZER,
 					       .arg = { { "name", uns_str(e->key) } });
+	return 0;
+}
+
+/* A directory inside of the step's: veRL's global_step_10/actor/dist_ckpt, mcore_adapter's
+ * checkpoint-10/iter_0000001/dist_model (its iteration is always 1). */
+static const struct {
+	const char *name, *prefix; /* of this directory; of the one two above it */
+} inside[] = { { "dist_ckpt", "global_step_" }, { "dist_model", "checkpoint-" } };
+
+static int step_of_outer(const struct uns_directory *dir, int64_t *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_root *root = dir->root;
+	const char *name = uns_root_name(root, dir->path), *path;
+	size_t i;
+
+	for (i = 0; i < sizeof(inside) / sizeof(*inside); i++) {
+		if (strcmp(name, inside[i].name) != 0)
+			continue;
+		UNS_TRY(uns_root_up(root, dir->path, &arena, &root, &path, err));
+		if (path)
+			UNS_TRY(uns_root_up(root, path, &arena, &root, &path, err));
+		if (path)
+			*out = uns_beside_named_step(root, path, inside[i].prefix);
+		return 0;
+	}
 	return 0;
 }
 
@@ -128,14 +155,18 @@ static void find_summary(const struct uns_directory *dir, struct uns_catalog *ca
 	cat->summary.finished = uns_dcp_dir_is(dir->list);
 }
 
-/* Where the name has none (NeMo's weights/), the training's own count. */
-static void step_of_training(struct uns_catalog *cat)
+/* Where the name has none: that of a directory above, or the training's own count (NeMo's weights/). */
+static int step_of_training(const struct uns_directory *dir, struct uns_catalog *cat, struct uns_err *err)
 {
 	int64_t step;
 
-	if (cat->summary.step == UNS_UNKNOWN && cat->summary.is_megatron &&
+	if (cat->summary.step != UNS_UNKNOWN || !cat->summary.is_megatron)
+		return 0;
+	UNS_TRY(step_of_outer(dir, &cat->summary.step, err));
+	if (cat->summary.step == UNS_UNKNOWN &&
 	    uns_value_int(uns_catalog_value(cat, UNS_MEGATRON_COMMON, UNS_MEGATRON_ITERATION), &step) && step >= 0)
 		cat->summary.step = step;
+	return 0;
 }
 
 /* A step's directory is made before anything is written into it. */
@@ -162,7 +193,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	find_buckets(cat);
 	if (cat->summary.is_megatron)
 		UNS_TRY(torch_dist ? read_common_file(dir, cat, err) : uns_megatron_fsdp_common_read(cat, err));
-	step_of_training(cat);
+	UNS_TRY(step_of_training(dir, cat, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_wrappers_clean(cat, err));

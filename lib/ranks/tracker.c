@@ -75,6 +75,18 @@ static int64_t newest_step(const struct uns_listing *list, int64_t step, bool *h
 	return newest;
 }
 
+/* Megatron-LM, and what trains with it, keeps a file of the same name beside its own directories (iter_0000010). */
+static bool is_megatrons(const char *name, const struct uns_listing *list)
+{
+	size_t i;
+
+	for (i = 0; strcmp(name, VERL) == 0 && i < list->n; i++)
+		if (list->v[i].kind != UNS_KIND_FILE &&
+		    (uns_str_glob("iter_*", list->v[i].name) || strcmp(list->v[i].name, "release") == 0))
+			return true;
+	return false;
+}
+
 bool uns_rank_tracker_check(const char *name, struct uns_span text, const struct uns_listing *list,
 			    struct uns_arena *arena, struct uns_finding *out)
 {
@@ -84,7 +96,7 @@ bool uns_rank_tracker_check(const char *name, struct uns_span text, const struct
 	int code = uns_rank_tracker_parse(name, text, &step, &why);
 
 	newest = newest_step(list, step, &has);
-	if (code == 0 && has)
+	if ((code == 0 && has) || (newest < 0 && is_megatrons(name, list)))
 		return true;
 	*out = (struct uns_finding){
 		.id = code < 0 ? UNS_FOUND_TRACKER_UNUSABLE : UNS_FOUND_TRACKER_STALE,

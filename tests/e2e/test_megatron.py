@@ -12,13 +12,14 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import FileSystemReader
 
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 from transformers.modeling_layers import MtpModel
 
 import trees
 from conftest import ROOT
 from launches import LAUNCHES, MEGATRON, MEGATRON_OF_8, MEGATRON_SPLITS, MEGATRON_VISION
 from test_names import assert_files_equal
+from test_nemo import save_tokenizer
 from test_python import unshard
 
 NAME = "iter_0000010"
@@ -199,15 +200,77 @@ def test_the_runs_directory_has_the_config(made, mount, tmp_path, command):
     assert said in shown and "from_pretrained" in shown
 
 
-def test_verl_has_the_config_beside_the_shards(made, mount, tmp_path):
+# -- directories of those who train with Megatron-Core, as they lay them out: where shards, config and tokenizer are --
+
+
+def llama(made, shards):
+    """The shards as `shards`; the folder of the published model."""
     folder = made("mc2", "llama-tp2")
-    actor = tmp_path / "run/global_step_2/actor"
-    shutil.copytree(folder / "run" / STEP, actor / "dist_ckpt")
-    (actor / "huggingface").mkdir()
-    shutil.copy(folder / "hf/config.json", actor / "huggingface")
-    want = trees.weights(folder / "hf")
-    trees.assert_same(trees.weights(mount(tmp_path / "run") / "weights/global_step_2/actor/dist_ckpt"), want)
-    trees.assert_same(trees.weights(mount(actor / "dist_ckpt") / "weights"), want)
+    shutil.copytree(folder / "run" / STEP, shards)
+    return folder
+
+
+def published(folder, where):
+    """config.json and a tokenizer."""
+    where.mkdir(parents=True, exist_ok=True)
+    shutil.copy(folder / "hf/config.json", where)
+    save_tokenizer(where)
+
+
+def check_is_loaded(shown, folder, step):
+    """As transformers loads it: the published model and its tokenizer."""
+    trees.assert_same(trees.weights(shown), trees.weights(folder / "hf"))
+    trees.assert_same(AutoModelForCausalLM.from_pretrained(shown).state_dict(),
+                      AutoModelForCausalLM.from_pretrained(folder / "hf").state_dict())
+    assert AutoTokenizer.from_pretrained(shown).convert_tokens_to_ids(["w7", "</s>"]) == [7, 39]
+    assert json.loads((shown / ".unshard/info.json").read_text())["step"] == step
+
+
+def test_verl_has_the_config_beside_the_shards(made, mount, tmp_path):
+    """verl b178a3cd, utils/checkpoint/megatron_checkpoint_manager.py: dist_ckpt/ and huggingface/."""
+    actor = tmp_path / "run/global_step_9/actor"
+    folder = llama(made, actor / "dist_ckpt")
+    common = torch.load(actor / "dist_ckpt/common.pt", weights_only=False)
+    del common["iteration"]
+    torch.save(common, actor / "dist_ckpt/common.pt")
+    published(folder, actor / "huggingface")
+    check_is_loaded(mount(tmp_path / "run") / "weights/global_step_9/actor/dist_ckpt", folder, 9)
+    check_is_loaded(mount(actor / "dist_ckpt") / "weights", folder, 9)
+
+
+def test_ms_swift_names_the_model_in_args_json(made, mount, command, tmp_path):
+    """ms-swift 3602360a, megatron/trainers/base.py (save_checkpoint): checkpoint-N/args.json and iter_N."""
+    checkpoint = tmp_path / "run/v0-20260101-000000/checkpoint-2"
+    folder = llama(made, checkpoint / STEP)
+    published(folder, tmp_path / "base")
+    (checkpoint / "latest_checkpointed_iteration.txt").write_text("2")
+    (checkpoint / "args.json").write_text(json.dumps({"model": str(tmp_path / "base"), "model_type": "llama"}))
+    check_is_loaded(mount(tmp_path / "run") / f"weights/v0-20260101-000000/checkpoint-2/{STEP}", folder, 2)
+    assert "0 problems" in command("check", tmp_path / "run", "-o", "settle=0,store=none").stdout
+
+
+def test_slime_names_the_model_in_its_arguments(made, mount, command, tmp_path):
+    """slime 624b824a: Megatron-LM saves, with --hf-checkpoint in common.pt's args."""
+    folder = llama(made, tmp_path / "run" / STEP)
+    published(folder, tmp_path / "base")
+    file = tmp_path / "run" / STEP / "common.pt"
+    common = torch.load(file, weights_only=False)
+    torch.save(common | {"args": argparse.Namespace(hf_checkpoint=str(tmp_path / "base"))}, file)
+    (tmp_path / "run/latest_checkpointed_iteration.txt").write_text("2")
+    check_is_loaded(mount(tmp_path / "run") / "weights" / STEP, folder, 2)
+    assert "0 problems" in command("check", tmp_path / "run", "-o", "settle=0,store=none").stdout
+
+
+def test_mcore_adapter_has_config_and_tokenizer_above_the_shards(made, mount, command, tmp_path):
+    """ROLL 8eb27cc2, mcore_adapter/checkpointing.py and trainer/trainer.py (save_model); LLaMA-Factory trains with it."""
+    checkpoint = tmp_path / "run/checkpoint-7"
+    folder = llama(made, checkpoint / "iter_0000001/dist_model")
+    save_tokenizer(checkpoint)
+    config = (folder / "hf/config.json").read_text()
+    (checkpoint / "mca_config.json").write_text(json.dumps({"hf_config_json": config, "hf_model_type": "llama"}))
+    (checkpoint / "latest_checkpointed_iteration.txt").write_text("1")
+    check_is_loaded(mount(tmp_path / "run") / "weights/checkpoint-7/iter_0000001/dist_model", folder, 7)
+    assert "0 problems" in command("check", tmp_path / "run", "-o", "settle=0,store=none").stdout
 
 
 @pytest.mark.parametrize("name,text", [
