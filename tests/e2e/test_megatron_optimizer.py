@@ -126,6 +126,8 @@ def tied(folder, tensors):
 
 
 def stepped(model, optimizer):
+    for p in model.parameters():  # how torch adds depends on where a tensor begins in memory, in a file's pages too
+        p.data = p.data.clone()
     ids = torch.arange(9)[None] % 17
     model(ids, labels=ids).loss.backward()
     optimizer.step()
