@@ -107,6 +107,7 @@ LAUNCHES = {
                                           "llama-pp2-vpp2-buckets-bf16", "qwen3_moe-pp2-vpp2-buckets",
                                           "llama-pp2-vpp2", "llama-dp2-buckets-fp16", "llama-tp2-fp16"]),
     "ms4": ("torch_dist_model_space.py", 4, ["llama-tp2-space", "qwen3_moe-ep2-space-bf16", "qwen2-pp2-space-bf16"]),
+    "br2": ("bridge_run.py", 2, ["llama", "qwen2"]),
     "ne4": ("nemo_weights.py", 4, ["llama-tp2-nemo-bf16", "qwen3_moe-ep2-nemo", "llama-tp2-nemo-gathered"]),
     "mf2": ("megatron_fsdp.py", 2, ["llama-dp2-fsdp", "llama-tp2-fsdp", "qwen3_moe-ep2-fsdp", "qwen3_moe-grouped-fsdp"]),
     "mf4": ("megatron_fsdp.py", 4, ["qwen2-tp2-dp2-fsdp"]),
@@ -132,7 +133,7 @@ MORE = {
 LAUNCHES |= {f"{name}more": (*LAUNCHES[name][:2], more) for name, more in MORE.items()}
 
 # More ranks, more parallelism or more cases of what another launch shows: what a test asks of these is for --long alone.
-LONG_LAUNCHES = {"t4", "a3", "mc8", "ma2", "ma4", "md4", "mh2", "mh4", "mf4", "ml2", "mo2more", "mo15", "mp2", "ne4",
+LONG_LAUNCHES = {"t4", "a3", "br2", "mc8", "ma2", "ma4", "md4", "mh2", "mh4", "mf4", "ml2", "mo2more", "mo15", "mp2", "ne4",
                  *(f"{name}more" for name in MORE)}
 
 

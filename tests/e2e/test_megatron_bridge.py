@@ -15,7 +15,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
 import trees
 from conftest import launch
@@ -156,3 +156,28 @@ def test_transformers_reads_the_same_of_transposed_experts(made, exported, mount
     experts = "model.language_model.layers.1.mlp.experts.down_proj"
     assert torch.equal(tensors[experts], ours[experts].transpose(1, 2))
     trees.assert_same(trees.weights(mount(folder / "run", f"model={base}") / "weights" / STEP), tensors)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", LAUNCHES["br2"][2])
+def test_what_megatron_bridge_saves_is_loaded(made, mount, command, tmp_path, case):
+    """AutoBridge.save_megatron_model: run_config.yaml names the model, tokenizer/ is in the checkpoint."""
+    folder = made("br2", case)
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    named = run / "iter_0000000/run_config.yaml"
+    text = re.sub(r"hf_model_id: .*", f"hf_model_id: {folder}/hf", named.read_text())
+    named.write_text(text)
+    shown = mount(run) / "weights/iter_0000000"
+    exported = load_file(folder / "exported.safetensors")
+    trees.assert_same(trees.weights(shown), exported)
+    model, info = AutoModelForCausalLM.from_pretrained(shown, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert type(model).__name__ == config_of(folder)["architectures"][0]
+    assert (shown / "config.json").read_bytes() == (folder / "hf/config.json").read_bytes()
+    assert AutoTokenizer.from_pretrained(shown).convert_tokens_to_ids(["w7", "</s>"]) == [7, 39]
+    assert "0 problems" in command("check", run, "-o", "settle=0,store=none").stdout
+    other = shutil.copytree(run, tmp_path / "other")
+    (other / "iter_0000000/run_config.yaml").write_text(text.replace(f"{folder}/hf", "some/model"))
+    told = " ".join(command("check", other, "-o", "settle=0,store=none").stdout.split())
+    assert "run_config.yaml names the model some/model, which was not found" in told
+    assert "its class is megatron.bridge.models.gpt_provider.GPTModelProvider" in told
