@@ -6,8 +6,8 @@
  *   test_faults GROUP [SUBJECT]   GROUP: files, memory, store; SUBJECT: a name in golden_sources.h
  *
  * Where there are many calls of a kind, some of them are chosen, others under the sanitizers than without, and of
- * these every third fails: each fault at a third of the checkpoints. UNSHARD_LONG=1 lets sixty to a hundred times as
- * many fail, UNSHARD_LONG=all all of them (that takes hours). Wrong answers are told by where the call failed. */
+ * these every sixth fails: each fault at a sixth of the checkpoints. UNSHARD_LONG=1 lets a hundred to two hundred times
+ * as many fail, UNSHARD_LONG=all all of them (that takes hours). Wrong answers are told by where the call failed. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -39,7 +39,7 @@ enum {
 };
 
 static unsigned halves = 1; /* of `most` in the table below are made to fail, rounded up; 0 = all calls are */
-static unsigned every = 3;  /* of those that were chosen, one after the other, one in so many fails */
+static unsigned every = 6;  /* of those that were chosen, one after the other, one in so many fails */
 static unsigned n_chosen;
 static char work[] = "/dev/shm/unshard-faults-XXXXXX";
 static char doing[400]; /* what is under way, for who reads of a crash */

@@ -16,15 +16,18 @@
 
 /* -- sums -- */
 
-static double number(const struct made *m, uint32_t id, enum uns_dtype as, uint64_t i)
+/* All elements of a catalog tensor, cast to `as` and from there; for the caller to free. */
+static double *numbers(const struct made *m, uint32_t id, enum uns_dtype as)
 {
-	const enum uns_dtype is = m->cat->tensors[id].dtype;
-	uint8_t one[8];
-	double x;
+	const struct uns_tensor *t = &m->cat->tensors[id];
+	const size_t n = (size_t)uns_shape_elems(&t->shape);
+	double *between = malloc(n * sizeof(*between)), *to = malloc(n * sizeof(*to));
 
-	uns_cast(is, m->dense[id] + i * uns_dtype_size(is), as, one, 1);
-	uns_cast(as, one, UNS_F64, &x, 1);
-	return x;
+	assert_true(between && to);
+	uns_cast(t->dtype, m->dense[id], as, between, n);
+	uns_cast(as, between, UNS_F64, to, n);
+	free(between);
+	return to;
 }
 
 /* The number of a dtype that is nearest to x; of two, the even one. torch's own cast may be one off, as it rounds to
@@ -114,7 +117,7 @@ static const struct uns_tensor *put_sum(struct made *m, const struct sum_row *ro
 	struct uns_err err = { 0 };
 	uint8_t one[8];
 	uint64_t i, j, k, before;
-	double sum[600], squares, times;
+	double sum[600], squares, times, *base, *left, *right, *scale;
 
 	if (row->by)
 		all.scale = (struct uns_scale){ { &t[row->by], UNS_F32, 0 }, row->behind, row->normed };
@@ -122,27 +125,34 @@ static const struct uns_tensor *put_sum(struct made *m, const struct sum_row *ro
 		assert_int_equal(
 			uns_block_tensor_make(m->cat, &turned, &block, 1, &m->arena, &term[1].right.tensor, &err), 0);
 	assert_int_equal(uns_sum_tensor_make(&t[row->base], row->out, &all, &m->arena, &made, &err), 0);
+	base = numbers(m, row->base, t[row->base].dtype);
+	left = numbers(m, row->left, row->left_as);
+	right = numbers(m, row->right, t[row->right].dtype);
+	scale = numbers(m, row->by, UNS_F32);
 	for (i = 0; i < row->rows; i++) {
 		before = row->batch ? i / row->batch * row->columns : 0;
 		squares = 0;
 		for (j = 0; j < row->columns; j++) {
 			sum[j] = 0;
 			for (k = 0; k < row->inner; k++)
-				sum[j] += number(m, row->left, row->left_as, i * row->inner + k) *
-					  number(m, row->right, t[row->right].dtype,
-						 row->turned ? k * row->columns + j
-							     : row->first + (before + j) * row->inner + k);
-			sum[j] = number(m, row->base, t[row->base].dtype, i * row->columns + j) + row->scale * sum[j];
+				sum[j] += left[i * row->inner + k] *
+					  right[row->turned ? k * row->columns + j
+							    : row->first + (before + j) * row->inner + k];
+			sum[j] = base[i * row->columns + j] + row->scale * sum[j];
 			squares += sum[j] * sum[j];
 		}
 		for (j = 0; j < row->columns; j++) {
 			k = row->by ? (i * row->columns + j) / row->behind % uns_shape_elems(&t[row->by].shape) : 0;
-			times = row->by ? number(m, row->by, UNS_F32, k) : 1;
+			times = row->by ? scale[k] : 1;
 			times = row->normed ? times / sqrt(squares) : times;
 			put_nearest(times * sum[j], row->out, one);
 			uns_text_add(want, one, uns_dtype_size(row->out));
 		}
 	}
+	free(base);
+	free(left);
+	free(right);
+	free(scale);
 	return made;
 }
 
