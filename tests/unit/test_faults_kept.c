@@ -23,11 +23,7 @@
 
 enum {
 	CASE_SECONDS = 60, /* one that takes longer hangs */
-#ifdef __SANITIZE_ADDRESS__
-	MOST = 20, /* as below */
-#else
-	MOST = 60, /* calls of a kind that fail, spread over all; UNSHARD_LONG=1: each one */
-#endif
+	MOST = 20,         /* calls of a kind that fail, spread over all; UNSHARD_LONG=1: each one */
 };
 
 static const struct fault {
