@@ -166,6 +166,13 @@ int statement_bytes(struct uns_store *store, sqlite3_stmt *s, int column, struct
 	return 0;
 }
 
+int database_roll_back(struct uns_store *store, struct uns_err *err)
+{
+	if (sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL) == SQLITE_OK)
+		return 0;
+	return database_exec(store, "ROLLBACK", err);
+}
+
 int database_begin(struct uns_store *store, struct uns_err *err)
 {
 	int code;
@@ -187,7 +194,7 @@ int database_end(struct uns_store *store, int result, struct uns_err *err)
 	if (code)
 		result = database_fail(store, code, "cannot be written", err);
 	if (result < 0 && !sqlite3_get_autocommit(store->db))
-		sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+		database_roll_back(store, NULL);
 	return result;
 }
 

@@ -54,7 +54,7 @@ static int look_once(struct uns_store *store, int busy_ms, look_fn *work, void *
 	sqlite3_busy_timeout(store->db, busy_ms);
 	UNS_TRY(database_exec(store, "BEGIN", err));
 	code = work(store, arg, err);
-	sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+	UNS_TRY(database_roll_back(store, err));
 	return code;
 }
 

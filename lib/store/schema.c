@@ -66,8 +66,7 @@ static int version_now(struct uns_store *store, int *version, struct uns_err *er
 
 	UNS_TRY(database_exec(store, "BEGIN", err));
 	code = version_of(store, version, err);
-	if (sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL) != SQLITE_OK)
-		UNS_TRY(database_exec(store, "ROLLBACK", err));
+	UNS_TRY(database_roll_back(store, err));
 	return code;
 }
 
