@@ -46,7 +46,8 @@ enum {
 /* SQLite's last error (or `code`, when there is no handle) as errno and sentence. */
 int database_fail(struct uns_store *store, int code, const char *doing, struct uns_err *err);
 int database_exec(struct uns_store *store, const char *sql, struct uns_err *err);
-/* Ends the transaction that is open, without its changes. Tried twice: one that stays open keeps others from writing. */
+/* Ends the transaction that is open, without its changes. Tried twice: one that stays open keeps others from writing.
+ */
 int database_roll_back(struct uns_store *store, struct uns_err *err);
 /* One that was prepared before, if it has the same text. Not two of the same text at once. */
 int database_prepare(struct uns_store *store, const char *sql, sqlite3_stmt **out, struct uns_err *err);
