@@ -106,6 +106,9 @@ LAUNCHES = {
     "mp2": ("torch_dist_parallel.py", 2, ["llama-cp2-buckets-bf16", "qwen3_moe-cp2-ep2-buckets", "llama-cp2-bf16",
                                           "llama-pp2-vpp2-buckets-bf16", "qwen3_moe-pp2-vpp2-buckets",
                                           "llama-pp2-vpp2", "llama-dp2-buckets-fp16", "llama-tp2-fp16"]),
+    "mm2": ("torch_dist_parallel.py", 2, ["glm4_moe-mtp-dp2-bf16", "glm4_moe-mtp-tp2", "glm4_moe-mtp-pp2",
+                                          "glm4_moe-mtp-ep2-bf16", "glm4_moe-mtp-buckets-bf16", "qwen2_5_vl-tp2",
+                                          "qwen3_vl_moe-dp2-bf16", "qwen2_5_vl-buckets-bf16"]),
     "ms4": ("torch_dist_model_space.py", 4, ["llama-tp2-space", "qwen3_moe-ep2-space-bf16", "qwen2-pp2-space-bf16"]),
     "br2": ("bridge_run.py", 2, ["llama", "qwen2"]),
     "ne4": ("nemo_weights.py", 4, ["llama-tp2-nemo-bf16", "qwen3_moe-ep2-nemo", "llama-tp2-nemo-gathered"]),
@@ -133,8 +136,8 @@ MORE = {
 LAUNCHES |= {f"{name}more": (*LAUNCHES[name][:2], more) for name, more in MORE.items()}
 
 # More ranks, more parallelism or more cases of what another launch shows: what a test asks of these is for --long alone.
-LONG_LAUNCHES = {"t4", "a3", "br2", "mc8", "ma2", "ma4", "md4", "mh2", "mh4", "mf4", "ml2", "mo2more", "mo15", "mp2", "ne4",
-                 *(f"{name}more" for name in MORE)}
+LONG_LAUNCHES = {"t4", "a3", "br2", "mc8", "ma2", "ma4", "md4", "mh2", "mh4", "mf4", "ml2", "mo2more", "mo15", "mp2", "mm2",
+                 "ne4", *(f"{name}more" for name in MORE)}
 
 
 def cases(*launches):

@@ -45,6 +45,13 @@ MORE_LOADED = {"pp-buckets-tp2": ("mo2", "qwen2-pp2-buckets-bf16", "torch_dist",
                "vpp-moe-buckets-ep2": ("mp2", "qwen3_moe-pp2-vpp2-buckets", "torch_dist-ep", "ep2"),
                "fp16-buckets-tp2": ("mp2", "llama-dp2-buckets-fp16", "torch_dist", "tp2"),
                "fp16-pp2": ("mp2", "llama-tp2-fp16", "torch_dist", "pp2"),
+               "mtp-dp-ep2": ("mm2", "glm4_moe-mtp-dp2-bf16", "torch_dist-ep", "ep2"),
+               "mtp-tp-pp2": ("mm2", "glm4_moe-mtp-tp2", "torch_dist", "pp2"),
+               "mtp-pp-tp2": ("mm2", "glm4_moe-mtp-pp2", "torch_dist", "tp2"),
+               "mtp-ep-pp2": ("mm2", "glm4_moe-mtp-ep2-bf16", "torch_dist", "pp2"),
+               "vision-tp-pp2": ("mm2", "qwen2_5_vl-tp2", "torch_dist", "pp2"),
+               "vision-moe-ep2": ("mm2", "qwen3_vl_moe-dp2-bf16", "torch_dist-ep", "ep2"),
+               "vision-moe-pp2": ("mm2", "qwen3_vl_moe-dp2-bf16", "torch_dist", "pp2"),
                "space-dp2": ("ms4", "llama-tp2-space", "torch_dist", ""),
                "space-tp2": ("ms4", "llama-tp2-space", "torch_dist", "tp2"),
                "space-moe-ep2": ("ms4", "qwen3_moe-ep2-space-bf16", "torch_dist-ep", "ep2"),
@@ -184,6 +191,14 @@ def test_what_cannot_be_named_is_refused(made, mount, command, tmp_path, name):
     change, entries, said = REFUSED[name]
     mounted = shown(made, mount, tmp_path, "mo2", "qwen3_moe-ep2-bf16", change, entries)
     assert said in refusal(command, mounted) and (mounted / "weights" / STEP / "model.safetensors").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case,first", [("glm4_moe-mtp-buckets-bf16", "mtp.layers.0.enorm.weight"),
+                                        ("qwen2_5_vl-buckets-bf16", "visual.patch_embed.proj.weight")])
+def test_buckets_of_what_the_gpt_model_has_not_are_refused(made, mount, command, tmp_path, case, first):
+    said = refusal(command, shown(made, mount, tmp_path, "mm2", case))
+    assert f"unshard does not know where {first} is among the model's parameters" in said
 
 
 def test_experts_may_have_values_of_their_own_under_expert_parallelism(made, mount, tmp_path):

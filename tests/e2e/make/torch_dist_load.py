@@ -28,7 +28,8 @@ from torch_dist_optimizer import OnCpu, STATES
 GRADIENT = 0.25
 SPACE = {"llama-tp2-space": {"padded": 128}, "qwen3_moe-ep2-space-bf16": {"moe": True, "qk_norm": True},
          "qwen2-pp2-space-bf16": {"qkv_bias": True}}  # torch_dist_model_space.py imports another megatron-core
-DESIGN = ("moe", "qk_norm", "qkv_bias", "bias", "sinks", "padded", "norms")  # of the model, whatever the parallelism
+DESIGN = ("moe", "qk_norm", "qkv_bias", "bias", "sinks", "padded", "norms", "router_bias", "mtp",
+          "vision")  # of the model, whatever the parallelism
 
 
 def design_of(case):
@@ -97,6 +98,7 @@ def weights_of(model, bridge):
     if parallel_state.get_data_parallel_rank() and not bridge.config.num_moe_experts:
         return
     for name, param in model.named_parameters():
+        name = torch_dist_parallel.whole_name(model, name)
         yield name, tuple(param.shape), param, 0, {k: param.detach().float().flatten() for k in STATES}, {}
 
 
@@ -117,27 +119,30 @@ def save_states(live, where):
 def run(name, case, folder, shown, sizes, out):
     import mbridge  # noqa: F401
     from megatron.core import parallel_state
-    from transformers import AutoConfig
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
-    hf, sizes = AutoConfig.from_pretrained(f"{folder}/hf"), sizes_of(sizes)
+    whole, sizes = AutoConfig.from_pretrained(f"{folder}/hf"), sizes_of(sizes)
     dtype = torch.bfloat16 if case.endswith("fsdp") else torch_dist_parallel.dtype_of(case)
     parallel_state.initialize_model_parallel(sizes.get("tp", 1), sizes.get("pp", 1),
                                              expert_model_parallel_size=sizes.get("ep", 1),
                                              context_parallel_size=sizes.get("cp", 1))
     torch.manual_seed(5)
-    config, model = torch_dist.build(hf, sizes, design_of(case), dtype, None)
-    bridge = torch_dist.bridge_of(hf, config, dtype, design_of(case))
+    design, hf = design_of(case), whole.get_text_config()
+    hf.tie_word_embeddings = whole.tie_word_embeddings
+    config, model = torch_dist.build(hf, sizes, design, dtype, None)
+    if "vision" in design:
+        model = torch_dist_parallel.with_vision(model, AutoModelForImageTextToText.from_config(whole).to(dtype), design)
+    bridge = torch_dist_parallel.bridge_of(hf, config, dtype, design)
     optimizer = optimizer_of(config, model, dtype)
     common, missing, unexpected = load(model, optimizer, shown)
-    first = model.decoder.layers[0].layer_number - 1
-    of_states = torch_dist_optimizer.live(torch_dist_optimizer.parts(model, optimizer), bridge, first)
-    of_weights = torch_dist_optimizer.live(weights_of(model, bridge), bridge, first)
+    of_states = torch_dist_optimizer.live(torch_dist_parallel.parts([model], optimizer), bridge, 0)
+    of_weights = torch_dist_optimizer.live(weights_of(model, bridge), bridge, 0)
     save_states(of_states, f"{out}/{name}/live")
     save_states(of_weights, f"{out}/{name}/weights")
     for param in model.parameters():
         param.main_grad.fill_(GRADIENT * optimizer.get_loss_scale().item())
     optimizer.step()
-    save_states(torch_dist_optimizer.live(torch_dist_optimizer.parts(model, optimizer), bridge, first),
+    save_states(torch_dist_optimizer.live(torch_dist_parallel.parts([model], optimizer), bridge, 0),
                 f"{out}/{name}/stepped")
     if dist.get_rank() == 0:
         with open(f"{out}/{name}/said.json", "w") as f:
