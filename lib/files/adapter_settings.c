@@ -203,13 +203,21 @@ static int pattern_find(const cJSON *patterns, const char *module, double *value
 	return 0;
 }
 
+int uns_adapter_settings_numbers(const struct uns_adapter_settings *settings, const char *module, double *rank,
+				 double *alpha, struct uns_err *err)
+{
+	*rank = (double)settings->r;
+	*alpha = settings->alpha;
+	UNS_TRY(pattern_find(settings->ranks, module, rank, err));
+	return pattern_find(settings->alphas, module, alpha, err);
+}
+
 int uns_adapter_settings_scale(const struct uns_adapter_settings *settings, const char *module, uint64_t r,
 			       double *scale, struct uns_err *err)
 {
-	double rank = (double)settings->r, alpha = settings->alpha;
+	double rank, alpha;
 
-	UNS_TRY(pattern_find(settings->ranks, module, &rank, err));
-	UNS_TRY(pattern_find(settings->alphas, module, &alpha, err));
+	UNS_TRY(uns_adapter_settings_numbers(settings, module, &rank, &alpha, err));
 	if (rank != (double)r)
 		return uns_fail(err, -ENOTSUP,
 				"module %s has rank %llu, and adapter_config.json has another one for it", module,

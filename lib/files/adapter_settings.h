@@ -25,6 +25,11 @@ struct uns_adapter_settings {
 int uns_adapter_settings_read(struct uns_span adapter_config, struct uns_adapter_settings *out, struct uns_err *err);
 void uns_adapter_settings_fini(struct uns_adapter_settings *settings);
 
+/* The rank and the lora_alpha that a module of this name has by the patterns, or else by the config's own. -ENOTSUP if
+ * a pattern is a regular expression that unshard does not read. */
+int uns_adapter_settings_numbers(const struct uns_adapter_settings *settings, const char *module, double *rank,
+				 double *alpha, struct uns_err *err);
+
 /* *scale = by what the product of the module's two matrices, whose rank is r, is multiplied. -ENOTSUP if the rank is
  * another one than the settings have, or a pattern is a regular expression that unshard does not read. */
 int uns_adapter_settings_scale(const struct uns_adapter_settings *settings, const char *module, uint64_t r,

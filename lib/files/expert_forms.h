@@ -24,8 +24,8 @@ int uns_expert_forms_apply(const struct uns_catalog *cat, const struct uns_confi
 			   enum uns_expert_form form, struct uns_named_tensor **v, size_t *n, struct uns_vtree *out,
 			   struct uns_err *err);
 
-/* An adapter's tensors: the same finding, with the name of one, if they are of experts and a form is asked for: what is
- * trained on the experts of one form has no equal in the other. */
+/* For a view that shows an adapter's tensors in the form that they have: the same finding, with the name of one, if
+ * they are of experts and a form is asked for. */
 int uns_expert_forms_adapter(const struct uns_catalog *cat, enum uns_expert_form form, struct uns_err *err);
 
 #endif

@@ -306,27 +306,55 @@ static enum order order_known(const struct uns_adapter_settings *settings, const
 	return settings->peft_minor >= 0 && settings->peft_minor < 19 ? A_IS_ROWS : UNKNOWN;
 }
 
-int uns_merge_experts_add(struct uns_merging *m, struct uns_merge_experts *experts,
-			  const struct uns_merge_module *const *module, size_t n, struct uns_err *err)
+static int all_find(struct uns_merging *m, const struct uns_merge_experts *experts,
+		    const struct uns_merge_module *const *module, size_t n, struct found *found, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_free_p) struct found *found = calloc(n + 1, sizeof(*found));
-	struct found one;
+	UNS_CLEANUP(uns_free_p) enum order *order = calloc(n + 1, sizeof(*order));
 	size_t i;
 
-	UNS_TRY_ALLOC(found, err);
+	UNS_TRY_ALLOC(order, err);
 	for (i = 0; i < n; i++)
 		UNS_TRY(parameter_find(m, experts, module[i], &found[i], err));
 	for (i = 0; i < n; i++) {
-		one = found[i];
-		if (one.order == UNKNOWN)
-			one.order = order_known(m->settings, module, found, n, i);
-		if (one.order == UNKNOWN)
+		order[i] = found[i].order;
+		if (order[i] == UNKNOWN)
+			order[i] = order_known(m->settings, module, found, n, i);
+		if (order[i] == UNKNOWN)
 			return uns_fail(
 				err, -ENOTSUP,
 				"the matrices of %s are square, and adapter_config.json records no peft_version "
 				"before 0.19: which dimension lora_A is of is not certain",
-				one.name);
-		UNS_TRY(product_add(m, module[i], &one, err));
+				found[i].name);
 	}
+	for (i = 0; i < n; i++)
+		found[i].order = order[i];
+	return 0;
+}
+
+int uns_merge_experts_pack(struct uns_merging *m, const struct uns_merge_experts *experts,
+			   const struct uns_merge_module *const *module, size_t n, struct uns_merge_packing *out,
+			   struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct found *found = calloc(n + 1, sizeof(*found));
+	size_t i;
+
+	UNS_TRY_ALLOC(found, err);
+	UNS_TRY(all_find(m, experts, module, n, found, err));
+	for (i = 0; i < n; i++)
+		out[i] = (struct uns_merge_packing){ found[i].name, found[i].stack->n_experts, found[i].stack->rows,
+						     found[i].stack->columns, found[i].order == A_IS_ROWS };
+	return 0;
+}
+
+int uns_merge_experts_add(struct uns_merging *m, struct uns_merge_experts *experts,
+			  const struct uns_merge_module *const *module, size_t n, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct found *found = calloc(n + 1, sizeof(*found));
+	size_t i;
+
+	UNS_TRY_ALLOC(found, err);
+	UNS_TRY(all_find(m, experts, module, n, found, err));
+	for (i = 0; i < n; i++)
+		UNS_TRY(product_add(m, module[i], &found[i], err));
 	return 0;
 }

@@ -73,21 +73,21 @@ static const char *from_prefix(const char *name)
 	return at ? at : name;
 }
 
-static int base_list(struct merge *m, struct uns_err *err)
+static int base_list(const struct uns_merge_input *in, struct uns_merge_sums *sums, struct uns_err *err)
 {
-	const struct uns_catalog *cat = m->in->catalog;
+	const struct uns_catalog *cat = in->catalog;
 	const bool is_saved = cat->summary.adapter == UNS_ADAPTER_AND_BASE;
-	const struct uns_tensor *t = is_saved ? cat->tensors : m->in->base->v;
-	const struct uns_tensor *end = t + (is_saved ? cat->n_tensors : m->in->base->n);
+	const struct uns_tensor *t = is_saved ? cat->tensors : in->base->v;
+	const struct uns_tensor *end = t + (is_saved ? cat->n_tensors : in->base->n);
 	const char *name;
 
 	for (; t < end; t++) {
 		name = t->name;
-		if (is_saved && (!uns_adapter_is_base(t) || is_tied(m->in, t)))
+		if (is_saved && (!uns_adapter_is_base(t) || is_tied(in, t)))
 			continue;
 		if (is_saved)
-			UNS_TRY_ALLOC(name = uns_adapter_base_name(m->arena, PREFIX, from_prefix(name)), err);
-		UNS_TRY(uns_merge_sums_put(&m->sums, t, name, err));
+			UNS_TRY_ALLOC(name = uns_adapter_base_name(sums->arena, PREFIX, from_prefix(name)), err);
+		UNS_TRY(uns_merge_sums_put(sums, t, name, err));
 	}
 	return 0;
 }
@@ -407,6 +407,12 @@ static int mixed_check(const struct merge *m, struct uns_err *err)
 	return 0;
 }
 
+int uns_merged_adapter_base(const struct uns_merge_input *in, struct uns_merge_sums *sums, struct uns_err *err)
+{
+	UNS_TRY(base_check(in, err));
+	return base_list(in, sums, err);
+}
+
 int uns_merged_adapter_make(const struct uns_merge_input *in, struct uns_arena *arena, struct uns_merged *out,
 			    struct uns_err *err)
 {
@@ -422,7 +428,7 @@ int uns_merged_adapter_make(const struct uns_merge_input *in, struct uns_arena *
 
 	UNS_TRY(base_check(in, err));
 	UNS_TRY(uns_adapter_list(in->catalog, in->other, &all, err));
-	UNS_TRY(base_list(&m, err));
+	UNS_TRY(base_list(in, &m.sums, err));
 	if (in->adapters->n) {
 		UNS_TRY(chosen_add(&m, &all, err));
 	} else {

@@ -4,6 +4,7 @@
 
 #include "files/adapter_list.h"
 #include "files/base_model.h"
+#include "files/merge_sums.h"
 #include "model/tree.h"
 
 struct uns_merge_input {
@@ -33,5 +34,9 @@ struct uns_merged {
  * in the arena. Free out->v whatever this returned. Pure. */
 int uns_merged_adapter_make(const struct uns_merge_input *in, struct uns_arena *arena, struct uns_merged *out,
 			    struct uns_err *err);
+
+/* Puts the base model's weights into the sums, under their names there, without anything that is added. -ENOTSUP with a
+ * sentence if there is none. Pure. */
+int uns_merged_adapter_base(const struct uns_merge_input *in, struct uns_merge_sums *sums, struct uns_err *err);
 
 #endif

@@ -5,7 +5,9 @@ does not read are compared with what torch cuts out of the model's own tensors."
 import json
 import re
 import shutil
+import warnings
 
+import peft
 import pytest
 import torch
 import torch.distributed.checkpoint as dist_cp
@@ -221,15 +223,104 @@ def verdict(command, checkpoint, options, view):
     return json.loads(said)["info"]["views"][view]
 
 
+def as_modules(state):
+    """A model of these tensors, each expert's projections a Linear of their own, as transformers before 5 has them. In
+    fp64: what PEFT makes of it is exact but for the last bits of that."""
+    model = torch.nn.Module()
+    model.prepare_inputs_for_generation = None  # what PEFT asks a causal LM for
+    for name, t in state.items():
+        *path, last = name.split(".")
+        at = model
+        for part in path[:-1]:
+            if part not in at._modules:
+                at.add_module(part, torch.nn.Module())
+            at = at._modules[part]
+        if path[-1] not in at._modules:
+            one = t.dim() == 2 and last == "weight"
+            at.add_module(path[-1], torch.nn.Linear(*reversed(t.shape), bias=f"{name[:-6]}bias" in state) if one
+                          else torch.nn.Module())
+        at._modules[path[-1]].register_parameter(last, torch.nn.Parameter(t.double()))
+    return model
+
+
+def merged_by_peft(tmp_path, family, shown, want, dtype):
+    """PEFT puts the shown adapter on the model whose experts are split: that is the view merged with split experts."""
+    base = as_modules(split_by_torch(family, trees.weights(tmp_path / "base")) if family in FUSED
+                      else trees.weights(tmp_path / "base"))
+    before = {n: t.clone() for n, t in base.state_dict().items()}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*missing adapter keys.*")
+        model = peft.PeftModel.from_pretrained(base, shown, autocast_adapter_dtype=False)
+    held = {n.replace(".default", ""): t for n, t in model.state_dict().items() if "lora_" in n}
+    assert set(held) == set(trees.tensors(shown / "adapter_model.safetensors"))
+    got = model.merge_and_unload().state_dict()
+    assert sum(not torch.equal(before[n], t) for n, t in got.items() if ONE.search(n)) == 2 * 4 * 3
+    trees.assert_same({n: trees.rounded(got[n], t.dtype) for n, t in want.items()}, want)
+    return held
+
+
+STACKED = dict(r=3, lora_alpha=7, target_modules=["q_proj"], target_parameters=peft_merged.PARAMETERS,
+               rank_pattern={"layers.1.mlp.experts.down_proj": 5}, alpha_pattern={"gate_up_proj": 2})
+
+
+@pytest.mark.parametrize("family,dtype", [pytest.param(f, d, marks=() if (f, d) == ("qwen3_moe", "bf16") else pytest.mark.long)
+                                          for f in ("qwen3_moe", "gpt_oss") for d in peft_merged.DTYPES])
+def test_an_adapter_of_stacked_experts_is_split(mount, command, tmp_path, family, dtype):
+    """One LoRA for each expert and projection, of all ranks and alphas; fused and published ones are PEFT's own files."""
+    kind = peft_merged.DTYPES[dtype]
+    run, *_ = peft_merged.saved(tmp_path, peft_merged.experts(family, kind), kind, STACKED)
+    base, ckpt = f"model={tmp_path}/base", "run/checkpoint-1"
+    m = mount(run.parent, base, "experts=split")
+    held = merged_by_peft(tmp_path, family, m / "adapter" / ckpt, trees.weights(m / "merged" / ckpt), kind)
+    assert held["base_model.model.model.layers.1.mlp.experts.3.down_proj.lora_A.weight"].shape == (5, 24 if family == "gpt_oss" else 20)
+    assert "each expert has a LoRA of its own" in (m / "adapter" / ckpt / ".unshard/problems.txt").read_text()
+    shutil.copytree(m / "adapter" / ckpt, tmp_path / "split/ckpt")
+    again = mount(tmp_path / "split", base, "experts=split") / "adapter/ckpt"
+    for name in ("adapter_model.safetensors", "adapter_config.json"):
+        assert (again / name).read_bytes() == (tmp_path / "split/ckpt" / name).read_bytes()
+    said = verdict(command, tmp_path / "split/ckpt", f"experts=fused,{base}", "adapter")
+    assert said["state"] != "ok" and "is of the LoRA of one expert" in said["why"]
+    for form in ("fused", "published"):
+        whole = mount(run.parent, base, f"experts={form}") / "adapter" / ckpt
+        for name in ("adapter_model.safetensors", "adapter_config.json"):
+            assert (whole / name).read_bytes() == (run / "checkpoint-1" / name).read_bytes()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["qwen3_moe", "gpt_oss"])
+def test_an_adapter_as_another_peft_packed_it_is_split(mount, tmp_path, family):
+    """A and B of the other dimension of the parameter: as PEFT before 0.19 has it, of gpt_oss as no PEFT had it."""
+    run, _, live, _ = peft_merged.saved(tmp_path, peft_merged.experts(family, torch.float32), torch.float32, dict(
+        r=3, lora_alpha=7, use_rslora=True, target_modules=[], target_parameters=peft_merged.PARAMETERS))
+    old = {n: torch.randn(*reversed(live[n.translate(str.maketrans("AB", "BA"))].shape)) for n in live if "lora_" in n}
+    peft_merged.as_older_peft_saved(run, "0.18.1", lambda n, t: old[n.replace(".weight", ".default.weight")].contiguous())
+    m = mount(run.parent, f"model={tmp_path}/base", "experts=split")
+    shown = m / "adapter/run/checkpoint-1"
+    merged_by_peft(tmp_path, family, shown, trees.weights(m / "merged/run/checkpoint-1"), torch.float32)
+
+
+@pytest.mark.long
+def test_an_adapter_of_square_experts_is_refused_as_it_is_for_a_merge(command, tmp_path):
+    run, *_ = peft_merged.saved(tmp_path, peft_merged.experts("gpt_oss", torch.float32), torch.float32, dict(
+        r=3, lora_alpha=7, target_modules=["q_proj"], target_parameters=peft_merged.PARAMETERS[1:]))
+    for view in ("adapter", "merged"):
+        shown = verdict(command, run / "checkpoint-1", f"experts=split,model={tmp_path}/base", view)
+        assert shown["state"] != "ok" and "square" in shown["why"], view
+
+
 def test_an_adapter_of_experts_is_refused_by_name(mount, command, tmp_path):
+    """In weights; and in adapter, if the base model that tells the matrices' dimensions apart is not there."""
     run, *_ = peft_merged.saved(tmp_path, peft_merged.experts("qwen3_moe", torch.float32), torch.float32, dict(
         r=3, target_modules=["q_proj"], target_parameters=peft_merged.PARAMETERS))
-    m = mount(run.parent, "experts=split")
-    for view in ("adapter", "weights"):
-        said = (m / f"{view}/run/checkpoint-1/UNSHARD_PROBLEM.txt").read_text()
-        assert re.search(r"experts cannot be shown split: .*experts.*lora_[AB].* is of an adapter of experts", " ".join(said.split()))
-        shown = verdict(command, run / "checkpoint-1", "experts=split", view)
-        assert shown["state"] != "ok" and "is of an adapter of experts" in shown["why"]
+    m = mount(run.parent, f"model={tmp_path}/base", "experts=split")
+    said = (m / "weights/run/checkpoint-1/UNSHARD_PROBLEM.txt").read_text()
+    why = "is of an adapter of experts"
+    assert re.search(rf"experts cannot be shown split: .*experts.*lora_[AB].* {why}", " ".join(said.split()))
+    shown = verdict(command, run / "checkpoint-1", f"experts=split,model={tmp_path}/base", "weights")
+    assert shown["state"] != "ok" and why in shown["why"]
+    shutil.rmtree(tmp_path / "base")
+    shown = verdict(command, run / "checkpoint-1", "experts=split", "adapter")
+    assert shown["state"] != "ok" and "the experts cannot be shown split: " in shown["why"] and "base model" in shown["why"]
     assert verdict(command, run / "checkpoint-1", "experts=published", "adapter")["state"] == "ok"
     assert (mount(run.parent, "experts=published") / "adapter/run/checkpoint-1/adapter_model.safetensors").exists()
 
