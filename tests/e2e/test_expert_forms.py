@@ -228,7 +228,7 @@ def as_modules(state):
     fp64: what PEFT makes of it is exact but for the last bits of that."""
     model = torch.nn.Module()
     model.prepare_inputs_for_generation = None  # what PEFT asks a causal LM for
-    for name, t in state.items():
+    for name, t in sorted(state.items(), key=lambda item: item[0].endswith(".bias")):  # a Linear is made for its weight
         *path, last = name.split(".")
         at = model
         for part in path[:-1]:
