@@ -201,6 +201,19 @@ def test_buckets_of_what_the_gpt_model_has_not_are_refused(made, mount, command,
     assert f"unshard does not know where {first} is among the model's parameters" in said
 
 
+@pytest.mark.long
+def test_check_reports_an_embedding_whose_states_megatron_moved(made, command):
+    """megatron-core 0.16.1 pads the bucket in front of it, and then saves all of its states from too late on."""
+    folder, name = made("mm2", "glm4_moe-mtp-pp2-moved"), "embedding.word_embeddings.weight"
+    for state in STATES:
+        key = f"optimizer.state.{state}.{name}"
+        saved, live = {key: torch.empty(40, 16)}, states(folder / "live", state)["model.embed_tokens.weight"].flatten()
+        dcp.load(saved, checkpoint_id=folder / "run" / STEP, no_dist=True)
+        assert torch.equal(saved[key].flatten(), torch.cat((live[64:], torch.zeros(64))))
+    done = command("check", "--deep", folder / "run" / STEP, "-o", "settle=0,store=none", "--json", check=False)
+    assert [(f["id"], f["tensor"]) for f in json.loads(done.stdout)["findings"]] == [("fp32_copy_differs", name)]
+
+
 def test_experts_may_have_values_of_their_own_under_expert_parallelism(made, mount, tmp_path):
     mounted = shown(made, mount, tmp_path, "mo2", "qwen3_moe-ep2-bf16", lr_of_experts)
     optimizer = common_of(mounted / "torch_dist-ep")["optimizer"]

@@ -41,6 +41,7 @@ CASES = {
     "glm4_moe-mtp-tp2": ("glm4_moe", MTP_MODEL, {"tp": 2}, MTP, "fully_reshardable"),
     "glm4_moe-mtp-pp2": ("glm4_moe", MTP_MODEL | {"attention_bias": False}, {"pp": 2}, MTP | NO_PADDING,
                          "fully_reshardable"),
+    "glm4_moe-mtp-pp2-moved": ("glm4_moe", MTP_MODEL, {"pp": 2}, MTP, "fully_reshardable"),
     "glm4_moe-mtp-ep2-bf16": ("glm4_moe", MTP_MODEL, {"ep": 2}, MTP, "fully_reshardable"),
     "qwen2_5_vl-tp2": ("qwen2_5_vl", MROPE | {"head_dim": 4}, {"tp": 2}, {"qkv_bias": True, "vision": QWEN2_5_VISION},
                        "fully_reshardable"),
