@@ -121,6 +121,21 @@ static struct uns_expert_names names_of(const struct uns_config_info *config)
 	return names;
 }
 
+/* A tensor of experts of any adapter; NULL = there is none. */
+static const char *of_experts(const struct uns_catalog *cat, const struct uns_named_tensor *v, size_t n, bool several)
+{
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (uns_expert_like(v[i].name))
+			return v[i].name;
+	for (; several && t < end; t++)
+		if (t->of_adapter && uns_expert_like(t->name))
+			return t->name;
+	return NULL;
+}
+
 static int look(const struct uns_merge_input *in, enum uns_expert_form form, struct uns_arena *arena, bool *changes,
 		struct uns_err *err)
 {
@@ -128,16 +143,16 @@ static int look(const struct uns_merge_input *in, enum uns_expert_form form, str
 	UNS_CLEANUP(uns_adapter_list_fini) struct uns_adapter_list all = { 0 };
 	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = NULL;
 	const struct uns_expert_names names = names_of(in->config);
+	const char *found;
 	size_t n, i;
 
 	UNS_TRY(uns_adapter_list(in->catalog, in->other, &all, err));
 	UNS_TRY(uns_adapter_tensors(in->catalog, &all.v[all.chosen], arena, &v, &n, err));
-	for (i = 0; i < n && !uns_expert_like(v[i].name); i++)
-		;
-	if (i == n)
+	found = of_experts(in->catalog, v, n, all.n > 1);
+	if (!found)
 		return 0;
 	if (all.n > 1)
-		return uns_fail(err, -ENOTSUP, "%s is of experts, and the checkpoint has several adapters", v[i].name);
+		return uns_fail(err, -ENOTSUP, "%s is of experts, and the checkpoint has several adapters", found);
 	if (uns_span_left(&in->adapter_config))
 		UNS_TRY(uns_adapter_settings_read(in->adapter_config, &settings, err));
 	for (i = 0; i < n; i++)

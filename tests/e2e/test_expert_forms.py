@@ -300,6 +300,23 @@ def test_an_adapter_as_another_peft_packed_it_is_split(mount, tmp_path, family):
 
 
 @pytest.mark.long
+def test_an_adapter_that_was_saved_with_its_model_is_split(mount, command, tmp_path):
+    """One checkpoint of both: the same adapter. With a second adapter beside it, which has no experts, it is refused."""
+    run, _, live, _ = peft_merged.saved(tmp_path, peft_merged.experts("qwen3_moe", torch.float32), torch.float32, STACKED)
+    want = mount(run.parent, f"model={tmp_path}/base", "experts=split") / "adapter/run/checkpoint-1"
+    for name in ("one", "two"):
+        second = {n.replace(".default.", ".other."): t for n, t in live.items() if "q_proj.lora_" in n}
+        dist_cp.save({"model": live | (second if name == "two" else {})}, checkpoint_id=tmp_path / name / "ckpt", no_dist=True)
+        shutil.copy(run / "checkpoint-1/adapter_config.json", tmp_path / name)
+        shutil.copy(tmp_path / "base/config.json", tmp_path / name)
+    shown = mount(tmp_path / "one", "experts=split") / "adapter/ckpt"
+    trees.assert_same(*(trees.tensors(d / "adapter_model.safetensors") for d in (shown, want)))
+    assert (shown / "adapter_config.json").read_bytes() == (want / "adapter_config.json").read_bytes()
+    said = verdict(command, tmp_path / "two/ckpt", "experts=split", "adapter")
+    assert said["state"] != "ok" and "has several adapters" in said["why"]
+
+
+@pytest.mark.long
 def test_an_adapter_of_square_experts_is_refused_as_it_is_for_a_merge(command, tmp_path):
     run, *_ = peft_merged.saved(tmp_path, peft_merged.experts("gpt_oss", torch.float32), torch.float32, dict(
         r=3, lora_alpha=7, target_modules=["q_proj"], target_parameters=peft_merged.PARAMETERS[1:]))
