@@ -1,7 +1,7 @@
 /* The table, and which of its things a checkpoint has. Sources: transformers 5.23 (trainer.py: train,
  * _load_from_checkpoint, _load_optimizer_and_scheduler, _load_rng_state, _load_scaler), accelerate 1.15
  * (checkpointing.py, load_accelerator_state), lightning 2.6.6 (strategies/fsdp.py, checkpoint_connector.py), deepspeed
- * 0.19.8 (engine.py, load_checkpoint), verl 0.5 (fsdp_checkpoint_manager.py), Megatron-LM core_r0.16
+ * 0.19.8 (engine.py, load_checkpoint), verl 0.5 (fsdp_checkpoint_manager.py), Megatron-LM
  * (training/checkpointing.py, load_checkpoint). tests/e2e/test_resume_reads.py removes
  * each thing whose row is marked `tested`, and lets the trainer resume. */
 #include "files/resume_reads.h"
