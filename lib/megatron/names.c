@@ -659,9 +659,9 @@ static int halves_order(const struct publishing *p, const struct holder *at, con
 }
 
 /* A tensor whose pieces are the slice's stretches. */
-static int slice_as_blocks(struct publishing *p, struct uns_named_tensor *t, struct uns_err *err)
+static int slice_as_blocks(struct publishing *p, const struct uns_slice *slice, struct uns_named_tensor *t,
+			   struct uns_err *err)
 {
-	const struct uns_slice *slice = t->slice;
 	const uint64_t n = uns_slice_stretches(slice), each = uns_shape_elems(&slice->shape) / n;
 	struct uns_block *block;
 	uint64_t i;
@@ -690,10 +690,9 @@ static int part_cut(struct publishing *p, const struct holder *at, struct share 
 	UNS_TRY(slice_cut(p, at, share, w, &out->slice, err));
 	slice = *out->slice;
 	UNS_TRY(halves_order(p, at, share, &slice, err));
-	out->slice = &slice;
 	if (at->one_for_all && !p->part_of_all)
 		p->part_of_all = at->tensor->tensor;
-	return slice_as_blocks(p, out, err);
+	return slice_as_blocks(p, &slice, out, err);
 }
 
 /* Publishes the part of the weight of `rule`, if it has one. */

@@ -706,8 +706,8 @@ static const struct uns_megatron_vision internvl_chat = {
 
 #define TEXT(model_type, attention, mlp, norms) \
 	{ model_type, { attention, mlp, norms } }
-#define TEXT_ADDS_ONE(type, attention, mlp, norms) \
-	{ .model_type = type, .layer = { attention, mlp, norms }, .adds_one = true }
+#define TEXT_ADDS_ONE(model_type, attention, mlp, norms) \
+	{ model_type, { attention, mlp, norms }, NULL, NULL, NULL, NULL, true }
 #define TEXT_MTP(model_type, attention, mlp, norms) \
 	{ model_type, { attention, mlp, norms }, NULL, &mtp }
 #define QWEN_DELTA(model_type, attention, mlp, vision) \
