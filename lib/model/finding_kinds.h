@@ -989,7 +989,8 @@ KIND(NOT_FINITE, not_finite, DAMAGED,
      .cause = "the training diverged, or the file was damaged")
 KIND(FP32_COPY_DIFFERS, fp32_copy_differs, DAMAGED,
      "weight {tensor} is not its fp32 copy rounded to {dtype} in {n} of {total} elements: element {first} is {found} in {file.name}[ (rank {rank})], and {exact} of {other_file.name}[ (rank {other_rank})] rounds to {expected}[; so {more|is|are} {more} more {more|weight|weights}: {names}]; one of the files is of another save or was changed",
-     .advice = ": copy both back from the training machine, or take the fp32 copies alone (view weights-fp32)",
+     .advice =
+	     ": copy both back from the training machine, or take the fp32 copies alone (view weights-fp32), unless megatron-core 0.16.1 moved them (docs/megatron-core.md)",
      .check = "master")
 KIND(NO_CRCS, no_crcs, NOTE,
      "{n} {n|file|files} {n|records|record} no CRCs of data, as safetensors do and torch with set_crc32_options(False), the first is {file}: damage in {n|it|them} cannot be found without a seal",

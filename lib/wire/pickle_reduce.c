@@ -160,6 +160,52 @@ static bool is_nested_name(const struct uns_value *callable, const struct uns_va
 	       args->item[1]->kind == UNS_VALUE_STR && args->item[1]->n <= MAX_NAME && uns_value_str(args->item[1]);
 }
 
+/* Members that early versions of Python 3.11 (enum.py of 3.11.2, not of 3.11.7) pickle by name, getattr(Class,
+ * 'MEMBER'), and all others as Class(VALUE). Source of the values: deepspeed 0.19.8, runtime/zero/config.py. */
+static const struct member {
+	const char *cls, *name;
+	int64_t value;
+} members[] = {
+	{ "deepspeed.runtime.zero.config.ZeroStageEnum", "disabled", 0 },
+	{ "deepspeed.runtime.zero.config.ZeroStageEnum", "optimizer_states", 1 },
+	{ "deepspeed.runtime.zero.config.ZeroStageEnum", "gradients", 2 },
+	{ "deepspeed.runtime.zero.config.ZeroStageEnum", "weights", 3 },
+};
+
+/* getattr's arguments. NULL = it is none of these members. */
+static const struct member *member_find(const struct uns_value *args)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(members) / sizeof(*members); i++)
+		if (strcmp(members[i].cls, args->item[0]->cls) == 0 &&
+		    strcmp(members[i].name, uns_value_str(args->item[1])) == 0)
+			return &members[i];
+	return NULL;
+}
+
+static struct uns_value *member_called(struct uns_pickle *m, const struct uns_value *cls, const struct member *member)
+{
+	struct uns_value *value = uns_pickle_value(m, UNS_VALUE_INT), *args;
+	bool again;
+
+	if (!value)
+		return NULL;
+	value->i = member->value;
+	args = uns_pickle_tuple(m, &value, 1, &again);
+	return args ? uns_pickle_object(m, cls, args) : NULL;
+}
+
+/* A nested class, or the member of an enum. */
+static struct uns_value *attribute(struct uns_pickle *m, const struct uns_value *args)
+{
+	const struct uns_value *cls = args->item[0], *name = args->item[1];
+	const struct member *member = member_find(args);
+
+	return member ? member_called(m, cls, member)
+		      : uns_pickle_dotted(m, cls->cls, strlen(cls->cls), name->bytes, name->n);
+}
+
 static bool is_size_call(const struct uns_value *callable, const struct uns_value *args)
 {
 	return args->n == 1 && args->item[0]->kind == UNS_VALUE_TUPLE && uns_value_is(callable, "torch.Size");
@@ -199,6 +245,6 @@ struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value
 	if (is_bytes_call(callable, args))
 		return uns_pickle_bytes(m, UNS_VALUE_BYTES, first ? first->bytes : "", first ? first->n : 0);
 	if (is_nested_name(callable, args))
-		return uns_pickle_dotted(m, first->cls, strlen(first->cls), args->item[1]->bytes, args->item[1]->n);
+		return attribute(m, args);
 	return uns_pickle_object(m, callable, args);
 }

@@ -63,7 +63,7 @@ def unpack(python, package, folder, into):
                 inside = member.name.partition("/")[2]
                 if inside.startswith(f"{folder}/"):
                     member.name = inside.removeprefix(f"{folder}/")
-                    archive.extract(member, into, filter="data")
+                    archive.extract(member, into)
 
 
 def functions(name):

@@ -3,7 +3,6 @@ fp64 and its own export of the adapter. Of DoRA, which Bridge does not merge: ag
 
 import json
 import shutil
-import tarfile
 from pathlib import Path
 
 import peft
@@ -55,8 +54,7 @@ def merged_compare(mount, folder):
 
 @pytest.fixture
 def golden(tmp_path):
-    with tarfile.open(GOLDEN) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(GOLDEN, tmp_path)
     return tmp_path / "dora-tp2"
 
 

@@ -171,9 +171,19 @@ def test_facts_reach_trainer_state(run, mount, store, meta, eventually):
     assert json.loads(state.read_text())["save_steps"] == 13
 
 
-def test_imports_from_what_trainers_write(run, meta, made, tmp_path):
+def by_name(member, protocol):
+    """As enum.py of Python 3.11.2 has it; later versions call the class with the value."""
+    return getattr, (type(member), member.name)
+
+
+@pytest.mark.parametrize("members", ["by_value", "by_name"])
+def test_imports_from_what_trainers_write(run, meta, made, tmp_path, monkeypatch, members):
     import torch
     from transformers import TrainingArguments
+    from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+    from transformers.utils import ExplicitEnum
+    if members == "by_name":
+        monkeypatch.setattr(ExplicitEnum, "__reduce_ex__", by_name, raising=False)
 
     args = TrainingArguments(output_dir=str(tmp_path / "out"), per_device_train_batch_size=3,
                              logging_steps=5, save_steps=50, eval_steps=25, max_steps=200,
@@ -182,6 +192,7 @@ def test_imports_from_what_trainers_write(run, meta, made, tmp_path):
     (tmp_path / "training_args.json").write_text(args.to_json_string())
     wanted = {"per_device_train_batch_size": 3, "logging_steps": 5, "save_steps": 50,
               "eval_steps": 25, "max_steps": 200, "eval_strategy": "steps"}
+    assert all(member.value == member.name.lower() for enum in (IntervalStrategy, SaveStrategy) for member in enum)
     for name in ("training_args.bin", "training_args.json"):
         checkpoint = tmp_path / name.replace(".", "-")
         checkpoint.mkdir()

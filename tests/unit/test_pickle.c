@@ -268,6 +268,9 @@ static const struct {
 	{ BYTES(P "c__builtin__\nbytes\n)R."), "b:" },
 	{ BYTES(P "c__builtin__\nbytearray\nC\1a\x85R."), "b:61" },
 	{ BYTES(P "c__builtin__\ngetattr\ncm\nOuter\n" S("\5", "Inner") "\x86R)\x81."), "m.Outer.Inner()" },
+	{ BYTES(P "c__builtin__\ngetattr\ncdeepspeed.runtime.zero.config\nZeroStageEnum\n" S("\x9",
+											     "gradients") "\x86R."),
+	  "deepspeed.runtime.zero.config.ZeroStageEnum(2)" },
 };
 
 static void test_good(void **state)
