@@ -15,7 +15,7 @@
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
 
-enum { PART = 16, PARTS = 4, PAIRS = 8 }; /* PAIRS: a part of pairs of bf16 */
+enum { PART = UNS_PANELS_PART, PARTS = UNS_PANELS_PARTS, PAIRS = UNS_PANELS_PAIRS };
 _Static_assert(UNS_PANEL == 16, "a vector of AVX-512, two of AVX2");
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));

@@ -25,14 +25,17 @@ static inline size_t uns_panels_words(enum uns_panels_of of, size_t inner)
 	return of == UNS_PANELS_OF_BF16 ? inner / 2 : inner;
 }
 
+/* In parts of how many products, in groups of how many parts a sum is added up; of bf16, in parts of how many pairs. */
+enum { UNS_PANELS_PART = 16, UNS_PANELS_PARTS = 4, UNS_PANELS_PAIRS = 8 };
+
 /* Through how many additions a number goes at most in a sum of n products. Two of bf16 count twice: a processor may add
  * them one after the other. */
 static inline size_t uns_panels_additions(enum uns_panels_of of, size_t n)
 {
-	enum { PART = 16, PARTS = 4, PAIRS = 8 };
-	const size_t parts = (n + PART - 1) / PART;
+	const size_t parts = (n + UNS_PANELS_PART - 1) / UNS_PANELS_PART;
+	const size_t groups = (parts + UNS_PANELS_PARTS - 1) / UNS_PANELS_PARTS;
 
-	return of == UNS_PANELS_OF_BF16 ? 2 * PAIRS + parts : PART + PARTS + (parts + PARTS - 1) / PARTS;
+	return of == UNS_PANELS_OF_BF16 ? 2 * UNS_PANELS_PAIRS + parts : UNS_PANELS_PART + UNS_PANELS_PARTS + groups;
 }
 
 /* n rows of words, which are the right matrix's columns, as a panel; n = UNS_PANEL at most. The rest is zero. */

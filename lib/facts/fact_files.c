@@ -80,30 +80,8 @@ static int json_read(struct facts *f, const struct uns_root *root, const char *n
 
 /* -- torch.save: training_args.bin, scheduler.pt -- */
 
-/* A member of transformers' enums of when something is done, which early versions of Python 3.11 pickle by its name,
- * IntervalStrategy.STEPS (pickle_reduce.c): its value is the name in small letters. NULL = v is something else, or
- * there is no memory. */
-static cJSON *member_value(const struct uns_value *v)
-{
-	static const char *const enums[] = { "transformers.trainer_utils.IntervalStrategy.",
-					     "transformers.trainer_utils.SaveStrategy." };
-	const char *name = NULL;
-	char text[32];
-	size_t i;
-
-	for (i = 0; i < sizeof(enums) / sizeof(*enums) && v->kind == UNS_VALUE_GLOBAL; i++)
-		if (uns_str_starts(v->cls, enums[i]))
-			name = v->cls + strlen(enums[i]);
-	if (!name || strlen(name) >= sizeof(text))
-		return NULL;
-	for (i = 0; name[i]; i++)
-		text[i] = name[i] >= 'A' && name[i] <= 'Z' ? (char)(name[i] - 'A' + 'a') : name[i];
-	text[i] = 0;
-	return cJSON_CreateString(text);
-}
-
 /* Adds a number, string, bool or None; any other value is left out. An enum's member is pickled as a call of its class,
- * as in SchedulerType("linear"), or by name. */
+ * as in SchedulerType("linear"). */
 static int value_add(struct facts *f, const char *key, const struct uns_value *v, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
@@ -122,8 +100,6 @@ static int value_add(struct facts *f, const char *key, const struct uns_value *v
 		json = cJSON_CreateNumber(v->f);
 	else if (uns_value_str(v))
 		json = cJSON_CreateString(uns_value_str(v));
-	else
-		json = member_value(v);
 	return fact_add(f, key, json, err);
 }
 

@@ -160,16 +160,23 @@ static bool is_nested_name(const struct uns_value *callable, const struct uns_va
 	       args->item[1]->kind == UNS_VALUE_STR && args->item[1]->n <= MAX_NAME && uns_value_str(args->item[1]);
 }
 
+#define ZERO_STAGE "deepspeed.runtime.zero.config.ZeroStageEnum"
+#define INTERVAL   "transformers.trainer_utils.IntervalStrategy"
+#define SAVE       "transformers.trainer_utils.SaveStrategy"
+
 /* Members that early versions of Python 3.11 (enum.py of 3.11.2, not of 3.11.7) pickle by name, getattr(Class,
- * 'MEMBER'), and all others as Class(VALUE). Source of the values: deepspeed 0.19.8, runtime/zero/config.py. */
+ * 'MEMBER'), and all others as Class(VALUE). Sources of the values: deepspeed 0.19.8, runtime/zero/config.py;
+ * transformers 5.23, trainer_utils.py. */
 static const struct member {
-	const char *cls, *name;
-	int64_t value;
+	const char *cls, *name, *text; /* text: the value; NULL = it is the number */
+	int64_t number;
 } members[] = {
-	{ "deepspeed.runtime.zero.config.ZeroStageEnum", "disabled", 0 },
-	{ "deepspeed.runtime.zero.config.ZeroStageEnum", "optimizer_states", 1 },
-	{ "deepspeed.runtime.zero.config.ZeroStageEnum", "gradients", 2 },
-	{ "deepspeed.runtime.zero.config.ZeroStageEnum", "weights", 3 },
+	{ ZERO_STAGE, "disabled", NULL, 0 },  { ZERO_STAGE, "optimizer_states", NULL, 1 },
+	{ ZERO_STAGE, "gradients", NULL, 2 }, { ZERO_STAGE, "weights", NULL, 3 },
+	{ INTERVAL, "NO", "no", 0 },          { INTERVAL, "STEPS", "steps", 0 },
+	{ INTERVAL, "EPOCH", "epoch", 0 },    { SAVE, "NO", "no", 0 },
+	{ SAVE, "STEPS", "steps", 0 },        { SAVE, "EPOCH", "epoch", 0 },
+	{ SAVE, "BEST", "best", 0 },
 };
 
 /* getattr's arguments. NULL = it is none of these members. */
@@ -186,12 +193,15 @@ static const struct member *member_find(const struct uns_value *args)
 
 static struct uns_value *member_called(struct uns_pickle *m, const struct uns_value *cls, const struct member *member)
 {
-	struct uns_value *value = uns_pickle_value(m, UNS_VALUE_INT), *args;
+	struct uns_value *value, *args;
 	bool again;
 
+	value = member->text ? uns_pickle_bytes(m, UNS_VALUE_STR, member->text, strlen(member->text))
+			     : uns_pickle_value(m, UNS_VALUE_INT);
 	if (!value)
 		return NULL;
-	value->i = member->value;
+	if (!member->text)
+		value->i = member->number;
 	args = uns_pickle_tuple(m, &value, 1, &again);
 	return args ? uns_pickle_object(m, cls, args) : NULL;
 }

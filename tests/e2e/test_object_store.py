@@ -222,6 +222,18 @@ int clock_gettime(clockid_t id, struct timespec *out)
     assert statuses.count(403) == 1
 
 
+def stale_once_replaced(path, store, key, body):
+    """A file that is open while its object, which has this body, becomes another of the same size."""
+    with open(path, "rb", buffering=0) as held:
+        assert held.read(1) == body[:1]
+        store.put(key, bytes(len(body)))
+        held.seek(-1, os.SEEK_END)
+        with pytest.raises(OSError) as failed:
+            held.read(1)
+        assert failed.value.errno == errno.ESTALE
+
+
+
 @pytest.mark.long
 def test_a_replaced_object_of_a_server(server, tmp_path, mount_url):
     """By the server's own If-Match, or by the ETag that it answers."""
@@ -229,13 +241,7 @@ def test_a_replaced_object_of_a_server(server, tmp_path, mount_url):
     url = server.upload(GOLDEN / "run", "runs/replaced")
     server.put("runs/replaced/tokenizer.json", large)
     mnt = mount_url(url, server.environment())
-    with open(mnt / "weights/checkpoint-2/tokenizer.json", "rb", buffering=0) as held:
-        assert held.read(1) == large[:1]
-        server.put("runs/replaced/tokenizer.json", bytes(len(large)))
-        held.seek(-1, os.SEEK_END)
-        with pytest.raises(OSError) as failed:
-            held.read(1)
-        assert failed.value.errno == errno.ESTALE
+    stale_once_replaced(mnt / "weights/checkpoint-2/tokenizer.json", server, "runs/replaced/tokenizer.json", large)
 
 
 def test_a_repaired_copy_of_an_address(store, tmp_path):
@@ -301,13 +307,7 @@ def test_a_replaced_object_is_stale_and_then_the_new_one(golden, store, mount_ur
     before = (folder / "model.safetensors").read_bytes()
     key = "runs/llama/checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp"
     body = bytearray(store.client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
-    with open(folder / "tokenizer.json", "rb", buffering=0) as held:
-        assert held.read(1) == large[:1]
-        store.put("runs/llama/tokenizer.json", bytes(len(large)))
-        held.seek(-1, os.SEEK_END)
-        with pytest.raises(OSError) as failed:
-            held.read(1)
-        assert failed.value.errno == errno.ESTALE
+    stale_once_replaced(folder / "tokenizer.json", store, "runs/llama/tokenizer.json", large)
     elements = (before[at:at + 32] for at in range(len(before) - 32, 0, -4))
     body[next(body.find(e) for e in elements if any(e) and e in body)] ^= 1
     store.put(key, bytes(body))

@@ -271,6 +271,8 @@ static const struct {
 	{ BYTES(P "c__builtin__\ngetattr\ncdeepspeed.runtime.zero.config\nZeroStageEnum\n" S("\x9",
 											     "gradients") "\x86R."),
 	  "deepspeed.runtime.zero.config.ZeroStageEnum(2)" },
+	{ BYTES(P "c__builtin__\ngetattr\nctransformers.trainer_utils\nSaveStrategy\n" S("\4", "BEST") "\x86R."),
+	  "transformers.trainer_utils.SaveStrategy('best')" },
 };
 
 static void test_good(void **state)
