@@ -158,17 +158,37 @@ def read_off(model_type, classes, config, arguments):
     return [(t, kinds[t]) for t in rows], tuple(sorted(tied.items()))
 
 
+# Rows that often follow each other: a macro's name -> what follows the module's name, and of which kind it is.
+TOGETHER = {
+    "ATTENTION": [(f"{p}_proj.weight", "DECAYS") for p in "qkvo"],
+    "GATED_MLP": [(f"{p}_proj.weight", "DECAYS") for p in ("gate", "up", "down")],
+    "LINEAR": [("weight", "DECAYS"), ("bias", "PLAIN")],
+    "NORM": [("weight", "PLAIN"), ("bias", "PLAIN")],
+}
+
+
+def macros():
+    out = ""
+    for macro, ends in TOGETHER.items():
+        rows = ", ".join(f'{{ module ".{end}", {kind} }}' for end, kind in ends)
+        out += f"#define {macro}(module) {rows}\n"
+    return out
+
+
 def rows_of(names):
-    """A module's weight and bias, where they follow each other, are one row of the source."""
-    out = []
-    for name, kind in names:
-        module = name.removesuffix(".bias")
-        if out and kind == "PLAIN" and module != name and out[-1] == f'\t{{ "{module}.weight", DECAYS }},\n':
-            out[-1] = f'\tLINEAR("{module}"),\n'
-        elif out and kind == "PLAIN" and module != name and out[-1] == f'\t{{ "{module}.weight", PLAIN }},\n':
-            out[-1] = f'\tNORM("{module}"),\n'
+    """The rows of the source; those of a module that are together have a macro."""
+    out, at = [], 0
+    while at < len(names):
+        name, kind = names[at]
+        for macro, ends in TOGETHER.items():
+            module = name.removesuffix(f".{ends[0][0]}")
+            if names[at:at + len(ends)] == [(f"{module}.{end}", of) for end, of in ends]:
+                out.append(f'\t{macro}("{module}"),\n')
+                at += len(ends)
+                break
         else:
             out.append(f'\t{{ "{name}", {kind} }},\n')
+            at += 1
     return "".join(out)
 
 
@@ -192,10 +212,7 @@ def table(read):
 #define DECAYS UNS_PARAMETER_DECAYS
 #define PLAIN  UNS_PARAMETER_PLAIN
 #define BUFFER UNS_PARAMETER_BUFFER
-/* With a bias. */
-#define LINEAR(module) {{ module ".weight", DECAYS }}, {{ module ".bias", PLAIN }}
-#define NORM(module)   {{ module ".weight", PLAIN }}, {{ module ".bias", PLAIN }}
-
+{macros()}
 const char uns_parameter_source[] = "transformers {T.__version__}";
 
 static const struct uns_parameter_tie none[] = {{ {{ 0 }} }};
