@@ -607,16 +607,18 @@ enum unshard_way {
 /* Every zero means the documented default. */
 struct unshard_device_options {
 	size_t size; /* UNSHARD_DEVICE_OPTIONS_INIT */
-	uint64_t buffer_bytes; /* of one pinned buffer; default 8 MiB, at least 4096 */
-	unsigned n_buffers; /* default 16 */
-	unsigned n_threads; /* that read at once; default: as many as processors, at most 12 */
+	uint64_t buffer_bytes; /* of one pinned buffer; default 2 MiB, at least 4096 */
+	unsigned n_buffers; /* at most; default 32 */
+	unsigned n_threads; /* that read at once; default: as many as it has processors (near the GPU), at most 16 */
 	enum unshard_way way;
 };
 
-/* Prepare to read into GPU number `ordinal`, as CUDA counts: allocates all pinned buffers.
+/* Prepare to read into GPU number `ordinal`, as CUDA counts: pins the first buffer. A thread of the library pins the
+ * others one by one, while transfers use the earlier ones. It ends early where no more memory can be pinned: then
+ * there are fewer.
  * options: NULL = all defaults. Needs no session; one device may read from the tensors of several sessions.
  * -ENODEV: the library was built without CUDA; there is no CUDA runtime, driver or GPU, or not a usable one.
- * -ENOMEM: no pinned memory. -EIO: any other error of CUDA. */
+ * -ENOMEM: not one buffer could be pinned. -EIO: any other error of CUDA. */
 UNSHARD_API int unshard_device_open(int ordinal, const struct unshard_device_options *options, unshard_device **out,
 				    struct unshard_error *err);
 /* First free every transfer. NULL is allowed. */
@@ -650,7 +652,8 @@ UNSHARD_API int unshard_device_read(unshard_device *device, const unshard_tensor
  * (cudaStreamWaitEvent); it lives as long as the transfer. Fails as unshard_tensor_read does, and with -EIO if CUDA
  * fails: the device memory may then hold anything. */
 UNSHARD_API int unshard_transfer_queued(unshard_transfer *transfer, void **event, struct unshard_error *err);
-/* Wait until the bytes are in the memory of the GPU. Fails as unshard_transfer_queued. */
+/* Wait until the bytes are in the memory of the GPU, and the device pins no more buffers. Fails as
+ * unshard_transfer_queued. */
 UNSHARD_API int unshard_transfer_wait(unshard_transfer *transfer, struct unshard_error *err);
 /* Waits for copies that have not ended; NULL is allowed. */
 UNSHARD_API void unshard_transfer_free(unshard_transfer *transfer);

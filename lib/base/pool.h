@@ -15,7 +15,7 @@ enum {
 	UNS_THREADS_MEASURE = 8,  /* with the thread that calls unshard_measure_tensors */
 	/* Into a GPU, with a transfer's own, if there are as many processors: fewer than buffers, so that copies are
 	 * under way while all of them read. */
-	UNS_MOST_THREADS_DEVICE = 12,
+	UNS_MOST_THREADS_DEVICE = 16,
 };
 
 struct uns_pool;

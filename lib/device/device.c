@@ -11,15 +11,14 @@
 #include "device/portions.h"
 
 enum {
-	DEFAULT_BUFFER_BYTES = 8 << 20,
+	DEFAULT_BUFFER_BYTES = 2 << 20,
 	LEAST_BUFFER_BYTES = 4096,
-	DEFAULT_BUFFERS = 16,
+	DEFAULT_BUFFERS = 32,
 };
 
 static int take_options(struct unshard_device *d, const struct unshard_device_options *given, struct uns_err *err)
 {
 	struct unshard_device_options *o = &d->opt;
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	uint64_t bytes;
 
 	*o = (struct unshard_device_options)CALLER_OWN(struct unshard_device_options);
@@ -29,9 +28,6 @@ static int take_options(struct unshard_device *d, const struct unshard_device_op
 		o->buffer_bytes = DEFAULT_BUFFER_BYTES;
 	if (!o->n_buffers)
 		o->n_buffers = DEFAULT_BUFFERS;
-	if (!o->n_threads)
-		o->n_threads =
-			(unsigned)uns_u64_min(processors > 0 ? (uint64_t)processors : 1, UNS_MOST_THREADS_DEVICE);
 	if (o->buffer_bytes < LEAST_BUFFER_BYTES || !uns_u64_mul(o->buffer_bytes, o->n_buffers, &bytes))
 		return uns_fail(
 			err, -EINVAL,
@@ -46,6 +42,14 @@ static int take_options(struct unshard_device *d, const struct unshard_device_op
 
 /* -- what the maker's thread does -- */
 
+static unsigned default_threads(const struct uns_processors *processors)
+{
+	const long n = processors->known ? CPU_COUNT(&processors->set) : sysconf(_SC_NPROCESSORS_ONLN);
+
+	return (unsigned)uns_u64_min(n > 0 ? (uint64_t)n : 1, UNS_MOST_THREADS_DEVICE);
+}
+
+/* All but the buffers behind the first. */
 static int device_make(struct unshard_device *d, struct uns_err *err)
 {
 	const struct uns_cuda *cuda = &d->cuda;
@@ -60,8 +64,21 @@ static int device_make(struct unshard_device *d, struct uns_err *err)
 	uns_near_choose(&near, &d->processors);
 	uns_near_take_memory(&near); /* this thread takes nothing but the buffers, and CUDA has begun its own */
 	UNS_TRY(uns_pinned_new(cuda, d->opt.n_buffers, d->opt.buffer_bytes, &d->ring, err));
+	UNS_TRY(uns_pinned_add(d->ring, err));
+	if (!d->opt.n_threads)
+		d->opt.n_threads = default_threads(&d->processors);
 	return uns_pool_new(d->opt.n_threads - 1, &d->processors, &d->pool,
 			    err); /* a transfer's own thread works too */
+}
+
+/* Meanwhile transfers use those that are pinned. Where no more memory can be pinned, they have fewer. */
+static void pin_the_others(struct unshard_device *d)
+{
+	unsigned i;
+
+	for (i = 1; i < d->opt.n_buffers; i++)
+		if (uns_pinned_add(d->ring, NULL) < 0)
+			return;
 }
 
 static void device_unmake(struct unshard_device *d)
@@ -74,11 +91,12 @@ static void device_unmake(struct unshard_device *d)
 		d->cuda.StreamDestroy(d->stream);
 }
 
-/* Lock held. */
-static void device_wait(struct unshard_device *d, enum device_progress progress)
+void device_wait(struct unshard_device *d, enum device_progress progress)
 {
+	pthread_mutex_lock(&d->lock);
 	while (d->progress < progress)
 		pthread_cond_wait(&d->changed, &d->lock);
+	pthread_mutex_unlock(&d->lock);
 }
 
 static void device_report(struct unshard_device *d, enum device_progress progress)
@@ -95,9 +113,10 @@ static void *maker_run(void *arg)
 
 	d->code = device_make(d, &d->err);
 	device_report(d, DEVICE_MADE);
-	pthread_mutex_lock(&d->lock);
+	if (d->code == 0)
+		pin_the_others(d);
+	device_report(d, DEVICE_PINNED);
 	device_wait(d, DEVICE_CLOSING);
-	pthread_mutex_unlock(&d->lock);
 	device_unmake(d);
 	return NULL;
 }
@@ -139,9 +158,7 @@ int unshard_device_open(int ordinal, const struct unshard_device_options *option
 		device_drop(d);
 		return give_error(error, &err, code);
 	}
-	pthread_mutex_lock(&d->lock);
 	device_wait(d, DEVICE_MADE);
-	pthread_mutex_unlock(&d->lock);
 	code = d->code;
 	err = d->err;
 	if (code < 0)
@@ -155,6 +172,7 @@ void unshard_device_close(unshard_device *d)
 {
 	if (!d)
 		return;
+	device_wait(d, DEVICE_PINNED);
 	device_report(d, DEVICE_CLOSING);
 	pthread_join(d->maker, NULL);
 	device_drop(d);

@@ -20,10 +20,17 @@ struct unshard_device {
 	pthread_t maker;
 	pthread_mutex_t lock; /* what follows */
 	pthread_cond_t changed;
-	enum device_progress { DEVICE_MAKING, DEVICE_MADE, DEVICE_CLOSING } progress;
+	enum device_progress {
+		DEVICE_MAKING,
+		DEVICE_MADE, /* transfers may begin: there is one buffer */
+		DEVICE_PINNED, /* no more buffers come */
+		DEVICE_CLOSING,
+	} progress;
 	int code; /* of making it */
 	struct uns_err err;
 };
+
+void device_wait(struct unshard_device *d, enum device_progress progress);
 
 /* Make the GPU the calling thread's current one: before any other call of CUDA in a thread. */
 static inline int device_set_current(const struct unshard_device *d, struct uns_err *err)

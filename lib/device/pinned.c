@@ -5,10 +5,9 @@
 
 struct uns_pinned_ring {
 	const struct uns_cuda *cuda;
-	size_t n, buffer_bytes;
-	uint8_t *memory;          /* all buffers */
-	struct uns_pinned *v;     /* n */
-	struct uns_pinned **idle; /* a queue of up to n: n_idle from `first` on, around the end */
+	size_t n, n_pinned, buffer_bytes; /* n: at most */
+	struct uns_pinned *v;             /* n, of which n_pinned are there */
+	struct uns_pinned **idle;         /* a queue of up to n: n_idle from `first` on, around the end */
 	size_t first, n_idle;
 	pthread_mutex_t lock; /* the queue */
 	pthread_cond_t given;
@@ -36,30 +35,10 @@ static struct uns_pinned *ring_get(struct uns_pinned_ring *r)
 	return buffer;
 }
 
-/* An event that was never recorded counts as past. */
-static int make_buffers(struct uns_pinned_ring *r, struct uns_err *err)
-{
-	size_t i;
-
-	UNS_TRY(uns_cuda_check(r->cuda,
-			       r->cuda->HostAlloc((void **)&r->memory, r->n * r->buffer_bytes, cudaHostAllocDefault),
-			       "pinning memory for buffers (fewer or smaller ones may fit)", err));
-	for (i = 0; i < r->n; i++) {
-		UNS_TRY(uns_cuda_check(
-			r->cuda,
-			r->cuda->EventCreateWithFlags(&r->v[i].copied, cudaEventDisableTiming | cudaEventBlockingSync),
-			"making an event", err));
-		r->v[i].at = r->memory + i * r->buffer_bytes;
-		ring_put(r, &r->v[i]);
-	}
-	return 0;
-}
-
 int uns_pinned_new(const struct uns_cuda *cuda, size_t n_buffers, size_t buffer_bytes, struct uns_pinned_ring **out,
 		   struct uns_err *err)
 {
 	struct uns_pinned_ring *r = calloc(1, sizeof(*r));
-	int code;
 
 	UNS_TRY_ALLOC(r, err);
 	*r = (struct uns_pinned_ring){ .cuda = cuda, .n = n_buffers, .buffer_bytes = buffer_bytes };
@@ -67,12 +46,41 @@ int uns_pinned_new(const struct uns_cuda *cuda, size_t n_buffers, size_t buffer_
 	pthread_cond_init(&r->given, NULL);
 	r->v = calloc(n_buffers, sizeof(*r->v));
 	r->idle = calloc(n_buffers, sizeof(*r->idle));
-	code = r->v && r->idle ? make_buffers(r, err) : uns_oom(err);
-	if (code < 0)
+	if (!r->v || !r->idle) {
 		uns_pinned_free(r);
+		return uns_oom(err);
+	}
+	*out = r;
+	return 0;
+}
+
+/* An event that was never recorded counts as past. */
+static int buffer_make(const struct uns_pinned_ring *r, struct uns_pinned *out, struct uns_err *err)
+{
+	const struct uns_cuda *cuda = r->cuda;
+	void *memory;
+	int code;
+
+	UNS_TRY(uns_cuda_check(cuda, cuda->HostAlloc(&memory, r->buffer_bytes, cudaHostAllocDefault),
+			       "pinning memory for a buffer (a smaller one may fit)", err));
+	code = uns_cuda_check(cuda,
+			      cuda->EventCreateWithFlags(&out->copied, cudaEventDisableTiming | cudaEventBlockingSync),
+			      "making an event", err);
+	if (code < 0)
+		cuda->FreeHost(memory);
 	else
-		*out = r;
+		out->at = memory;
 	return code;
+}
+
+int uns_pinned_add(struct uns_pinned_ring *r, struct uns_err *err)
+{
+	struct uns_pinned *buffer = &r->v[r->n_pinned];
+
+	UNS_TRY(buffer_make(r, buffer, err));
+	r->n_pinned++;
+	ring_put(r, buffer);
+	return 0;
 }
 
 void uns_pinned_free(struct uns_pinned_ring *r)
@@ -81,12 +89,11 @@ void uns_pinned_free(struct uns_pinned_ring *r)
 
 	if (!r)
 		return;
-	for (i = 0; r->v && i < r->n && r->v[i].copied; i++) {
+	for (i = 0; i < r->n_pinned; i++) {
 		r->cuda->EventSynchronize(r->v[i].copied);
 		r->cuda->EventDestroy(r->v[i].copied);
+		r->cuda->FreeHost(r->v[i].at);
 	}
-	if (r->memory)
-		r->cuda->FreeHost(r->memory);
 	pthread_mutex_destroy(&r->lock);
 	pthread_cond_destroy(&r->given);
 	free(r->v);

@@ -14,9 +14,12 @@ struct uns_pinned {
 	cudaEvent_t copied; /* behind the last copy from it */
 };
 
-/* cuda is borrowed. -ENOMEM: the system lets no more memory be pinned. */
+/* Without a buffer. cuda is borrowed. */
 int uns_pinned_new(const struct uns_cuda *cuda, size_t n_buffers, size_t buffer_bytes, struct uns_pinned_ring **out,
 		   struct uns_err *err);
+/* Pin one more buffer, at most n_buffers times, by one thread, while others use the earlier ones.
+ * -ENOMEM: the system lets no more memory be pinned; the ring is as it was. */
+int uns_pinned_add(struct uns_pinned_ring *ring, struct uns_err *err);
 /* Waits for the copies that are under way. NULL is allowed. */
 void uns_pinned_free(struct uns_pinned_ring *ring);
 size_t uns_pinned_bytes(const struct uns_pinned_ring *ring); /* of one buffer */

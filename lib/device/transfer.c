@@ -102,6 +102,7 @@ static void *transfer_run(void *arg)
 	transfer_report(t, QUEUED, code, &err);
 	if (code == 0)
 		code = wait_for_copies(t, &err);
+	device_wait(t->device, DEVICE_PINNED); /* when a transfer is over, no thread of the device pins */
 	transfer_report(t, OVER, code, &err);
 	pthread_mutex_lock(&t->lock);
 	while (!t->freed)

@@ -12,7 +12,7 @@ from .session import Tensor, must
 
 STORED = -1  # the tensor's own dtype
 WAY_SUITED, WAY_CACHE = 0, 1  # by which way bytes come from storage
-BUFFER_BYTES, MOST_BUFFERS = 8 << 20, 16
+BUFFER_BYTES, MOST_BUFFERS = 2 << 20, 32
 
 
 class Transfer:

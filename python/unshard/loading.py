@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 import torch
 
 from . import session as sessions
-from .device import WAY_CACHE, WAY_SUITED, Device
+from .device import WAY_CACHE, WAY_SUITED, Device, Transfer
 from .errors import Error, NotFound
 from .process import Process
 from .session import Session, Tensor, Tensors, log
@@ -24,6 +24,7 @@ from .session import Session, Tensor, Tensors, log
 THREADS = max(4, 2 * (os.cpu_count() or 1))
 PART_BYTES = 32 << 20  # of one tensor, read by one thread
 AHEAD_BYTES = 64 << 20  # read by iterate() while others are used
+EARLY = 8  # one of so many bytes is read while torch allocates the memory of the others
 DTYPES = {name: getattr(torch, name) for name in sessions.DTYPES if hasattr(torch, name)}
 SAFETENSORS = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "float16": "F16",
                "bfloat16": "BF16", "int32": "I32", "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64",
@@ -134,6 +135,17 @@ def ended_all(jobs: list[Future]) -> None:
         raise
 
 
+def early(boxes: list[Box]) -> tuple[list[Box], list[Box]]:
+    """The first boxes that hold an eighth of the bytes, and the others. The first are read while torch allocates memory
+    for the others."""
+    total, n_bytes = sum(box.size_bytes() for box in boxes), 0
+    for n, box in enumerate(boxes, 1):
+        n_bytes += box.size_bytes()
+        if n_bytes * EARLY >= total:
+            return boxes[:n], boxes[n:]
+    return [], []
+
+
 class Gpu:
     """The same straight into the memory of a GPU, on torch's current stream: whatever is queued on it afterwards finds
     the bytes, and memory that torch reuses is no longer in use."""
@@ -143,15 +155,18 @@ class Gpu:
         self._reader = Device(current_device() if device.index is None else device.index, threads or 0, way(), n_bytes)
 
     def begin(self, boxes: list[Box]) -> Callable[[], list[torch.Tensor]]:
-        out = [box.empty(self._device) for box in boxes]
-        transfer = self._reader.begin([(*box, o.data_ptr(), box.size_bytes()) for box, o in zip(boxes, out)],
-                                      current_stream(self._device), keep=out) if boxes else None
+        begun = [self._begin_some(some) for some in early(boxes) if some]
 
         def end() -> list[torch.Tensor]:
-            if transfer:
+            for transfer, _ in begun:
                 transfer.wait()
-            return out
+            return [o for _, out in begun for o in out]
         return end
+
+    def _begin_some(self, boxes: list[Box]) -> tuple[Transfer, list[torch.Tensor]]:
+        out = [box.empty(self._device) for box in boxes]
+        return self._reader.begin([(*box, o.data_ptr(), box.size_bytes()) for box, o in zip(boxes, out)],
+                                  current_stream(self._device), keep=out), out
 
     def close(self) -> None:
         self._reader.close()

@@ -56,7 +56,13 @@ static struct {
 		char function[64];
 		int left, error;
 	} failure[MOST_FAILURES];
-} fake = { .lock = PTHREAD_MUTEX_INITIALIZER, .n_devices = 1 };
+	struct {
+		char function[64];
+		int left;
+		bool on; /* a call waits, or will */
+	} held;
+	pthread_cond_t released;
+} fake = { .lock = PTHREAD_MUTEX_INITIALIZER, .released = PTHREAD_COND_INITIALIZER, .n_devices = 1 };
 
 static _Thread_local int current;
 static _Thread_local struct CUstream_st of_thread; /* cudaStreamPerThread; what is queued on it ends with the thread */
@@ -85,6 +91,24 @@ EXPORTED void fake_fail(const char *function, int nth, int error)
 	strncpy(fake.failure[i].function, function, sizeof(fake.failure[i].function) - 1);
 	fake.failure[i].left = nth;
 	fake.failure[i].error = error;
+	pthread_mutex_unlock(&fake.lock);
+}
+
+EXPORTED void fake_hold(const char *function, int nth)
+{
+	pthread_mutex_lock(&fake.lock);
+	strncpy(fake.held.function, function, sizeof(fake.held.function) - 1);
+	fake.held.left = nth;
+	fake.held.on = true;
+	pthread_mutex_unlock(&fake.lock);
+}
+
+EXPORTED void fake_release(void)
+{
+	pthread_mutex_lock(&fake.lock);
+	fake.held.on = false;
+	memset(fake.held.function, 0, sizeof(fake.held.function));
+	pthread_cond_broadcast(&fake.released);
 	pthread_mutex_unlock(&fake.lock);
 }
 
@@ -148,6 +172,9 @@ static cudaError_t enter(const char *function)
 
 	pthread_mutex_lock(&fake.lock);
 	count_thread();
+	if (fake.held.on && !strcmp(fake.held.function, function) && !--fake.held.left)
+		while (fake.held.on)
+			pthread_cond_wait(&fake.released, &fake.lock);
 	for (i = 0; i < MOST_FAILURES; i++)
 		if (fake.failure[i].left && !strcmp(fake.failure[i].function, function) && !--fake.failure[i].left)
 			found = (cudaError_t)fake.failure[i].error;

@@ -33,6 +33,9 @@ struct fake_call {
 void fake_reset(int n_devices);
 /* The nth call (from 1) of the function of this name ("cudaMemcpyAsync") from now on fails. */
 void fake_fail(const char *function, int nth, int error);
+/* The nth call of the function from now on waits, before it does anything, until fake_release. One at a time. */
+void fake_hold(const char *function, int nth);
+void fake_release(void);
 /* Calls since fake_reset, oldest first. Only while no other thread is in CUDA. */
 const struct fake_call *fake_calls(size_t *n);
 /* The GPUs' PCI bus id from now on; NULL = cudaDeviceGetPCIBusId fails. */

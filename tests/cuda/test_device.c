@@ -23,6 +23,7 @@
 #include <cJSON.h>
 
 #include "cuda/fake_cudart.h"
+#include "device/device.h"
 #include "io/direct.h"
 #include "unit/threads.h"
 #include "unshard.h"
@@ -31,6 +32,8 @@
 static struct {
 	__typeof__(&fake_reset) reset;
 	__typeof__(&fake_fail) let_fail;
+	__typeof__(&fake_hold) hold;
+	__typeof__(&fake_release) release;
 	__typeof__(&fake_calls) calls;
 	__typeof__(&fake_calls_of_thread) calls_of_thread;
 	__typeof__(&fake_alive) alive;
@@ -64,6 +67,8 @@ static void find_all(void)
 		fail_msg("%s", dlerror());
 	find(library, "fake_reset", &cuda.reset);
 	find(library, "fake_fail", &cuda.let_fail);
+	find(library, "fake_hold", &cuda.hold);
+	find(library, "fake_release", &cuda.release);
 	find(library, "fake_calls", &cuda.calls);
 	find(library, "fake_calls_of_thread", &cuda.calls_of_thread);
 	find(library, "fake_alive", &cuda.alive);
@@ -227,13 +232,14 @@ static void copies_are_under_way_while_the_next_is_read(void **state)
 	size_t i, n, queued = 0, copied = 0;
 
 	(void)state;
-	end(begin(d, &box, 1, NULL));
+	end(begin(d, &box, 1, NULL)); /* from here on there are all buffers */
 	assert_int_equal(cuda.calls_of_thread(pthread_self()), before);
+	cuda.reset(2);
+	memset(to, 0, LARGE_BYTES);
+	end(begin(d, &box, 1, NULL));
 	right_bytes(f.large, NULL, NULL, to, LARGE_BYTES);
 	call = cuda.calls(&n);
-	assert_int_equal(call[0].kind, FAKE_PINNED);
-	assert_int_equal(call[0].n_bytes, BUFFERS * BUFFER_BYTES);
-	for (i = 1; i < n; i++) {
+	for (i = 0; i < n; i++) {
 		assert_int_not_equal(call[i].kind, FAKE_PINNED);
 		if (call[i].kind == FAKE_QUEUED) {
 			assert_ptr_equal(call[i].to, to + queued * ROWS_A_BUFFER * ROW_BYTES);
@@ -249,6 +255,73 @@ static void copies_are_under_way_while_the_next_is_read(void **state)
 	assert_int_equal(copied, queued);
 	unshard_device_close(d);
 	assert_int_equal(cuda.alive(), 0);
+	cuda.free(to);
+}
+
+static size_t count_calls(enum fake_kind kind)
+{
+	size_t n, i, found = 0;
+	const struct fake_call *call = cuda.calls(&n);
+
+	for (i = 0; i < n; i++)
+		found += call[i].kind == kind;
+	return found;
+}
+
+/* A transfer is read, and its copies are queued, by way of the first buffers while another one is being pinned. It is
+ * over when the last one is: a program that then captures a graph has no other thread in CUDA. */
+static void buffers_are_used_while_others_are_pinned(void **state)
+{
+	enum { BUFFERS = 4, ROWS_A_BUFFER = BUFFER_BYTES / ROW_BYTES };
+	char *to = gpu_memory(LARGE_BYTES);
+	const struct unshard_device_box box = box_of(f.large, to);
+	struct unshard_error err = { 0 };
+	unshard_transfer *t;
+	unshard_device *d;
+	size_t held;
+
+	(void)state;
+	for (held = 1; held < BUFFERS; held++) {
+		cuda.reset(2);
+		cuda.hold("cudaHostAlloc", (int)held + 1);
+		memset(to, 0, LARGE_BYTES);
+		d = open_device(0, BUFFERS, 3);
+		t = begin(d, &box, 1, NULL);
+		if (unshard_transfer_queued(t, NULL, &err) < 0)
+			fail_msg("%s", err.text);
+		assert_int_equal(count_calls(FAKE_PINNED), held);
+		assert_int_equal(count_calls(FAKE_QUEUED), (ROWS + ROWS_A_BUFFER - 1) / ROWS_A_BUFFER);
+		cuda.release();
+		end(t);
+		assert_int_equal(count_calls(FAKE_PINNED), BUFFERS);
+		right_bytes(f.large, NULL, NULL, to, LARGE_BYTES);
+		unshard_device_close(d);
+		assert_int_equal(cuda.alive(), 0);
+	}
+	cuda.free(to);
+}
+
+/* The system lets only some buffers be pinned: they are enough. */
+static void fewer_buffers_than_wanted(void **state)
+{
+	enum { BUFFERS = 4 };
+	char *to = gpu_memory(LARGE_BYTES);
+	const struct unshard_device_box box = box_of(f.large, to);
+	unshard_device *d;
+	size_t n;
+
+	(void)state;
+	for (n = 1; n < BUFFERS; n++) {
+		cuda.reset(2);
+		cuda.let_fail("cudaHostAlloc", (int)n + 1, cudaErrorMemoryAllocation);
+		memset(to, 0, LARGE_BYTES);
+		d = open_device(0, BUFFERS, 3);
+		end(begin(d, &box, 1, NULL));
+		right_bytes(f.large, NULL, NULL, to, LARGE_BYTES);
+		assert_int_equal(count_calls(FAKE_PINNED), n);
+		unshard_device_close(d);
+		assert_int_equal(cuda.alive(), 0);
+	}
 	cuda.free(to);
 }
 
@@ -330,14 +403,12 @@ static void on_the_stream_of_each_thread_never(void **state)
 	cudaStream_t stream = cudaStreamPerThread;
 	struct unshard_error err = { 0 };
 	unshard_transfer *t;
-	size_t n;
 
 	(void)state;
 	assert_int_equal(unshard_device_read(d, f.weights, &box, 1, (void *const *)&stream, &t, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "the stream is cudaStreamPerThread"));
-	cuda.calls(&n);
-	assert_int_equal(n, 1); /* the buffers */
 	unshard_device_close(d);
+	assert_int_equal(count_calls(FAKE_QUEUED), 0);
 	assert_int_equal(cuda.alive(), 0);
 	cuda.free(to);
 }
@@ -708,19 +779,51 @@ static void near_the_gpu(void **state)
 		call = cuda.calls(&n);
 		if (call[0].memory_policy < 0)
 			printf("this kernel does not say from where memory comes\n");
-		else
-			assert_int_equal(call[0].memory_policy == MPOL_PREFERRED, cases[i].near);
-		assert_true(call[0].memory_policy < 0 || call[0].memory_nodes == cases[i].near);
-		for (k = 1; k < n; k++)
+		assert_int_equal(count_calls(FAKE_PINNED), 2);
+		for (k = 0; k < n; k++) {
+			if (call[k].kind == FAKE_PINNED && call[k].memory_policy >= 0) {
+				assert_int_equal(call[k].memory_policy == MPOL_PREFERRED, cases[i].near);
+				assert_int_equal(call[k].memory_nodes, cases[i].near);
+			}
 			if (call[k].kind == FAKE_QUEUED && call[k].processors != cases[i].at)
 				fail_msg("%zu: %llx, not %llx", i, (unsigned long long)call[k].processors,
 					 (unsigned long long)cases[i].at);
+		}
 		assert_int_equal(own_processors(), all);
 	}
 	cuda.bus_id(NULL);
 	snprintf(command, sizeof(command), "rm -r %s", dir);
 	assert_int_equal(system(command), 0);
 	cuda.free(to);
+}
+
+/* As many threads as processors that the process may use; twice as many buffers as there are threads at most. */
+static void threads_are_no_more_than_processors(void **state)
+{
+	const struct unshard_device_options options = { UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = BUFFER_BYTES };
+	cpu_set_t all, some;
+	int n = 0, i;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	CPU_ZERO(&some);
+	for (i = 0; i < CPU_SETSIZE; i++) {
+		unshard_device *d;
+
+		if (!CPU_ISSET(i, &all))
+			continue;
+		CPU_SET(i, &some);
+		n++;
+		assert_int_equal(sched_setaffinity(0, sizeof(some), &some), 0);
+		d = open_with(0, options);
+		assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+		assert_int_equal(d->opt.n_threads, n < 16 ? n : 16);
+		assert_int_equal(d->opt.n_buffers, 32);
+		unshard_device_close(d);
+		if (n == 20)
+			break;
+	}
+	assert_int_equal(cuda.alive(), 0);
 }
 
 /* -- no thread to be had -- */
@@ -949,7 +1052,7 @@ static void refused(void **state)
 			fail_msg("%zu: %s", i, err.text);
 	}
 	cuda.calls(&n);
-	assert_int_equal(n, 1); /* the buffers were taken; nothing was copied */
+	assert_int_equal(n, 1); /* the buffer was taken; nothing was copied */
 	unshard_device_close(d);
 }
 
@@ -993,6 +1096,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(copies_are_under_way_while_the_next_is_read, reset),
+		cmocka_unit_test_setup(buffers_are_used_while_others_are_pinned, reset),
+		cmocka_unit_test_setup(fewer_buffers_than_wanted, reset),
 		cmocka_unit_test_setup(a_whole_view, reset),
 		cmocka_unit_test_setup(on_the_callers_stream, reset),
 		cmocka_unit_test_setup(many_devices_at_once, reset),
@@ -1007,6 +1112,7 @@ int main(void)
 		cmocka_unit_test_setup(a_change_is_found_by_each_way, reset),
 		cmocka_unit_test_setup(each_gpu_reads_its_own, reset),
 		cmocka_unit_test_setup(near_the_gpu, reset),
+		cmocka_unit_test_setup(threads_are_no_more_than_processors, reset),
 		cmocka_unit_test_setup(without_threads, reset),
 		cmocka_unit_test_setup(on_the_stream_of_each_thread_never, reset),
 	};

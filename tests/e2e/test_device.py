@@ -6,6 +6,7 @@ import errno
 import gc
 import logging
 import subprocess
+import types
 
 import numpy
 import pytest
@@ -170,13 +171,78 @@ def test_processes_that_load_together_read_by_the_page_cache(gpus, monkeypatch):
 
 
 def test_no_more_is_pinned_than_is_read(gpus):
+    """All that is going to be is pinned when a transfer has ended."""
     gpus.reset(2)
     unshard.load_file(GOLDEN / "run/checkpoint-2", device="cuda:0")
-    assert gpus.pinned_bytes() == 8 << 20
-    for n_bytes, buffers in ((0, 1), ((8 << 20) - 1, 1), (8 << 20, 2), (1 << 40, 16), (None, 16)):
+    assert gpus.pinned_bytes() == 2 << 20
+    session, tensors = loading.open_tensors(GOLDEN / "run/checkpoint-2", "weights")
+    t = next(iter(tensors.values()))
+    room = torch.empty(t.size_bytes, dtype=torch.uint8)
+    for n_bytes, buffers in ((0, 1), ((2 << 20) - 1, 1), (2 << 20, 2), (1 << 40, 32), (None, 32)):
         gpus.reset(2)
-        loading.Device(0, n_bytes=n_bytes).close()
-        assert gpus.pinned_bytes() == buffers * (8 << 20)
+        device = loading.Device(0, n_bytes=n_bytes)
+        device.begin([(t, [0] * len(t.shape), list(t.shape), room.data_ptr(), t.size_bytes)], 0, room).wait()
+        assert gpus.pinned_bytes() == buffers * (2 << 20)
+        device.close()
+    session.close()
+
+
+def test_the_first_tensors_are_read_while_memory_is_allocated(gpus, monkeypatch):
+    """A transfer of the first is begun before memory is asked for the others."""
+    order = []
+    empty = loading.Box.empty
+
+    class Spy(loading.Device):
+        def begin(self, boxes, stream, keep):
+            order.extend(("read", box[0].name) for box in boxes)
+            return super().begin(boxes, stream, keep)
+
+    def allocate(box, device="cpu"):
+        order.append(("memory", box.tensor.name))
+        return empty(box, device)
+
+    monkeypatch.setattr(loading, "Device", Spy)
+    monkeypatch.setattr(loading.Box, "empty", allocate)
+    got = unshard.load_file(GOLDEN / "run/checkpoint-2", device="cuda:0")
+    want = trees.tensors(GOLDEN / "run.model.safetensors")
+    trees.assert_same(got, want)
+    names, sizes = list(got), [t.nbytes for t in got.values()]
+    n = next(n for n in range(1, len(sizes)) if sum(sizes[:n]) * 8 >= sum(sizes))
+    assert order == [(what, name) for some in (names[:n], names[n:]) for what in ("memory", "read") for name in some]
+
+
+@pytest.mark.parametrize("sizes,n", [([], 0), ([5], 1), ([0], 1), ([0, 0], 1), ([0, 8], 2), ([1, 7], 1), ([1] * 16, 2), ([7, 1], 1),
+                                     ([1, 1, 15], 3)])
+def test_an_eighth_is_read_early(sizes, n):
+    boxes = [types.SimpleNamespace(size_bytes=lambda size=size: size) for size in sizes]
+    assert loading.early(boxes) == (boxes[:n], boxes[n:])
+
+
+def test_memory_that_is_not_to_be_had_ends_what_was_begun(gpus, monkeypatch):
+    """Memory of the first tensors stays until they are read; all buffers are freed (seen by the fixture)."""
+    empty = loading.Box.empty
+
+    def allocate(box, device="cpu"):
+        if box.tensor.name == last:
+            raise torch.OutOfMemoryError("none left")
+        return empty(box, device)
+
+    last = list(unshard.load_file(GOLDEN / "run/checkpoint-2"))[-1]
+    monkeypatch.setattr(loading.Box, "empty", allocate)
+    gpus.reset(2)
+    with pytest.raises(torch.OutOfMemoryError, match="none left"):
+        unshard.load_file(GOLDEN / "run/checkpoint-2", device="cuda:0")
+    assert gpus.copied_bytes() > 0
+
+
+def test_where_fewer_buffers_can_be_pinned_the_tensors_are_the_same(gpus, monkeypatch):
+    monkeypatch.setattr("unshard.device.BUFFER_BYTES", 4096)
+    want = trees.tensors(GOLDEN / "run.model.safetensors")
+    for n in (1, 2, 3):
+        gpus.reset(2)
+        gpus.fail("cudaHostAlloc", n + 1, 2)
+        trees.assert_same(unshard.load_file(GOLDEN / "run/checkpoint-2", device="cuda:0"), want)
+        assert gpus.pinned_bytes() == n * 4096
 
 
 def test_the_library_knows_no_other_way_into_a_gpu():
