@@ -224,8 +224,8 @@ static int take_mean(struct session_options *out, const struct unshard_options *
 
 static int take_reads(struct session_options *out, const struct unshard_options *o, struct uns_err *err)
 {
-	out->finds_way = o->reads && strcmp(o->reads, "auto") == 0;
-	if (!o->reads || out->finds_way || uns_way_find(o->reads, strlen(o->reads), &out->way))
+	out->finds_way = !o->reads || strcmp(o->reads, "auto") == 0;
+	if (out->finds_way || uns_way_find(o->reads, strlen(o->reads), &out->way))
 		return 0;
 	return uns_fail(err, -EINVAL, "reads=%s: expected cached, ordered, direct or auto", o->reads);
 }

@@ -86,6 +86,8 @@ struct uns_backing {
 	_Atomic uint64_t crc_changes;
 	_Atomic uint64_t call_bytes; /* see streams.c; 0 = not known yet */
 	_Atomic bool foreseen; /* its slots are */
+	uint64_t dev; /* of its first file */
+	bool finds_way; /* which is read as the engine finds; objects have no page cache, nor another way */
 	bool is_far; /* its first file is on no block device: what storage is asked for are requests to a program or a
 			server */
 	bool of_objects; /* its first file is in an object store */

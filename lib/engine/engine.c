@@ -125,6 +125,8 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat, st
 	b->cat = cat;
 	b->is_far = cat->n_files && major(cat->files[0].stat.id.dev) == 0;
 	b->of_objects = cat->n_files && uns_root_is_remote(cat->files[0].root);
+	b->dev = cat->n_files ? cat->files[0].stat.id.dev : 0;
+	b->finds_way = engine->finds_way && cat->n_files && !b->of_objects;
 	pthread_mutex_init(&b->behind_lock, NULL);
 	uns_turns_init(&b->turns);
 	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));

@@ -134,14 +134,16 @@ int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how ho
 	return count_failure(b, code);
 }
 
-bool uns_source_in_turn(struct uns_backing *b)
+enum uns_way uns_source_way(struct uns_backing *b)
 {
 	enum uns_way trying;
 
-	if (!b->engine->finds_way)
-		return b->engine->way == UNS_WAY_TURNS;
-	return b->cat->n_files &&
-	       uns_ways_chosen(&b->engine->ways, b->cat->files[0].stat.id.dev, &trying) == UNS_WAY_TURNS;
+	return b->finds_way ? uns_ways_chosen(&b->engine->ways, b->dev, &trying) : b->engine->way;
+}
+
+bool uns_source_in_turn(struct uns_backing *b)
+{
+	return uns_source_way(b) == UNS_WAY_TURNS;
 }
 
 int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off, struct uns_err *err)

@@ -6,6 +6,9 @@
 #include "base/reader.h"
 #include "engine/backing.h"
 
+/* By which way the checkpoint's shards are read from front to back: until one is found, the page cache. Takes no lock.
+ */
+enum uns_way uns_source_way(struct uns_backing *b);
 /* Are the checkpoint's shards read in turn (turns.h)? Then what is read beside elements is too. */
 bool uns_source_in_turn(struct uns_backing *b);
 /* Exactly len bytes of a source file that is checked, before and after, to be the one that the

@@ -13,6 +13,7 @@
 #include "engine/backing.h"
 #include "engine/edges.h"
 #include "engine/gather.h"
+#include "engine/source_read.h"
 #include "io/direct.h"
 #include "io/source.h"
 
@@ -131,30 +132,26 @@ static uint64_t step_of(const struct uns_backing *b, uint64_t window)
 	return b->is_far ? uns_u64_max(STEP_BYTES, window / 4) : STEP_BYTES;
 }
 
-static uint64_t device_of(const struct uns_backing *b)
-{
-	return b->cat->n_files ? b->cat->files[0].stat.id.dev : 0;
-}
-
-/* By which way the reader reads at `at`. What was asked for comes through the page cache, and has nothing to do with
- * another way. Returns whether to ask for more. Lock held. */
+/* By which way the reader reads at `at`. Reads here and there, or of a header, go through the page cache, and show
+ * nothing about ways. What was asked for comes through it too. Returns whether to ask for more. Lock held. */
 static bool try_way(const struct uns_backing *b, const struct uns_stream *s, uint64_t size, uint64_t at,
-		    struct uns_reading *out)
+		    struct uns_trial *out)
 {
 	enum uns_way trying;
 
-	*out = (struct uns_reading){ UNS_WAY_CACHE, false };
-	if (!b->engine->finds_way || size < LARGE_BYTES || !s->window)
+	*out = (struct uns_trial){ .way = UNS_WAY_CACHE };
+	if (!b->finds_way || s->taken < BEGIN_BYTES)
 		return true;
-	uns_ways_chosen(&b->engine->ways, device_of(b), &trying);
+	if (uns_ways_chosen(&b->engine->ways, b->dev, &trying) == UNS_WAY_CACHE && (size < LARGE_BYTES || !s->window))
+		return true;
 	if (trying == UNS_WAY_CACHE || at >= s->asked)
-		out->way = uns_ways_begin(&b->engine->ways, device_of(b), uns_now_ns(), &out->counts);
+		*out = uns_ways_begin(&b->engine->ways, b->dev, uns_now_ns());
 	return trying == UNS_WAY_CACHE;
 }
 
 /* The stretch to ask for, [*from, *to); false where there is none. */
 static bool stream_advance(struct uns_streams *streams, const struct uns_backing *b, uint64_t size, uint64_t at,
-			   size_t len, const struct uns_stream **reader, struct uns_reading *reading, uint64_t *from,
+			   size_t len, const struct uns_stream **reader, struct uns_trial *trial, uint64_t *from,
 			   uint64_t *to)
 {
 	struct uns_engine *engine = b->engine;
@@ -168,9 +165,9 @@ static bool stream_advance(struct uns_streams *streams, const struct uns_backing
 	s->used_at = ++streams->clock;
 	s->next = uns_u64_max(s->next, at + len);
 	s->taken += len;
-	if (s->taken >= BEGIN_BYTES + s->window && s->asked < size)
+	any = try_way(b, s, size, at, trial);
+	if (any && s->taken >= BEGIN_BYTES + s->window && s->asked < size)
 		b->of_objects ? window_widen_of_object(s, engine) : window_widen(s, engine);
-	any = try_way(b, s, size, at, reading);
 	window = window_now(s, b);
 	*from = uns_u64_max(s->asked, s->next);
 	*to = uns_u64_min(s->next + window, size);
@@ -248,6 +245,24 @@ static void ask_file(struct wish *wish, const struct stretch *s)
 			continue;
 		step = uns_u64_min(step, ask.call_bytes);
 		posix_fadvise(slot->fd, (off_t)at, (off_t)step, POSIX_FADV_WILLNEED);
+	}
+	uns_fds_unpin(&b->engine->fds, slot);
+}
+
+/* As if it were asked for. */
+static void count_cached(struct wish *wish, const struct stretch *s)
+{
+	struct uns_backing *b = wish->b;
+	struct uns_fd_slot *slot = &b->slot[s->file];
+	const struct uns_file *f = &b->cat->files[s->file];
+	uint64_t at = s->at, end = uns_u64_min(s->end, f->stat.id.size), step;
+
+	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
+		return;
+	for (; at < end; at += step) {
+		step = uns_u64_min(end - at, STEP_BYTES);
+		wish->asked_bytes += step;
+		wish->cached_bytes += uns_fd_has(slot->fd, (size_t)step, at) ? step : 0;
 	}
 	uns_fds_unpin(&b->engine->fds, slot);
 }
@@ -383,35 +398,50 @@ static void learn(struct uns_backing *b)
 	enum uns_way way;
 	bool known;
 
-	if (uns_ways_knows(&b->engine->ways, device_of(b)))
+	if (uns_ways_knows(&b->engine->ways, b->dev))
 		return;
-	known = memory->recall && memory->recall(memory->ctx, device_of(b), &way);
-	uns_ways_learn(&b->engine->ways, device_of(b), b->is_far, known ? &way : NULL);
+	known = memory->recall && memory->recall(memory->ctx, b->dev, &way);
+	uns_ways_learn(&b->engine->ways, b->dev, b->is_far, known ? &way : NULL);
+}
+
+/* The bytes of a stretch, before it is read: are most of them in the page cache? */
+static bool is_in_memory(struct uns_backing *b, const struct uns_layout *layout, uint64_t from)
+{
+	const uint64_t bytes = UNS_WAYS_WARM_BYTES + UNS_WAYS_TRIAL_BYTES;
+	struct wish wish = { .b = b };
+	size_t i;
+
+	uns_pieces_extents(b, layout, from, uns_u64_min(from + bytes, layout->size_bytes), add_piece, &wish);
+	for (i = 0; i < wish.n; i++)
+		count_cached(&wish, &wish.v[i]);
+	free(wish.v);
+	return 2 * wish.cached_bytes > wish.asked_bytes;
 }
 
 struct uns_reading uns_streams_read(struct uns_streams *streams, struct uns_backing *b, const struct uns_layout *layout,
 				    uint64_t at, size_t len)
 {
-	struct uns_reading reading = { b->engine->way, false };
 	struct wish wish = { .b = b };
-	enum uns_way trying;
+	struct uns_trial trial;
+	enum uns_way way;
 	uint64_t from, to;
 
-	if (b->engine->finds_way && layout->size_bytes >= LARGE_BYTES)
+	if (b->finds_way && layout->size_bytes >= LARGE_BYTES)
 		learn(b);
-	if (b->engine->finds_way)
-		reading.way = uns_ways_chosen(&b->engine->ways, device_of(b), &trying);
-	if (reading.way != UNS_WAY_CACHE)
-		return reading;
+	way = uns_source_way(b);
+	if (way == UNS_WAY_TURNS ||
+	    (way != UNS_WAY_CACHE && !b->finds_way)) /* all reads, not a sequential reader's alone */
+		return (struct uns_reading){ way, false };
 	foresee_all(b);
-	if (!stream_advance(streams, b, layout->size_bytes, at, len, &wish.reader, &reading, &from, &to))
-		return reading;
-	uns_pieces_extents(b, layout, from, to, add_piece, &wish);
-	ask_all(&wish);
-	free(wish.v);
-	if (2 * wish.cached_bytes > wish.asked_bytes)
-		uns_ways_restart(&b->engine->ways, device_of(b));
-	return reading;
+	if (stream_advance(streams, b, layout->size_bytes, at, len, &wish.reader, &trial, &from, &to)) {
+		uns_pieces_extents(b, layout, from, to, add_piece, &wish);
+		ask_all(&wish);
+		free(wish.v);
+	}
+	if (trial.counts && (2 * wish.cached_bytes > wish.asked_bytes ||
+			     (trial.first && trial.way != UNS_WAY_CACHE && is_in_memory(b, layout, at))))
+		uns_ways_restart(&b->engine->ways, b->dev);
+	return (struct uns_reading){ trial.way, trial.counts };
 }
 
 static unsigned long long mb(double bytes)
@@ -425,7 +455,7 @@ void uns_streams_read_end(struct uns_backing *b, const struct uns_reading *readi
 	struct uns_ways_found found;
 	const double *rate = found.bytes_per_s;
 
-	if (!reading->counts || !uns_ways_end(&b->engine->ways, device_of(b), reading->way, len, uns_now_ns(), &found))
+	if (!reading->counts || !uns_ways_end(&b->engine->ways, b->dev, reading->way, len, uns_now_ns(), &found))
 		return;
 	uns_log(b->engine->log, UNS_LOG_INFO,
 		"device %u:%u is read with reads=%s: cached %llu MB/s, ordered %llu, direct %llu (0: not tried)",

@@ -7,7 +7,7 @@ static const double enough = 1.2; /* times as fast as the page cache */
 
 void uns_ways_init(struct uns_ways *ways)
 {
-	*ways = (struct uns_ways){ .n = 0 };
+	memset(ways, 0, sizeof(*ways));
 	pthread_mutex_init(&ways->lock, NULL);
 }
 
@@ -16,12 +16,12 @@ void uns_ways_fini(struct uns_ways *ways)
 	pthread_mutex_destroy(&ways->lock);
 }
 
-/* Lock held. */
 static struct uns_storage *find(struct uns_ways *ways, uint64_t dev)
 {
+	const size_t n = atomic_load_explicit(&ways->n, memory_order_acquire);
 	size_t i;
 
-	for (i = 0; i < ways->n; i++)
+	for (i = 0; i < n; i++)
 		if (ways->storage[i].dev == dev)
 			return &ways->storage[i];
 	return NULL;
@@ -31,7 +31,7 @@ static void begin_stretch(struct uns_storage *s, unsigned trial, int64_t now_ns)
 {
 	s->trial = trial;
 	s->way = s->tried[trial];
-	s->warm = false;
+	s->begun = s->warm = false;
 	s->bytes = 0;
 	s->busy_ns = 0;
 	s->since_ns = now_ns;
@@ -39,12 +39,7 @@ static void begin_stretch(struct uns_storage *s, unsigned trial, int64_t now_ns)
 
 bool uns_ways_knows(struct uns_ways *ways, uint64_t dev)
 {
-	bool knows;
-
-	pthread_mutex_lock(&ways->lock);
-	knows = find(ways, dev) != NULL;
-	pthread_mutex_unlock(&ways->lock);
-	return knows;
+	return find(ways, dev) != NULL;
 }
 
 void uns_ways_learn(struct uns_ways *ways, uint64_t dev, bool is_far, const enum uns_way *known)
@@ -52,48 +47,54 @@ void uns_ways_learn(struct uns_ways *ways, uint64_t dev, bool is_far, const enum
 	/* The last one is the faster of the two before. */
 	static const enum uns_way far[] = { UNS_WAY_CACHE, UNS_WAY_TURNS, UNS_WAY_LONG, UNS_WAY_CACHE, UNS_WAY_TURNS };
 	static const enum uns_way near[] = { UNS_WAY_CACHE, UNS_WAY_LONG, UNS_WAY_CACHE, UNS_WAY_LONG };
-	struct uns_storage s = { .dev = dev, .decided = known, .n_trials = is_far ? 5 : 4 };
+	struct uns_storage *s;
 
-	memcpy(s.tried, is_far ? far : near, s.n_trials * sizeof(*far));
-	s.way = known ? *known : UNS_WAY_CACHE;
 	pthread_mutex_lock(&ways->lock);
-	if (!find(ways, dev) && ways->n < UNS_WAYS_STORAGES)
-		ways->storage[ways->n++] = s;
+	if (!find(ways, dev) && ways->n < UNS_WAYS_STORAGES) {
+		s = &ways->storage[ways->n];
+		s->dev = dev;
+		s->n_trials = is_far ? 5 : 4;
+		memcpy(s->tried, is_far ? far : near, s->n_trials * sizeof(*far));
+		s->way = known ? *known : UNS_WAY_CACHE;
+		s->decided = known;
+		atomic_fetch_add_explicit(&ways->n, 1, memory_order_release);
+	}
 	pthread_mutex_unlock(&ways->lock);
 }
 
-enum uns_way uns_ways_begin(struct uns_ways *ways, uint64_t dev, int64_t now_ns, bool *counts)
+struct uns_trial uns_ways_begin(struct uns_ways *ways, uint64_t dev, int64_t now_ns)
 {
-	enum uns_way way = UNS_WAY_CACHE;
-	struct uns_storage *s;
+	struct uns_storage *s = find(ways, dev);
+	struct uns_trial trial = { .way = UNS_WAY_CACHE };
 
-	*counts = false;
+	if (!s)
+		return trial;
+	if (atomic_load_explicit(&s->decided, memory_order_acquire))
+		return (struct uns_trial){ .way = s->way };
 	pthread_mutex_lock(&ways->lock);
-	s = find(ways, dev);
-	if (s) {
-		way = s->way;
-		*counts = !s->decided;
-		if (*counts && s->reading++ == 0)
+	trial.way = s->way;
+	trial.counts = !s->decided;
+	if (trial.counts) {
+		if (s->reading++ == 0)
 			s->since_ns = now_ns;
+		trial.first = !s->begun;
+		s->begun = true;
 	}
 	pthread_mutex_unlock(&ways->lock);
-	return way;
+	return trial;
 }
 
 enum uns_way uns_ways_chosen(struct uns_ways *ways, uint64_t dev, enum uns_way *trying)
 {
-	enum uns_way way = UNS_WAY_CACHE;
-	struct uns_storage *s;
+	const struct uns_storage *s = find(ways, dev);
+	bool decided;
 
 	*trying = UNS_WAY_CACHE;
-	pthread_mutex_lock(&ways->lock);
-	s = find(ways, dev);
-	if (s) {
-		*trying = s->way;
-		way = s->decided ? s->way : UNS_WAY_CACHE;
-	}
-	pthread_mutex_unlock(&ways->lock);
-	return way;
+	if (!s)
+		return UNS_WAY_CACHE;
+	decided = atomic_load_explicit(&s->decided, memory_order_acquire);
+	*trying = atomic_load_explicit(&s->way, memory_order_relaxed);
+	return decided ? *trying : UNS_WAY_CACHE;
 }
 
 void uns_ways_restart(struct uns_ways *ways, uint64_t dev)
@@ -135,8 +136,8 @@ static void decide(struct uns_storage *s, struct uns_ways_found *found)
 	const enum uns_way other = s->tried[s->n_trials - 1];
 	unsigned i;
 
-	s->decided = true;
 	s->way = slowest(s, other) > enough * fastest(s, UNS_WAY_CACHE) ? other : UNS_WAY_CACHE;
+	s->decided = true;
 	*found = (struct uns_ways_found){ .dev = s->dev, .way = s->way };
 	for (i = 0; i < s->n_trials; i++)
 		found->bytes_per_s[s->tried[i]] = slowest(s, s->tried[i]);

@@ -11,6 +11,7 @@
 #define UNS_ENGINE_WAYS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,15 +25,15 @@ enum {
 	UNS_WAYS_TRIAL_BYTES = 32 << 20,
 };
 
-/* Fields belong to the lock of its uns_ways. */
+/* Fields belong to the lock of its uns_ways; `way` and `decided` are read without it. */
 struct uns_storage {
-	uint64_t dev;
-	enum uns_way way; /* of the stretch, or the chosen one */
-	bool decided;
+	uint64_t dev; /* constant */
+	_Atomic enum uns_way way; /* of the stretch, or the chosen one */
+	atomic_bool decided; /* set after `way`, for good */
 	enum uns_way tried[UNS_WAYS_TRIALS];
 	double bytes_per_s[UNS_WAYS_TRIALS];
 	unsigned trial, n_trials;
-	bool warm;
+	bool begun, warm;
 	uint64_t bytes; /* read since the stretch began, or was warm */
 	unsigned reading;
 	int64_t since_ns, busy_ns;
@@ -41,7 +42,14 @@ struct uns_storage {
 struct uns_ways {
 	pthread_mutex_t lock;
 	struct uns_storage storage[UNS_WAYS_STORAGES];
-	size_t n;
+	_Atomic size_t n; /* once counted they stay */
+};
+
+/* How one read takes part in a trial. */
+struct uns_trial {
+	enum uns_way way;
+	bool counts; /* uns_ways_end is to be called */
+	bool first; /* of its stretch */
 };
 
 /* What was found out. */
@@ -61,13 +69,13 @@ struct uns_ways_memory {
 void uns_ways_init(struct uns_ways *ways);
 void uns_ways_fini(struct uns_ways *ways);
 
-/* Is it known which way is right, or is it being found out? */
+/* Is it known which way is right, or is it being found out? Takes no lock, as uns_ways_chosen. */
 bool uns_ways_knows(struct uns_ways *ways, uint64_t dev);
 /* Find it out, unless an earlier load has (`known`; else NULL). is_far: on no block device. */
 void uns_ways_learn(struct uns_ways *ways, uint64_t dev, bool is_far, const enum uns_way *known);
 
-/* A read begins, at this moment. Returns by which way; *counts: uns_ways_end is to be called. */
-enum uns_way uns_ways_begin(struct uns_ways *ways, uint64_t dev, int64_t now_ns, bool *counts);
+/* A read begins, at this moment. */
+struct uns_trial uns_ways_begin(struct uns_ways *ways, uint64_t dev, int64_t now_ns);
 /* It has ended. true: that decided it; *found is what was found out. */
 bool uns_ways_end(struct uns_ways *ways, uint64_t dev, enum uns_way way, uint64_t bytes, int64_t now_ns,
 		  struct uns_ways_found *found);

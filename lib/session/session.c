@@ -37,7 +37,7 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 		.ahead_bytes = u->opt.mem_bytes,
 		.ahead_threads = AHEAD_THREADS,
 		.spill_bytes = u->opt.cache_size_bytes,
-		.way = o->reads && !u->opt.finds_way ? u->opt.way : usual,
+		.way = u->opt.finds_way ? usual : u->opt.way,
 		.finds_way = u->opt.finds_way && usual == UNS_WAY_CACHE, /* where another is known, trials only cost */
 		.ways = { ways_recall, ways_keep, &u->store },
 		.cache_dir = u->opt.cache_dir,

@@ -56,6 +56,17 @@ static struct {
 static uint64_t asked_bytes, asked_calls, read_unasked_bytes;
 static _Atomic unsigned read_elsewhere; /* such reads that did not begin where the last one ended */
 static bool keeps; /* what was read is in the page cache */
+static bool has_trials; /* so is what a trial would read past it */
+
+static struct uns_engine *engine;
+
+static bool is_tried_past_it(void)
+{
+	enum uns_way trying = UNS_WAY_CACHE;
+
+	uns_ways_chosen(&engine->ways, engine->ways.storage[0].dev, &trying);
+	return trying == UNS_WAY_LONG;
+}
 
 static size_t shard_of(int fd)
 {
@@ -143,7 +154,7 @@ ssize_t __wrap_preadv64v2(int fd, const struct iovec *to, int n, off_t at, int f
 	for (page = at / PAGE; keeps && page * PAGE < at + (off_t)len; page++)
 		if (!shard[i].read[page])
 			break;
-	if (keeps && page * PAGE >= at + (off_t)len) {
+	if ((keeps && page * PAGE >= at + (off_t)len) || (has_trials && is_tried_past_it())) {
 		memset(to[0].iov_base, 0, len);
 		return (ssize_t)len;
 	}
@@ -215,7 +226,6 @@ bool __wrap_uns_fd_will_read(int fd, uint64_t at, uint64_t end)
 static char dir[64];
 static struct uns_root *root;
 static struct uns_catalog *cat;
-static struct uns_engine *engine;
 static struct uns_backing *backing;
 static struct uns_arena arena;
 
@@ -259,7 +269,7 @@ static int setup(void **state)
 
 	(void)state;
 	memset(shard, 0, sizeof(shard));
-	keeps = false;
+	keeps = has_trials = false;
 	asked_bytes = asked_calls = read_unasked_bytes = 0;
 	read_elsewhere = 0;
 	arena = (struct uns_arena)UNS_ARENA_INIT;
@@ -297,15 +307,21 @@ static int teardown(void **state)
 
 /* -- readers -- */
 
-static struct uns_layout file_of(enum uns_dtype out)
+/* Of the tensor's first MiB. */
+static struct uns_layout file_of_MiB(uint64_t many, enum uns_dtype out)
 {
 	struct uns_layout_builder b = { .arena = &arena };
 	struct uns_layout layout;
 
 	uns_layout_literal(&b, "a header", 8);
-	uns_layout_tensor(&b, cat->tensors, 0, (uint64_t)ROWS * COLUMNS, out);
+	uns_layout_tensor(&b, cat->tensors, 0, many * MiB / 2, out);
 	assert_int_equal(uns_layout_build(&b, cat, &layout, NULL), 0);
 	return layout;
+}
+
+static struct uns_layout file_of(enum uns_dtype out)
+{
+	return file_of_MiB((uint64_t)ROWS * COLUMNS * 2 / MiB, out);
 }
 
 /* As the session does it. */
@@ -339,6 +355,15 @@ static void read_in_order(struct uns_streams *streams, const struct uns_layout *
 
 	for (i = 0; i < n; i++)
 		read_at(streams, layout, from + (uint64_t)(i / 4 * 4 + order[i % 4]) * REQUEST, REQUEST);
+}
+
+/* 4 MiB, as the kernel reads around a touched page, then elsewhere. */
+static void read_here_and_there(struct uns_streams *streams, const struct uns_layout *layout)
+{
+	unsigned i;
+
+	for (i = 1; i < 60; i++)
+		read_in_order(streams, layout, (uint64_t)(i * 37 % 64) * 64 * MiB, 4);
 }
 
 static void asks_for_what_is_then_read(void **state)
@@ -418,8 +443,7 @@ static void asks_nothing_for_a_header_or_for_reads_here_and_there(void **state)
 	for (i = 0; i < 4; i++)
 		read_at(&streams, &layout, (uint64_t)i * REQUEST, REQUEST);
 	read_at(&streams, &layout, layout.size_bytes - 100, 200);
-	for (i = 1; i < 60; i++) /* 4 MiB, as the kernel reads around a touched page, then elsewhere */
-		read_in_order(&streams, &layout, (uint64_t)(i * 37 % 64) * 64 * MiB, 4);
+	read_here_and_there(&streams, &layout);
 	assert_int_equal(asked_bytes, 0);
 	uns_streams_fini(&streams, engine);
 }
@@ -461,6 +485,19 @@ static bool recall(void *ctx, uint64_t dev, enum uns_way *out)
 	return kept != UNS_WAY_N;
 }
 
+static void begin_to_find(int64_t of_short_ns, int64_t of_long_ns)
+{
+	short_ns = of_short_ns;
+	long_ns = of_long_ns;
+	n_direct = 0;
+	engine->finds_way = true;
+	engine->memory = (struct uns_ways_memory){ recall, keep, NULL };
+	uns_backing_free(backing);
+	assert_int_equal(uns_backing_new(engine, cat, &backing, NULL), 0);
+	backing->is_far = false;
+	atomic_store(&backing->call_bytes, SHORT_BYTES);
+}
+
 /* Reads 512 MiB, in which a way is found, and then 64 MiB. Returns the requests for these. */
 static unsigned find_way(int64_t of_short_ns, int64_t of_long_ns)
 {
@@ -468,12 +505,7 @@ static unsigned find_way(int64_t of_short_ns, int64_t of_long_ns)
 	struct uns_streams streams;
 	unsigned before;
 
-	short_ns = of_short_ns;
-	long_ns = of_long_ns;
-	engine->finds_way = true;
-	engine->memory = (struct uns_ways_memory){ recall, keep, NULL };
-	backing->is_far = false;
-	atomic_store(&backing->call_bytes, SHORT_BYTES);
+	begin_to_find(of_short_ns, of_long_ns);
 	uns_streams_init(&streams);
 	read_in_order(&streams, &layout, 0, 512);
 	before = n_requests;
@@ -512,7 +544,6 @@ static void finds_that_short_requests_are_faster(void **state)
 {
 	(void)state;
 	kept = UNS_WAY_N;
-	n_direct = 0;
 	assert_true(find_way(200000, 50000000) >= 6 * 64);
 	assert_int_equal(kept, UNS_WAY_CACHE);
 	assert_true(n_direct <= 16);
@@ -528,9 +559,81 @@ static void keeps_to_the_page_cache_and_to_what_was_found(void **state)
 	assert_int_equal(kept, UNS_WAY_CACHE);
 	teardown(state);
 	setup(state);
-	n_direct = 0;
 	find_way(1000000, 1000000);
 	assert_int_equal(n_direct, 0);
+}
+
+/* While a trial of a larger file has come to what is past the page cache, where that is faster. */
+static void finds_nothing_by_a_small_file_or_by_reads_here_and_there(void **state)
+{
+	struct uns_layout small = file_of_MiB(500, UNS_BF16), large = file_of(UNS_BF16);
+	struct uns_streams streams[2];
+
+	(void)state;
+	kept = UNS_WAY_N;
+	begin_to_find(1000000, 1000000);
+	uns_streams_init(&streams[0]);
+	uns_streams_init(&streams[1]);
+	read_in_order(&streams[1], &large, 0, 48);
+	assert_true(is_tried_past_it());
+	uns_streams_fini(&streams[1], engine); /* its window is left for the others */
+	uns_streams_init(&streams[1]);
+	read_in_order(&streams[0], &small, 0, 500);
+	read_here_and_there(&streams[1], &large);
+	assert_int_equal(n_direct, 0);
+	assert_int_equal(kept, UNS_WAY_N);
+	uns_streams_fini(&streams[0], engine);
+	uns_streams_fini(&streams[1], engine);
+}
+
+/* What a mapped file, or a slice of a tensor, takes here and there comes with what is around it. */
+static void only_reads_from_front_to_back_go_past_the_page_cache(void **state)
+{
+	struct uns_layout layout = file_of(UNS_BF16);
+	struct uns_streams streams;
+
+	(void)state;
+	kept = UNS_WAY_LONG;
+	begin_to_find(1000000, 1000000);
+	uns_streams_init(&streams);
+	read_here_and_there(&streams, &layout);
+	assert_int_equal(n_direct, 0);
+	read_in_order(&streams, &layout, 0, 64);
+	assert_true(n_direct > 0 || !takes_direct());
+	assert_int_equal(asked_bytes, 0);
+	uns_streams_fini(&streams, engine);
+}
+
+/* To read past the page cache what is in it would be the fastest way of all. */
+static void finds_nothing_by_what_is_in_the_page_cache(void **state)
+{
+	(void)state;
+	if (has_shorter_tests())
+		return;
+	kept = UNS_WAY_N;
+	has_trials = true;
+	find_way(1000000, 1000000);
+	assert_int_equal(kept, UNS_WAY_N);
+}
+
+/* Its requests are made in another place, and have no other way. */
+static void finds_nothing_for_an_object_store(void **state)
+{
+	struct uns_layout layout;
+	struct uns_streams streams;
+
+	objects.remote = true;
+	teardown(state);
+	setup(state);
+	kept = UNS_WAY_N;
+	begin_to_find(1000000, 1000000);
+	layout = file_of(UNS_BF16);
+	uns_streams_init(&streams);
+	read_in_order(&streams, &layout, 0, 64);
+	assert_int_equal(engine->ways.n, 0);
+	assert_int_equal(n_direct, 0);
+	uns_streams_fini(&streams, engine);
+	objects.remote = false;
 }
 
 struct reader {
@@ -751,6 +854,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(finds_that_few_long_requests_are_faster, setup, teardown),
 		cmocka_unit_test_setup_teardown(finds_that_short_requests_are_faster, setup, teardown),
 		cmocka_unit_test_setup_teardown(keeps_to_the_page_cache_and_to_what_was_found, setup, teardown),
+		cmocka_unit_test_setup_teardown(finds_nothing_by_a_small_file_or_by_reads_here_and_there, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(only_reads_from_front_to_back_go_past_the_page_cache, setup, teardown),
+		cmocka_unit_test_setup_teardown(finds_nothing_by_what_is_in_the_page_cache, setup, teardown),
+		cmocka_unit_test_setup_teardown(finds_nothing_for_an_object_store, setup, teardown),
 		cmocka_unit_test(who_wants_what_comes_first_is_next),
 		cmocka_unit_test_setup_teardown(keeps_to_the_budget_and_gives_it_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(stops_when_the_reader_stops, setup, teardown),
