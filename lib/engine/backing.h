@@ -25,6 +25,8 @@ struct uns_engine {
 	unsigned delay_read_us;
 	_Atomic uint64_t ahead_bytes; /* windows of all streams (streams.h) */
 	uint64_t most_ahead_bytes;
+	_Atomic uint64_t ahead_limit_bytes; /* of these, what memory has room for; looked at looked_ns */
+	_Atomic int64_t looked_ns;
 	_Atomic unsigned object_streams; /* that have a window in an object store */
 	enum uns_way way; /* of files that are read from front to back */
 	bool finds_way; /* else, what ways has found */

@@ -25,7 +25,8 @@ struct uns_engine_options {
 	unsigned max_open_files; /* 0 = most of RLIMIT_NOFILE */
 	uint64_t window_bytes; /* windows of zstd frames that are being decoded, in sum (half of `-o mem=`); */
 	/* 8 MiB at least */
-	uint64_t ahead_bytes; /* how far storage is asked ahead of all sequential readers, in sum; 0 = never */
+	uint64_t ahead_bytes; /* how far storage is asked ahead of all sequential readers, in sum; 0 = never. Less if
+				 memory is short */
 	unsigned ahead_threads; /* at most, to ask storage that may let them wait (ahead.h); 0 = the reader's thread
 				   asks */
 	enum uns_way way; /* by which files are read that a program opened (streams.h) */

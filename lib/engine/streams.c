@@ -15,6 +15,7 @@
 #include "engine/gather.h"
 #include "engine/source_read.h"
 #include "io/direct.h"
+#include "io/memory_left.h"
 #include "io/source.h"
 
 static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
@@ -40,6 +41,8 @@ static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
 /* Pieces so near to each other in a shard are asked for at one go: between them are headers, and one request less is
  * worth more than the bytes. */
 #define GAP_BYTES (16 * KiB)
+/* Until so long after memory was looked at. */
+#define LOOK_AGAIN_NS INT64_C(100000000)
 
 static void window_give_back(struct uns_stream *s, struct uns_engine *engine)
 {
@@ -104,6 +107,20 @@ static void window_widen_of_object(struct uns_stream *s, struct uns_engine *engi
 	}
 }
 
+/* What was asked for must stay until it is read, beside what was read last and the mount's own pages: it takes a
+ * quarter of the memory that is left. */
+static void limit_by_memory(struct uns_engine *engine)
+{
+	const int64_t now_ns = uns_now_ns();
+	int64_t looked_ns = atomic_load_explicit(&engine->looked_ns, memory_order_relaxed);
+
+	if (looked_ns && now_ns - looked_ns < LOOK_AGAIN_NS)
+		return;
+	if (atomic_compare_exchange_strong(&engine->looked_ns, &looked_ns, now_ns))
+		atomic_store(&engine->ahead_limit_bytes,
+			     uns_u64_min(engine->most_ahead_bytes, uns_memory_left("") / 4));
+}
+
 /* Twice the window, if the budget has that much left. */
 static void window_widen(struct uns_stream *s, struct uns_engine *engine)
 {
@@ -115,12 +132,17 @@ static void window_widen(struct uns_stream *s, struct uns_engine *engine)
 		atomic_fetch_sub(&engine->ahead_bytes, more);
 }
 
-/* What of its window a reader may use now: of the memory that readers of objects share, none has more than the next. */
+/* What of its window a reader may use now: of the memory that readers of objects share, none has more than the next. If
+ * memory has become short, each reader gives up the same part. */
 static uint64_t window_now(const struct uns_stream *s, const struct uns_backing *b)
 {
 	const unsigned readers = atomic_load_explicit(&b->engine->object_streams, memory_order_relaxed);
+	const uint64_t all = atomic_load_explicit(&b->engine->ahead_bytes, memory_order_relaxed);
+	const uint64_t limit = atomic_load_explicit(&b->engine->ahead_limit_bytes, memory_order_relaxed);
 
-	return b->of_objects && readers ? uns_u64_min(s->window, OBJECT_WINDOWS_BYTES / readers) : s->window;
+	if (b->of_objects)
+		return readers ? uns_u64_min(s->window, OBJECT_WINDOWS_BYTES / readers) : s->window;
+	return all > limit ? s->window / KiB * limit / (all / KiB) : s->window;
 }
 
 /* What is asked for at once is in many shards, a little in each: the more of it, the fewer requests. The reader needs
@@ -433,6 +455,8 @@ struct uns_reading uns_streams_read(struct uns_streams *streams, struct uns_back
 	    (way != UNS_WAY_CACHE && !b->finds_way)) /* all reads, not a sequential reader's alone */
 		return (struct uns_reading){ way, false };
 	foresee_all(b);
+	if (!b->of_objects)
+		limit_by_memory(b->engine);
 	if (stream_advance(streams, b, layout->size_bytes, at, len, &wish.reader, &trial, &from, &to)) {
 		uns_pieces_extents(b, layout, from, to, add_piece, &wish);
 		ask_all(&wish);

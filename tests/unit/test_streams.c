@@ -21,6 +21,7 @@
 #include "base/checked.h"
 #include "engine/backing.h"
 #include "engine/streams.h"
+#include "io/memory_left.h"
 
 enum {
 	MiB = 1 << 20,
@@ -31,7 +32,8 @@ enum {
 	SHARD_MiB = 512,
 	PAGES = SHARD_MiB * (MiB / PAGE) + 1,
 	REQUEST = MiB,
-	BUDGET_MiB = 64
+	BUDGET_MiB = 64,
+	ROOM_MiB = 48, /* for pages, where memory is short */
 };
 
 /* ThreadSanitizer finds in long reads what it finds in the short ones of other tests, with the same threads; its shadow
@@ -52,11 +54,42 @@ static struct {
 	unsigned char asked[PAGES]; /* how often */
 	_Atomic bool read[PAGES];
 	_Atomic off_t end; /* of the last read of a page that was not read before */
+	uint32_t came[PAGES]; /* as the how manieth into a page cache that has little room; 0 = never */
 } shard[SHARDS];
 static uint64_t asked_bytes, asked_calls, read_unasked_bytes;
 static _Atomic unsigned read_elsewhere; /* such reads that did not begin where the last one ended */
 static bool keeps; /* what was read is in the page cache */
 static bool has_trials; /* so is what a trial would read past it */
+
+/* The page cache, if it has little room: the page that came first goes first. */
+static struct {
+	uint32_t room, came, again; /* pages; room 0: no more is known of it */
+	uint64_t memory_left;
+} memory;
+
+uint64_t __wrap_uns_memory_left(const char *at);
+uint64_t __wrap_uns_memory_left(const char *at)
+{
+	assert_string_equal(at, "");
+	return memory.memory_left;
+}
+
+static bool is_there(size_t i, off_t page)
+{
+	return shard[i].came[page] && memory.came - shard[i].came[page] < memory.room;
+}
+
+static void bring(size_t i, off_t at, size_t len)
+{
+	off_t page;
+
+	for (page = at / PAGE; memory.room && page * PAGE < at + (off_t)len; page++) {
+		if (is_there(i, page))
+			continue;
+		memory.again += shard[i].came[page] != 0;
+		shard[i].came[page] = ++memory.came;
+	}
+}
 
 static struct uns_engine *engine;
 
@@ -137,6 +170,7 @@ int __wrap_posix_fadvise64(int fd, off_t at, off_t len, int advice)
 	assert_true(len > 0 && len <= MiB);
 	for (page = at / PAGE; page * PAGE < at + len; page++)
 		shard[i].asked[page]++;
+	bring(i, at, (size_t)len);
 	asked_bytes += (uint64_t)len;
 	asked_calls++;
 	request((size_t)len);
@@ -154,6 +188,10 @@ ssize_t __wrap_preadv64v2(int fd, const struct iovec *to, int n, off_t at, int f
 	for (page = at / PAGE; keeps && page * PAGE < at + (off_t)len; page++)
 		if (!shard[i].read[page])
 			break;
+	if (memory.room && is_there(i, (at + (off_t)len - 1) / PAGE)) {
+		memset(to[0].iov_base, 0, len);
+		return (ssize_t)len;
+	}
 	if ((keeps && page * PAGE >= at + (off_t)len) || (has_trials && is_tried_past_it())) {
 		memset(to[0].iov_base, 0, len);
 		return (ssize_t)len;
@@ -185,6 +223,7 @@ ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t at)
 	for (page = at / PAGE; page * PAGE < at + (off_t)len; page++)
 		if (!shard[i].asked[page])
 			__atomic_add_fetch(&read_unasked_bytes, PAGE, __ATOMIC_RELAXED);
+	bring(i, at, len);
 	answer(fd, len, at);
 	if (!shard[i].read[(at + (off_t)len - 1) / PAGE]) {
 		read_elsewhere += shard[i].end != at;
@@ -270,6 +309,7 @@ static int setup(void **state)
 	(void)state;
 	memset(shard, 0, sizeof(shard));
 	keeps = has_trials = false;
+	memory = (typeof(memory)){ .memory_left = UINT64_MAX };
 	asked_bytes = asked_calls = read_unasked_bytes = 0;
 	read_elsewhere = 0;
 	arena = (struct uns_arena)UNS_ARENA_INIT;
@@ -825,6 +865,61 @@ static void keeps_to_the_budget_and_gives_it_back(void **state)
 	uns_streams_fini(&streams[0], engine);
 }
 
+/* The mount's pages need as much room as the shards'. */
+static void read_with_little_room(struct uns_streams *streams, const struct uns_layout *layout, unsigned from,
+				  unsigned n)
+{
+	unsigned i;
+
+	for (i = from; i < from + n; i++) {
+		read_at(streams, layout, (uint64_t)i * REQUEST, REQUEST);
+		memory.came += REQUEST / PAGE;
+	}
+}
+
+/* A slow reader: all that is asked for comes before its next read. */
+static void asks_for_nothing_that_memory_would_lose_before_it_is_read(void **state)
+{
+	static const uint64_t left[] = { ROOM_MiB * (uint64_t)MiB, UINT64_MAX };
+	size_t i;
+
+	for (i = 0; i < 2; i++) {
+		struct uns_layout layout = file_of(UNS_BF16);
+		struct uns_streams streams;
+
+		memory.room = ROOM_MiB * (MiB / PAGE);
+		memory.memory_left = left[i];
+		uns_streams_init(&streams);
+		read_with_little_room(&streams, &layout, 0, 256);
+		print_message("%u pages came twice\n", memory.again);
+		assert_int_equal(memory.again == 0, left[i] != UINT64_MAX);
+		assert_true(asked_bytes >= 240 * (uint64_t)MiB);
+		uns_streams_fini(&streams, engine);
+		teardown(state);
+		setup(state);
+	}
+}
+
+static void asks_for_less_once_memory_is_short(void **state)
+{
+	struct uns_layout layout = file_of(UNS_BF16);
+	struct uns_streams streams;
+	uint32_t before;
+
+	(void)state;
+	memory.room = UINT32_MAX;
+	uns_streams_init(&streams);
+	read_with_little_room(&streams, &layout, 0, 128);
+	memory.room = ROOM_MiB * (MiB / PAGE);
+	memory.memory_left = ROOM_MiB * (uint64_t)MiB;
+	taken_ns += 1000000000;
+	read_with_little_room(&streams, &layout, 128, BUDGET_MiB + 1); /* what was asked for, and has gone in part */
+	before = memory.again;
+	read_with_little_room(&streams, &layout, 128 + BUDGET_MiB + 1, 128);
+	assert_int_equal(memory.again, before);
+	uns_streams_fini(&streams, engine);
+}
+
 static void stops_when_the_reader_stops(void **state)
 {
 	struct uns_layout layout = file_of(UNS_BF16);
@@ -861,6 +956,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(finds_nothing_for_an_object_store, setup, teardown),
 		cmocka_unit_test(who_wants_what_comes_first_is_next),
 		cmocka_unit_test_setup_teardown(keeps_to_the_budget_and_gives_it_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(asks_for_nothing_that_memory_would_lose_before_it_is_read, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(asks_for_less_once_memory_is_short, setup, teardown),
 		cmocka_unit_test_setup_teardown(stops_when_the_reader_stops, setup, teardown),
 		cmocka_unit_test_setup_teardown(asks_at_one_go_for_what_is_near_in_a_shard, setup, teardown),
 		cmocka_unit_test_setup_teardown(asks_many_ranks_at_one_go_for_more_than_is_wanted_next, setup,
