@@ -40,6 +40,22 @@ static uint8_t byte_at(uint64_t off)
 	return (uint8_t)(off * 31 + (off >> 8) * 7 + (off >> 18));
 }
 
+/* ThreadSanitizer has shadow memory of what is filled and compared, whose pages take seconds: it sees the beginning of
+ * each page. */
+enum {
+	PAGE = 4096,
+#ifdef __SANITIZE_THREAD__
+	FILLED = 256 /* of a page */
+#else
+	FILLED = PAGE
+#endif
+};
+
+static bool is_filled(uint64_t off)
+{
+	return off % PAGE < FILLED;
+}
+
 /* Up to the next multiple of 256 the bytes are those of multiples of 31, which are copied and compared at once: a
  * sanitizer looks at each access. */
 static const uint8_t *bytes_at(uint64_t off, size_t *len)
@@ -60,7 +76,8 @@ static void fill(uint8_t *to, size_t len, uint64_t off)
 
 		n = len - i;
 		from = bytes_at(off + i, &n);
-		memcpy(to + i, from, n);
+		if (is_filled(off + i))
+			memcpy(to + i, from, n);
 	}
 }
 
@@ -98,7 +115,10 @@ static int fetch(void *ctx, const char *key, const char *etag, const struct iove
 static void release(void *ctx)
 {
 	(void)ctx;
+	pthread_mutex_lock(&store.lock);
 	store.released++;
+	pthread_cond_broadcast(&store.changed);
+	pthread_mutex_unlock(&store.lock);
 }
 
 static struct uns_blocks *open_blocks(uint64_t size, struct uns_block_object **object)
@@ -113,32 +133,43 @@ static struct uns_blocks *open_blocks(uint64_t size, struct uns_block_object **o
 	return blocks;
 }
 
+/* Requests that are under way for more than a second end after uns_blocks_free, on a busy machine. */
 static void close_blocks(struct uns_blocks *blocks, struct uns_block_object *object)
 {
 	uns_blocks_close(object);
 	uns_blocks_free(blocks);
+	pthread_mutex_lock(&store.lock);
+	while (!store.released)
+		pthread_cond_wait(&store.changed, &store.lock);
+	pthread_mutex_unlock(&store.lock);
 	assert_int_equal(store.released, 1);
 }
 
-static int read_at(struct uns_block_object *object, uint64_t off, size_t len, struct uns_err *err)
+static int read_into(uint8_t *bytes, struct uns_block_object *object, uint64_t off, size_t len, struct uns_err *err)
 {
-	uint8_t *bytes = malloc(len);
-	size_t i, n;
+	const int code = uns_blocks_read(object, bytes, len, off, err);
 	bool wrong = false;
-	int code;
+	size_t i, n;
 
-	assert_non_null(bytes);
-	code = uns_blocks_read(object, bytes, len, off, err);
 	for (i = 0; i < len && code == 0; i += n) {
 		const uint8_t *want;
 
 		n = len - i;
 		want = bytes_at(off + i, &n);
-		wrong |= memcmp(bytes + i, want, n) != 0;
+		wrong |= is_filled(off + i) && memcmp(bytes + i, want, n) != 0;
 	}
-	free(bytes);
 	assert_false(wrong);
 	return code;
+}
+
+/* Of the main thread, into memory that ends where what is read ends: AddressSanitizer sees what is written behind it.
+ * New memory for each read would be new pages. */
+static int read_at(struct uns_block_object *object, uint64_t off, size_t len, struct uns_err *err)
+{
+	static uint8_t memory[BLOCK];
+
+	assert_in_range(len, 0, sizeof(memory));
+	return read_into(memory + sizeof(memory) - len, object, off, len, err);
 }
 
 static uint64_t fetched(void)
@@ -252,10 +283,11 @@ static void what_is_foreseen_beyond_the_end_or_without_room_is_left(void **state
 static void *read_piece(void *arg)
 {
 	struct uns_err *err = malloc(sizeof(*err));
+	uint8_t bytes[1000];
 
 	assert_non_null(err);
 	*err = (struct uns_err){ 0 };
-	read_at(arg, 5 * (uint64_t)MiB, 1000, err);
+	read_into(bytes, arg, 5 * (uint64_t)MiB, sizeof(bytes), err);
 	return err;
 }
 
@@ -365,13 +397,15 @@ static size_t own_bytes(void)
 
 static void what_rests_gives_its_memory_back(void **state)
 {
-	const uint64_t size = 8 * (uint64_t)BLOCK;
+	enum { BLOCKS = 8 };
+	const uint64_t size = BLOCKS * (uint64_t)BLOCK;
 	struct uns_block_object *object;
 	struct uns_blocks *blocks = open_blocks(size, &object);
-	size_t full;
+	size_t full, i;
 
 	(void)state;
-	assert_int_equal(read_at(object, 0, size, NULL), 0);
+	for (i = BLOCKS; i-- > 0;) /* the last one first: no thread looks ahead and has one when the others rest */
+		assert_int_equal(read_at(object, i * BLOCK, BLOCK, NULL), 0);
 	full = own_bytes();
 	uns_blocks_rest(blocks);
 	assert_true(own_bytes() < full - size / 2);
