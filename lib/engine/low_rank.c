@@ -6,9 +6,9 @@
  * one multiplication, is at most (m + 1) * u / (1 - (m + 1) * u) * S from the exact one, where S is the sum of the
  * products' magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). S is at most the product
  * of the norms of the row and the column. m is uns_panels_additions. `times` in fp32, and the multiplication by it, add
- * 2 * u * S; the addition of the matrix's element and those of the bound itself, 2 * u of the result; numbers below the
- * normal ones, 2^-149 for each operation. What fp64 is from the exact sum is far less than what these are rounded up
- * by.
+ * 2 * u * S; the addition of the matrix's element and those of the bound itself, 3 * u of the result
+ * (engine/intervals.c); numbers below the normal ones, 2^-149 for each operation. What fp64 is from the exact sum is
+ * far less than what these are rounded up by.
  *
  * Where bf16 is multiplied as it is, results below the normal ones count as zero: 2^-126 for each operation. So do
  * numbers, which is 2^-126 * sqrt(n) times the sum of the norms. What is added to each norm is more than that. */
@@ -22,21 +22,33 @@
 #include "base/cleanup.h"
 #include "engine/cast.h"
 #include "engine/elements.h"
+#include "engine/intervals.h"
 #include "engine/panels.h"
 #include "engine/products.h"
 #include "engine/right_factor.h"
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#pragma GCC optimize("O3", "no-trapping-math")
-#endif
-
 /* LEFT_WORDS: of rows that are read at once; ROWS of them are multiplied at a time. */
-enum { WINDOW_BYTES = 1 << 20, TILE = UNS_RIGHT_COLUMNS, ROWS = 48, LEFT_WORDS = 64 << 10, LEFT_ROWS = 4 << 10 };
+enum {
+	WINDOW_BYTES = 1 << 20,
+	TILE = UNS_RIGHT_COLUMNS,
+	STEP = TILE + UNS_PANEL,
+	ROWS = 48,
+	LEFT_WORDS = 64 << 10,
+	LEFT_ROWS = 4 << 10,
+	AT_ONCE = 16
+};
+_Static_assert((int)TILE <= (int)UNS_INTERVALS, "a row of a tile is rounded at once");
 _Static_assert(LEFT_WORDS >= UNS_RIGHT_COLUMNS * UNS_RIGHT_INNER, "rows are read by uns_rows_read");
 
-#define U             0x1p-24
-#define MOST_TIMES    0x1p20
-#define OF_THE_RESULT (3 * U)
+#define U          0x1p-24
+#define MOST_TIMES 0x1p20
+
+/* An element of a tile that fp32 does not decide. */
+struct undecided {
+	uint8_t *out;
+	float base;
+	uint16_t row, column; /* of `left`; of the tile */
+};
 
 struct work {
 	const struct uns_catalog *cat;
@@ -48,8 +60,11 @@ struct work {
 	uns_word left[LEFT_WORDS];
 	float of_row[LEFT_ROWS]; /* the bound on times * tile is this times the norm of the column */
 	struct uns_right right;
-	float tile[ROWS * TILE];
-	uint8_t base[WINDOW_BYTES]; /* the matrix's elements of a window, in its dtype */
+	float tile[ROWS * STEP];
+	struct undecided undecided[ROWS * TILE];
+	uint16_t order[ROWS * TILE];
+	size_t n_undecided;
+	uint8_t base[WINDOW_BYTES]; /* the matrix's elements of a window, if they have more bytes than what is made */
 };
 
 /* What is made at a time: rows [row, row+n_rows) of the tensor, of which `left` has the first, in n_columns columns. */
@@ -76,132 +91,13 @@ bool uns_low_rank_is(const struct uns_catalog *cat, const struct uns_tensor *ten
 	       fits_fp32(cat, &s->term[0].left) && fits_fp32(cat, &product->left) && fits_fp32(cat, &product->right);
 }
 
-/* -- arithmetic, once for any processor, once for those with AVX2 and once for those with AVX-512 -- */
-
-#define INLINE static inline __attribute__((always_inline))
-
-/* The ends of the interval in which the sums of a tile's row are. Where there is none, two numbers that are rounded to
- * different ones. */
-struct ends {
-	float low[TILE], high[TILE];
-};
-
-/* Rounded to bf16; no NaN. */
-INLINE uint16_t bf16_of(float x)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &x, sizeof(bits));
-	return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-/* The bounds of n elements of a tile's row; e: of times * tile. */
-struct row {
-	const float *tile, *norm; /* norm: of the columns */
-	float times, of_row, least;
-};
-
-INLINE void end_make(const struct row *r, size_t i, float base, float *low, float *high)
-{
-	const float v = base + r->times * r->tile[i];
-	const float e = r->of_row * r->norm[i] + fabsf(v) * (float)OF_THE_RESULT + r->least;
-
-	*low = e < INFINITY ? v - e : 0;
-	*high = e < INFINITY ? v + e : 1;
-}
-
-INLINE void ends_all(const struct row *row, const float *base, size_t n, struct ends *out)
-{
-	const struct row r = *row;
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		end_make(&r, i, base[i], &out->low[i], &out->high[i]);
-}
-
-/* Of a base of bf16, both ends rounded to bf16. */
-INLINE void bf16_all(const struct row *row, const uint8_t *base, size_t n, uint16_t *down, uint16_t *up)
-{
-	const struct row r = *row;
-	float low, high, x;
-	uint16_t code;
-	uint32_t bits;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		memcpy(&code, base + i * sizeof(code), sizeof(code));
-		bits = (uint32_t)code << 16;
-		memcpy(&x, &bits, sizeof(x));
-		end_make(&r, i, x, &low, &high);
-		down[i] = bf16_of(low);
-		up[i] = bf16_of(high);
-	}
-}
-
-#if defined(__x86_64__)
-#define AVX2   __attribute__((target("avx2,fma")))
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
-
-AVX2 static void ends_by_avx2(const struct row *row, const float *base, size_t n, struct ends *out)
-{
-	ends_all(row, base, n, out);
-}
-
-AVX2 static void bf16_by_avx2(const struct row *row, const uint8_t *base, size_t n, uint16_t *down, uint16_t *up)
-{
-	bf16_all(row, base, n, down, up);
-}
-
-AVX512 static void bf16_by_avx512(const struct row *row, const uint8_t *base, size_t n, uint16_t *down, uint16_t *up)
-{
-	bf16_all(row, base, n, down, up);
-}
-
-static bool has_avx2(void)
-{
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-static bool has_avx512(void)
-{
-	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && has_avx2();
-}
-#endif
-
-static void ends_make(const struct row *row, const float *base, size_t n, struct ends *out)
-{
-#if defined(__x86_64__)
-	if (has_avx2()) {
-		ends_by_avx2(row, base, n, out);
-		return;
-	}
-#endif
-	ends_all(row, base, n, out);
-}
-
-static void bf16_make(const struct row *row, const uint8_t *base, size_t n, uint16_t *down, uint16_t *up)
-{
-#if defined(__x86_64__)
-	if (has_avx512()) {
-		bf16_by_avx512(row, base, n, down, up);
-		return;
-	}
-	if (has_avx2()) {
-		bf16_by_avx2(row, base, n, down, up);
-		return;
-	}
-#endif
-	bf16_all(row, base, n, down, up);
-}
-
 /* -- the left factor -- */
 
 static int left_read(struct work *w, uint64_t row, size_t n, struct uns_err *err)
 {
 	const struct uns_term *term = &w->tensor->sum->term[1];
-	const size_t inner = (size_t)term->inner, steps = uns_panels_additions(w->of, inner) + 4;
-	const float of_norm = (float)(1.05 * (double)steps * U * (fabs(term->times) + 0x1p-20));
+	const size_t inner = (size_t)term->inner, steps = uns_panels_additions(inner) + 4;
+	const float of_norm = (float)(1.01 * (double)steps * U * (fabs(term->times) + 0x1p-20));
 	struct uns_rows *rows = &w->right.rows;
 	size_t done, i, m;
 
@@ -217,143 +113,156 @@ static int left_read(struct work *w, uint64_t row, size_t n, struct uns_err *err
 
 /* -- elements -- */
 
-/* In the order in which engine/sum.c adds. */
-static double sum_in_order(const float *left, const float *right, size_t n)
+/* Elements [first, first+n) are made: of `base`, which may be where they are put. */
+struct window {
+	const uint8_t *base;
+	uint64_t first;
+	size_t n;
+	uint8_t *out;
+};
+
+/* The sum in fp64, added in the order in which engine/sum.c adds. */
+static double sum_in_order(const struct work *w, const struct undecided *u)
 {
+	const struct uns_term *term = &w->tensor->sum->term[1];
+	float left[UNS_RIGHT_INNER], right[UNS_RIGHT_INNER];
+	uns_word word[UNS_RIGHT_INNER];
 	double sum = 0, product;
 	size_t k;
 
-	for (k = 0; k < n; k++) {
+	uns_panels_column(w->right.panel, w->words, u->column, word);
+	uns_panels_numbers(w->of, word, w->words, right);
+	uns_panels_numbers(w->of, w->left + u->row * w->words, w->words, left);
+	for (k = 0; k < term->inner; k++) {
 		product = (double)left[k] * right[k]; /* exact */
 		sum += product;
 	}
-	return sum;
+	return u->base + term->times * sum;
 }
 
-/* Elements of a row that fp32 does not decide, and what is known of each. */
-struct undecided {
-	const float *left; /* the row of the left matrix */
-	size_t n, at[TILE], column[TILE]; /* at: of the row that is made; column: of the tile */
-	double base[TILE];
-};
-
-/* The i-th, by the sum in order. */
-static void in_order_make(const struct work *w, const struct undecided *u, size_t i, const float *right, uint16_t *out)
+/* The ends of the interval in which the sum in fp64 is. Products are exact in fp64, and may be added in any order, if
+ * that decides: by the same bound with u = 2^-53, twice, for the other order's error. It is less than 2^-24 of that of
+ * fp32. */
+static void narrow(const struct work *w, const struct undecided *u, const uns_word *column, double *low, double *high)
 {
-	const struct uns_term *term = &w->tensor->sum->term[1];
-	const double sum = u->base[i] + term->times * sum_in_order(u->left, right, (size_t)term->inner);
+	const double product = w->tensor->sum->term[1].times *
+			       uns_panels_product(w->of, w->left + u->row * w->words, column, w->words);
+	const double e = (double)w->of_row[u->row] * w->right.norm[u->column] * 0x1p-24 +
+			 (fabs((double)u->base) + fabs(product)) * 0x1p-50 + w->least;
 
-	uns_products_round(&sum, w->tensor->dtype, (uint8_t *)out, 1);
+	*low = e < INFINITY ? u->base + product - e : 0;
+	*high = e < INFINITY ? u->base + product + e : 1;
 }
 
-/* Products are exact in fp64, and may be added in any order, if that decides: by the same bound with u = 2^-53, twice,
- * for the other order's error. It is less than 2^-24 of that of fp32. */
-static void undecided_make(const struct work *w, const struct undecided *u, float of_row, uint8_t *out)
+/* So many of those whose numbers are in `order`. */
+static void undecided_make(const struct work *w, const uint16_t *order, size_t n)
 {
-	const struct uns_term *term = &w->tensor->sum->term[1];
-	const size_t inner = (size_t)term->inner;
-	float right[UNS_RIGHT_INNER];
-	double product, e, low[TILE], high[TILE];
-	uint16_t down[TILE], up[TILE];
+	const enum uns_dtype to = w->tensor->dtype;
+	const struct undecided *u;
+	double low[AT_ONCE], high[AT_ONCE];
+	uint16_t down[AT_ONCE], up[AT_ONCE];
+	uns_word column[UNS_RIGHT_INNER];
 	size_t i;
 
-	for (i = 0; i < u->n; i++) {
-		uns_panels_column(w->of, w->right.panel, w->words, u->column[i], right);
-		product = term->times * uns_panels_dot(u->left, right, inner);
-		e = (double)of_row * w->right.norm[u->column[i]] * 0x1p-24 +
-		    (fabs(u->base[i]) + fabs(product)) * 0x1p-50 + w->least;
-		low[i] = e < INFINITY ? u->base[i] + product - e : 0;
-		high[i] = e < INFINITY ? u->base[i] + product + e : 1;
+	for (i = 0; i < n; i++) {
+		u = &w->undecided[order[i]];
+		if (i == 0 || u->column != w->undecided[order[i - 1]].column)
+			uns_panels_column(w->right.panel, w->words, u->column, column);
+		narrow(w, u, column, &low[i], &high[i]);
 	}
-	uns_products_round(low, w->tensor->dtype, (uint8_t *)down, u->n);
-	uns_products_round(high, w->tensor->dtype, (uint8_t *)up, u->n);
-	for (i = 0; i < u->n; i++) {
+	uns_products_round(low, to, (uint8_t *)down, n);
+	uns_products_round(high, to, (uint8_t *)up, n);
+	for (i = 0; i < n; i++) {
+		u = &w->undecided[order[i]];
 		if (down[i] != up[i]) {
-			uns_panels_column(w->of, w->right.panel, w->words, u->column[i], right);
-			in_order_make(w, u, i, right, &down[i]);
+			low[i] = sum_in_order(w, u);
+			uns_products_round(&low[i], to, (uint8_t *)&down[i], 1);
 		}
-		memcpy(out + u->at[i] * sizeof(*down), &down[i], sizeof(*down));
+		memcpy(u->out, &down[i], sizeof(*down));
 	}
 }
 
-/* Those of which both ends of the interval are not rounded to the same number. */
-static void undecided_find(const uint16_t *down, const uint16_t *up, size_t n, struct undecided *out)
+/* Column after column: the numbers of one are far from each other, in lines of a processor's cache that have those of
+ * its neighbours, too. */
+static void all_undecided_make(struct work *w)
 {
-	enum { AT_ONCE = 16 };
+	size_t before[TILE + 1] = { 0 }, i;
+
+	for (i = 0; i < w->n_undecided; i++)
+		before[w->undecided[i].column + 1]++;
+	for (i = 1; i < TILE; i++)
+		before[i] += before[i - 1];
+	for (i = 0; i < w->n_undecided; i++)
+		w->order[before[w->undecided[i].column]++] = (uint16_t)i;
+	for (i = 0; i < w->n_undecided; i += AT_ONCE)
+		undecided_make(w, w->order + i, w->n_undecided - i < AT_ONCE ? w->n_undecided - i : AT_ONCE);
+	w->n_undecided = 0;
+}
+
+/* Remembers those that differ of n elements of row `row` of `left`, from column `column` of the tile on. */
+static void undecided_find(struct work *w, const uint16_t *differ, size_t n, const uint8_t *base, size_t row,
+			   size_t column, uint8_t *out)
+{
+	static const uint16_t none[AT_ONCE];
+	const enum uns_dtype is = w->tensor->sum->term[0].left.as;
+	struct undecided *u;
 	size_t first, i;
 
-	out->n = 0;
 	for (first = 0; first < n; first += AT_ONCE) {
-		if (n - first >= AT_ONCE && memcmp(down + first, up + first, AT_ONCE * sizeof(*down)) == 0)
+		if (n - first >= AT_ONCE && memcmp(differ + first, none, sizeof(none)) == 0)
 			continue;
-		for (i = first; i < n && i < first + AT_ONCE; i++)
-			if (down[i] != up[i])
-				out->at[out->n++] = i;
+		for (i = first; i < n && i < first + AT_ONCE; i++) {
+			if (!differ[i])
+				continue;
+			u = &w->undecided[w->n_undecided++];
+			*u = (struct undecided){ out + i * sizeof(*differ), 0, (uint16_t)row, (uint16_t)(column + i) };
+			uns_cast(is, base + i * uns_dtype_size(is), UNS_F32, &u->base, 1);
+		}
 	}
 }
 
-/* n elements of row `row` of `left`, from column `column` of the tile on. */
-static void row_make(const struct work *w, const uint8_t *raw, const float *tile, size_t row, size_t column, size_t n,
+/* n elements of row `row` of `left`, from column `column` of the tile on, but for those that are undecided. */
+static void row_make(struct work *w, const uint8_t *base, const float *tile, size_t row, size_t column, size_t n,
 		     uint8_t *out)
 {
-	const struct row r = { tile + column, w->right.norm + column, w->times, w->of_row[row], w->least };
-	const enum uns_dtype is = w->tensor->sum->term[0].left.as, to = w->tensor->dtype;
-	float base[TILE], left[UNS_RIGHT_INNER];
-	uint16_t down[TILE], up[TILE];
-	struct undecided u;
-	struct ends ends;
-	size_t i;
+	const struct uns_intervals of = { tile + column, w->right.norm + column, w->times, w->of_row[row], w->least };
+	uint16_t made[TILE], differ[TILE];
 
-	if (is == UNS_BF16 && to == UNS_BF16) {
-		bf16_make(&r, raw, n, down, up);
-	} else {
-		uns_cast(is, raw, UNS_F32, base, n);
-		ends_make(&r, base, n, &ends);
-		uns_cast(UNS_F32, ends.low, to, down, n);
-		uns_cast(UNS_F32, ends.high, to, up, n);
-	}
-	memcpy(out, down, n * sizeof(*down));
-	undecided_find(down, up, n, &u);
-	if (!u.n)
-		return;
-	uns_cast(is, raw, UNS_F32, base, n);
-	uns_panels_row(w->of, w->left + row * w->words, w->words, left);
-	u.left = left;
-	for (i = 0; i < u.n; i++) {
-		u.base[i] = base[u.at[i]];
-		u.column[i] = column + u.at[i];
-	}
-	undecided_make(w, &u, w->of_row[row], out);
+	uns_intervals_round(&of, w->tensor->sum->term[0].left.as, base, w->tensor->dtype, n, made, differ);
+	undecided_find(w, differ, n, base, row, column, out);
+	memcpy(out, made, n * sizeof(*made));
 }
 
-/* Elements [first, first+n), as far as the place has some of them. */
-static void place_make(struct work *w, const struct place *at, uint64_t first, size_t n, uint8_t *out)
+/* The window's elements of a place. */
+static void place_make(struct work *w, const struct place *at, const struct window *window)
 {
 	const struct uns_sum *sum = w->tensor->sum;
 	const size_t size = uns_dtype_size(sum->term[0].left.as);
 	uint64_t begin, from, to;
-	size_t i, row, n_rows;
+	size_t i, row, n_rows, skip;
 
 	for (row = 0; row < at->n_rows; row += n_rows) {
 		n_rows = (size_t)uns_u64_min(at->n_rows - row, ROWS);
 		for (i = 0; i < at->n_columns; i += UNS_PANEL)
 			uns_panels_multiply(w->of, w->left + row * w->words, n_rows, w->words,
-					    w->right.panel + i * w->words, w->tile + i, TILE);
+					    w->right.panel + i * w->words, w->tile + i, STEP);
 		for (i = 0; i < n_rows; i++) {
 			begin = (at->row + row + i) * sum->columns + at->column;
-			from = uns_u64_max(begin, first);
-			to = uns_u64_min(begin + at->n_columns, first + n);
-			if (from < to)
-				row_make(w, w->base + (from - first) * size, w->tile + i * TILE, row + i,
-					 (size_t)(from - begin), (size_t)(to - from),
-					 out + (from - first) * sizeof(uint16_t));
+			from = uns_u64_max(begin, window->first);
+			to = uns_u64_min(begin + at->n_columns, window->first + window->n);
+			if (from >= to)
+				continue;
+			skip = (size_t)(from - window->first);
+			row_make(w, window->base + skip * size, w->tile + i * STEP, row + i, (size_t)(from - begin),
+				 (size_t)(to - from), window->out + skip * sizeof(uint16_t));
 		}
+		all_undecided_make(w);
 	}
 }
 
 /* Rows [row, end), all of one batch, in columns [begin, last). */
-static int rows_make(struct work *w, uint64_t row, uint64_t end, uint64_t begin, uint64_t last, uint64_t first,
-		     size_t n, uint8_t *out, struct uns_err *err)
+static int rows_make(struct work *w, uint64_t row, uint64_t end, uint64_t begin, uint64_t last,
+		     const struct window *window, struct uns_err *err)
 {
 	const struct uns_sum *sum = w->tensor->sum;
 	const struct uns_term *term = &sum->term[1];
@@ -368,7 +277,7 @@ static int rows_make(struct work *w, uint64_t row, uint64_t end, uint64_t begin,
 			at.n_columns = (size_t)uns_u64_min(last - at.column, TILE);
 			UNS_TRY(uns_right_get(w->cat, w->reader, term, w->of, before + at.column, at.n_columns,
 					      &w->right, err));
-			place_make(w, &at, first, n, out);
+			place_make(w, &at, window);
 			uns_right_put(w->reader, &w->right);
 		}
 	}
@@ -385,12 +294,14 @@ static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct
 	const bool in_one = end - first / columns == 1;
 	const uint64_t begin = in_one ? first % columns / TILE * TILE : 0;
 	const uint64_t last = in_one ? uns_u64_min(columns, (first % columns + n + TILE - 1) / TILE * TILE) : columns;
+	uint8_t *raw = size == sizeof(uint16_t) ? out : w->base; /* what is made takes its place */
+	const struct window window = { raw, first, n, out };
 	uint64_t row, stop;
 
-	UNS_TRY(w->reader->read(w->reader->ctx, base->tensor, w->base, (base->first + first) * size, n * size, err));
+	UNS_TRY(w->reader->read(w->reader->ctx, base->tensor, raw, (base->first + first) * size, n * size, err));
 	for (row = first / columns; row < end; row = stop) {
 		stop = batch ? uns_u64_min(end, (row / batch + 1) * batch) : end;
-		UNS_TRY(rows_make(w, row, stop, begin, last, first, n, out, err));
+		UNS_TRY(rows_make(w, row, stop, begin, last, &window, err));
 	}
 	return 0;
 }
@@ -410,6 +321,7 @@ int uns_low_rank_bytes(const struct uns_catalog *cat, const struct uns_tensor *t
 	w->cat = cat;
 	w->tensor = tensor;
 	w->reader = reader;
+	w->n_undecided = 0;
 	w->of = uns_panels_of(product->left.as, product->right.as, inner);
 	w->words = uns_panels_words(w->of, inner);
 	w->times = (float)product->times;

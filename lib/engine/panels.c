@@ -1,8 +1,8 @@
 /* Once for any processor, once for those with AVX2 and once for those with AVX-512, by the compiler's vectors. For bf16
  * there is one instruction, of AVX512_BF16, which the compiler knows by its name only.
  *
- * Products are added in parts of PART, in registers; parts in groups of PARTS, groups in the tile. So a number goes
- * through few additions, and the bound on the error is small. */
+ * Products are added in parts of PART, parts in groups of PARTS, and groups in the tile. So few additions round a
+ * number, and the bound on the error is small. With AVX-512 all of these are in registers. */
 #include "engine/panels.h"
 
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
 
-enum { PART = UNS_PANELS_PART, PARTS = UNS_PANELS_PARTS, PAIRS = UNS_PANELS_PAIRS };
+enum { PART = UNS_PANELS_PART, PARTS = UNS_PANELS_PARTS, PAIRS = PART / 2 };
 _Static_assert(UNS_PANEL == 16, "a vector of AVX-512, two of AVX2");
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
@@ -94,36 +94,44 @@ INLINE void eight_all(const number *left, size_t n_rows, size_t inner, const num
 
 enum { SIXTEEN_DOWN = 8 };
 
-INLINE void sixteen_rows(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile, size_t step)
+/* Of a whole part, n is known to the compiler, too. */
+INLINE void sixteen_part(const number *left, size_t n_rows, size_t inner, const number *panel, size_t n, sixteen *group)
 {
-	sixteen a[SIXTEEN_DOWN], group[SIXTEEN_DOWN];
-	size_t i, k, first, from, end, to;
+	sixteen a[SIXTEEN_DOWN];
+	size_t i, k;
 
 	for (i = 0; i < n_rows; i++)
-		memset(tile + i * step, 0, UNS_PANEL * sizeof(*tile));
+		a[i] = (sixteen){ 0 };
+	for (k = 0; k < n; k++) {
+		const sixteen x = *(const sixteen *)(panel + k * UNS_PANEL);
+
+		for (i = 0; i < n_rows; i++)
+			a[i] += left[i * inner + k] * x;
+	}
+	for (i = 0; i < n_rows; i++)
+		group[i] += a[i];
+}
+
+INLINE void sixteen_rows(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile, size_t step)
+{
+	sixteen group[SIXTEEN_DOWN], all[SIXTEEN_DOWN];
+	size_t i, first, from, to;
+
+	for (i = 0; i < n_rows; i++)
+		all[i] = (sixteen){ 0 };
 	for (first = 0; first < inner; first = to) {
 		to = inner - first < PART * PARTS ? inner : first + PART * PARTS;
 		for (i = 0; i < n_rows; i++)
 			group[i] = (sixteen){ 0 };
-		for (from = first; from < to; from = end) {
-			end = to - from < PART ? to : from + PART;
-			for (i = 0; i < n_rows; i++)
-				a[i] = (sixteen){ 0 };
-			for (k = from; k < end; k++) {
-				const sixteen x = *(const sixteen *)(panel + k * UNS_PANEL);
-
-				for (i = 0; i < n_rows; i++)
-					a[i] += left[i * inner + k] * x;
-			}
-			for (i = 0; i < n_rows; i++)
-				group[i] += a[i];
-		}
-		for (i = 0; i < n_rows; i++) {
-			sixteen *t = (sixteen *)(tile + i * step);
-
-			*t += group[i];
-		}
+		for (from = first; from + PART <= to; from += PART)
+			sixteen_part(left + from, n_rows, inner, panel + from * UNS_PANEL, PART, group);
+		if (from < to)
+			sixteen_part(left + from, n_rows, inner, panel + from * UNS_PANEL, to - from, group);
+		for (i = 0; i < n_rows; i++)
+			all[i] += group[i];
 	}
+	for (i = 0; i < n_rows; i++)
+		*(sixteen *)(tile + i * step) = all[i];
 }
 
 INLINE void sixteen_all(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile, size_t step)
@@ -140,9 +148,20 @@ INLINE void sixteen_all(const number *left, size_t n_rows, size_t inner, const n
 
 /* -- in fp64 -- */
 
+enum { AT_ONCE = 16 };
+
+INLINE double added(double *sum)
+{
+	size_t i, n;
+
+	for (n = AT_ONCE / 2; n; n /= 2)
+		for (i = 0; i < n; i++)
+			sum[i] += sum[i + n];
+	return sum[0];
+}
+
 INLINE double dot(const float *a, const float *b, size_t n)
 {
-	enum { AT_ONCE = 16 };
 	double sum[AT_ONCE] = { 0 }, all = 0;
 	size_t i, k;
 
@@ -151,12 +170,14 @@ INLINE double dot(const float *a, const float *b, size_t n)
 			sum[i] += (double)a[k + i] * b[k + i];
 	for (; k < n; k++)
 		all += (double)a[k] * b[k];
-	for (i = 0; i < AT_ONCE; i++)
-		all += sum[i];
-	return all;
+	return all + added(sum);
 }
 
 /* -- words -- */
+
+/* Of bf16, the first and the second number of a word. */
+#define LOW(w)  ((w) << 16)
+#define HIGH(w) ((w) & 0xffff0000)
 
 void uns_panels_make(const uns_word *rows, size_t n, size_t words, uns_word *panel)
 {
@@ -169,27 +190,50 @@ void uns_panels_make(const uns_word *rows, size_t n, size_t words, uns_word *pan
 			panel[k * UNS_PANEL + j] = rows[j * words + k];
 }
 
-INLINE void numbers(enum uns_panels_of of, const uns_word *word, size_t words, size_t step, float *out)
+void uns_panels_column(const uns_word *panels, size_t words, size_t column, uns_word *row)
+{
+	const uns_word *first = panels + column / UNS_PANEL * UNS_PANEL * words + column % UNS_PANEL;
+	size_t k;
+
+	for (k = 0; k < words; k++)
+		row[k] = first[k * UNS_PANEL];
+}
+
+void uns_panels_numbers(enum uns_panels_of of, const uns_word *row, size_t words, float *out)
 {
 	uns_word *bits = (uns_word *)out;
 	size_t k;
 
 	for (k = 0; k < words && of == UNS_PANELS_OF_FP32; k++)
-		bits[k] = word[k * step];
+		bits[k] = row[k];
 	for (k = 0; k < words && of == UNS_PANELS_OF_BF16; k++) {
-		bits[2 * k] = word[k * step] << 16;
-		bits[2 * k + 1] = word[k * step] & 0xffff0000;
+		bits[2 * k] = LOW(row[k]);
+		bits[2 * k + 1] = HIGH(row[k]);
 	}
 }
 
-void uns_panels_row(enum uns_panels_of of, const uns_word *row, size_t words, float *out)
+INLINE float float_of(uns_word bits)
 {
-	numbers(of, row, words, 1, out);
+	float f;
+
+	memcpy(&f, &bits, sizeof(f));
+	return f;
 }
 
-void uns_panels_column(enum uns_panels_of of, const uns_word *panels, size_t words, size_t column, float *out)
+/* The product of two numbers of bf16 is exact in fp32, but for those below the normal ones. */
+INLINE double pairs_dot(const uns_word *a, const uns_word *b, size_t words)
 {
-	numbers(of, panels + column / UNS_PANEL * UNS_PANEL * words + column % UNS_PANEL, words, UNS_PANEL, out);
+	double sum[AT_ONCE] = { 0 }, all = 0;
+	size_t i, k;
+
+	for (k = 0; k + AT_ONCE <= words; k += AT_ONCE)
+		for (i = 0; i < AT_ONCE; i++)
+			sum[i] += (double)(float_of(LOW(a[k + i])) * float_of(LOW(b[k + i]))) +
+				  (double)(float_of(HIGH(a[k + i])) * float_of(HIGH(b[k + i])));
+	for (; k < words; k++)
+		all += (double)(float_of(LOW(a[k])) * float_of(LOW(b[k]))) +
+		       (double)(float_of(HIGH(a[k])) * float_of(HIGH(b[k])));
+	return all + added(sum);
 }
 
 /* -- by processor -- */
@@ -211,27 +255,44 @@ AVX512 static void multiply_by_avx512(const number *left, size_t n_rows, size_t 
 	sixteen_all(left, n_rows, inner, panel, tile, step);
 }
 
-/* As sixteen_rows, but that parts are not added up in groups. */
+/* As sixteen_part. */
+BF16 INLINE void pairs_part(const uns_word *left, size_t n_rows, size_t words, const uns_word *panel, size_t n,
+			    __m512 *group)
+{
+	__m512 a[SIXTEEN_DOWN];
+	size_t i, k;
+
+	for (i = 0; i < n_rows; i++)
+		a[i] = _mm512_setzero_ps();
+	for (k = 0; k < n; k++) {
+		const __m512bh x = (__m512bh)_mm512_loadu_si512(panel + k * UNS_PANEL);
+
+		for (i = 0; i < n_rows; i++)
+			a[i] = _mm512_dpbf16_ps(a[i], (__m512bh)_mm512_set1_epi32((int)left[i * words + k]), x);
+	}
+	for (i = 0; i < n_rows; i++)
+		group[i] = _mm512_add_ps(group[i], a[i]);
+}
+
+/* As sixteen_rows. */
 BF16 INLINE void pairs_rows(const uns_word *left, size_t n_rows, size_t words, const uns_word *panel, float *tile,
 			    size_t step)
 {
-	__m512 a[SIXTEEN_DOWN], all[SIXTEEN_DOWN];
-	size_t i, k, from, end;
+	__m512 group[SIXTEEN_DOWN], all[SIXTEEN_DOWN];
+	size_t i, first, from, to;
 
 	for (i = 0; i < n_rows; i++)
 		all[i] = _mm512_setzero_ps();
-	for (from = 0; from < words; from = end) {
-		end = words - from < PAIRS ? words : from + PAIRS;
+	for (first = 0; first < words; first = to) {
+		to = words - first < PAIRS * PARTS ? words : first + PAIRS * PARTS;
 		for (i = 0; i < n_rows; i++)
-			a[i] = _mm512_setzero_ps();
-		for (k = from; k < end; k++) {
-			const __m512bh x = (__m512bh)_mm512_loadu_si512(panel + k * UNS_PANEL);
-
-			for (i = 0; i < n_rows; i++)
-				a[i] = _mm512_dpbf16_ps(a[i], (__m512bh)_mm512_set1_epi32((int)left[i * words + k]), x);
-		}
+			group[i] = _mm512_setzero_ps();
+		for (from = first; from + PAIRS <= to; from += PAIRS)
+			pairs_part(left + from, n_rows, words, panel + from * UNS_PANEL, PAIRS, group);
+		if (from < to)
+			pairs_part(left + from, n_rows, words, panel + from * UNS_PANEL, to - from, group);
 		for (i = 0; i < n_rows; i++)
-			all[i] = _mm512_add_ps(all[i], a[i]);
+			all[i] = _mm512_add_ps(all[i], group[i]);
 	}
 	for (i = 0; i < n_rows; i++)
 		_mm512_storeu_ps(tile + i * step, all[i]);
@@ -258,6 +319,16 @@ AVX2 static double dot_by_avx2(const float *a, const float *b, size_t n)
 AVX512 static double dot_by_avx512(const float *a, const float *b, size_t n)
 {
 	return dot(a, b, n);
+}
+
+AVX2 static double pairs_dot_by_avx2(const uns_word *a, const uns_word *b, size_t words)
+{
+	return pairs_dot(a, b, words);
+}
+
+AVX512 static double pairs_dot_by_avx512(const uns_word *a, const uns_word *b, size_t words)
+{
+	return pairs_dot(a, b, words);
 }
 
 static bool has_avx2(void)
@@ -318,4 +389,17 @@ double uns_panels_dot(const float *a, const float *b, size_t n)
 		return dot_by_avx2(a, b, n);
 #endif
 	return dot(a, b, n);
+}
+
+double uns_panels_product(enum uns_panels_of of, const uns_word *a, const uns_word *b, size_t words)
+{
+	if (of == UNS_PANELS_OF_FP32)
+		return uns_panels_dot((const float *)a, (const float *)b, words);
+#if defined(__x86_64__)
+	if (has_avx512())
+		return pairs_dot_by_avx512(a, b, words);
+	if (has_avx2())
+		return pairs_dot_by_avx2(a, b, words);
+#endif
+	return pairs_dot(a, b, words);
 }

@@ -25,17 +25,19 @@ static inline size_t uns_panels_words(enum uns_panels_of of, size_t inner)
 	return of == UNS_PANELS_OF_BF16 ? inner / 2 : inner;
 }
 
-/* In parts of how many products, in groups of how many parts a sum is added up; of bf16, in parts of how many pairs. */
-enum { UNS_PANELS_PART = 16, UNS_PANELS_PARTS = 4, UNS_PANELS_PAIRS = 8 };
+/* In parts of how many products a sum is added up, and in groups of how many parts. */
+enum { UNS_PANELS_PART = 8, UNS_PANELS_PARTS = 4 };
 
-/* Through how many additions a number goes at most in a sum of n products. Two of bf16 count twice: a processor may add
- * them one after the other. */
-static inline size_t uns_panels_additions(enum uns_panels_of of, size_t n)
+/* How many additions round a number at most in a sum of n products. The first addition of a part, of a group and of the
+ * sum is to zero, and exact. */
+static inline size_t uns_panels_additions(size_t n)
 {
+	const size_t in_part = n < UNS_PANELS_PART ? n : UNS_PANELS_PART;
 	const size_t parts = (n + UNS_PANELS_PART - 1) / UNS_PANELS_PART;
+	const size_t in_group = parts < UNS_PANELS_PARTS ? parts : UNS_PANELS_PARTS;
 	const size_t groups = (parts + UNS_PANELS_PARTS - 1) / UNS_PANELS_PARTS;
 
-	return of == UNS_PANELS_OF_BF16 ? 2 * UNS_PANELS_PAIRS + parts : UNS_PANELS_PART + UNS_PANELS_PARTS + groups;
+	return in_part + in_group + groups - 3;
 }
 
 /* n rows of words, which are the right matrix's columns, as a panel; n = UNS_PANEL at most. The rest is zero. */
@@ -49,8 +51,11 @@ void uns_panels_multiply(enum uns_panels_of of, const uns_word *left, size_t n_r
 /* The sum of a[i] * b[i] in fp64, in any order. */
 double uns_panels_dot(const float *a, const float *b, size_t n);
 
-/* The numbers of a row, and those of a column of panels that lie one behind the other, as fp32. */
-void uns_panels_row(enum uns_panels_of of, const uns_word *row, size_t words, float *out);
-void uns_panels_column(enum uns_panels_of of, const uns_word *panels, size_t words, size_t column, float *out);
+/* The same of the numbers of two rows of words. */
+double uns_panels_product(enum uns_panels_of of, const uns_word *a, const uns_word *b, size_t words);
+
+/* A column of panels that lie one behind the other, as a row of words; a row's numbers as fp32. */
+void uns_panels_column(const uns_word *panels, size_t words, size_t column, uns_word *row);
+void uns_panels_numbers(enum uns_panels_of of, const uns_word *row, size_t words, float *out);
 
 #endif
