@@ -387,7 +387,7 @@ static void add_piece(void *ctx, const struct uns_piece *piece, uint64_t first, 
 {
 	struct wish *wish = ctx;
 	struct uns_location where;
-	uint64_t base = piece->offset_bytes, headers = 0;
+	uint64_t base = piece->offset_bytes, to;
 
 	if (piece->codec != UNS_CODEC_NONE || uns_piece_is_strided(piece)) { /* read as a whole, when first touched */
 		if (first == 0)
@@ -396,9 +396,10 @@ static void add_piece(void *ctx, const struct uns_piece *piece, uint64_t first, 
 	}
 	if (uns_location_known(wish->b, piece, &where))
 		base = where.data_bytes;
-	else if (piece->container == UNS_TORCH_ITEM)
-		headers = UNS_EDGE_BYTES; /* which are read too, and lie before and behind its elements */
-	wish_add(wish, piece->file, base + first, base + end + headers);
+	to = base + end;
+	if (base == piece->offset_bytes && piece->container == UNS_TORCH_ITEM) /* headers around them are read, too */
+		to = uns_u64_min(to + UNS_EDGE_BYTES, base + piece->length_bytes);
+	wish_add(wish, piece->file, base + first, to);
 }
 
 /* Before their first read: the kernel need not guess what is read next. */

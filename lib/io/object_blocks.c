@@ -13,20 +13,24 @@
 enum {
 	PIECES = UNS_BLOCK_BYTES / UNS_BLOCK_PIECE_BYTES, /* a block's, as the bits of a number */
 	MOST_QUEUED = 256,
+	PAGES = 64, /* a piece's, as the bits of a number */
+	PAGE_BYTES = UNS_BLOCK_PIECE_BYTES / PAGES,
 	LARGE_PIECES = PIECES / 4,
 	END_SECONDS = 1,
 };
 _Static_assert(PIECES == 32, "pieces are the bits of an uint32_t");
 
 struct block {
-	TAILQ_ENTRY(block) use;
+	TAILQ_ENTRY(block) use, passing;
 	struct uns_block_object *of;
 	size_t index;
 	uint8_t *piece[PIECES]; /* of those that it has or that are coming */
 	uint32_t have, coming;
 	uint32_t foreseen; /* wished for by uns_blocks_will_read */
 	uint32_t wanted;   /* to be fetched ahead of readers */
-	uint32_t passed; /* of those that it has: a reader has had the last byte */
+	uint32_t passed; /* of those that it has: readers have had all their pages */
+	uint64_t had[PIECES]; /* pages of those that it has, which a reader has had to their ends */
+	unsigned n_reading[PIECES]; /* reads under way, of each piece */
 	uint32_t failed; /* of the last failure, whose sentence the object has */
 	unsigned n_failures;
 	unsigned pins;
@@ -52,6 +56,7 @@ struct uns_blocks {
 	pthread_mutex_t lock; /* what follows, and all objects and blocks */
 	LIST_HEAD(, uns_block_object) objects;
 	TAILQ_HEAD(, block) used; /* the latest use last */
+	TAILQ_HEAD(, block) passing; /* those of which readers have passed pieces, in that order */
 	uint64_t bytes; /* of pieces that are here, or coming */
 	size_t n_large; /* objects of which more is here than a few headers */
 	struct uns_piece_memory memory;
@@ -125,12 +130,34 @@ static bool take_pieces(struct block *b, uint32_t which)
 	return true;
 }
 
+static void set_passed(struct block *b, uint32_t passed)
+{
+	struct uns_blocks *c = b->of->blocks;
+
+	if (passed && !b->passed)
+		TAILQ_INSERT_TAIL(&c->passing, b, passing);
+	if (!passed && b->passed)
+		TAILQ_REMOVE(&c->passing, b, passing);
+	b->passed = passed;
+}
+
+/* Pieces that it has. */
+static void drop_pieces(struct block *b, uint32_t which)
+{
+	free_pieces(b, which);
+	b->have &= ~which;
+	b->foreseen &= ~which;
+	set_passed(b, b->passed & ~which);
+	for (; which; which &= which - 1)
+		b->had[__builtin_ctz(which)] = 0;
+}
+
 static void remove_block(struct block *b)
 {
 	struct uns_block_object *o = b->of;
 	struct uns_blocks *c = o->blocks;
 
-	free_pieces(b, b->have);
+	drop_pieces(b, b->have);
 	TAILQ_REMOVE(&c->used, b, use);
 	o->block[b->index] = NULL;
 	o->n_blocks--;
@@ -176,18 +203,43 @@ static void unpin(struct block *b)
 		remove_block(b);
 }
 
-static bool is_passed(const struct block *b)
+static bool has_room(const struct uns_blocks *c, uint64_t bytes, uint64_t most)
 {
-	return !(b->have & ~b->passed);
+	return c->bytes + bytes <= most;
 }
 
-static void evict(struct uns_blocks *c, uint64_t bytes, uint64_t most, bool passed)
+static uint32_t being_read(const struct block *b)
+{
+	uint32_t which = 0;
+	size_t i;
+
+	for (i = 0; i < PIECES; i++)
+		which |= (uint32_t)(b->n_reading[i] > 0) << i;
+	return which;
+}
+
+/* Piece by piece, the oldest first: others of the same block may be still to be read. */
+static void drop_passed(struct uns_blocks *c, uint64_t bytes, uint64_t most)
+{
+	struct block *b, *next;
+	uint32_t which;
+
+	for (b = TAILQ_FIRST(&c->passing); b && !has_room(c, bytes, most); b = next) {
+		next = TAILQ_NEXT(b, passing);
+		for (which = b->passed & ~being_read(b); which && !has_room(c, bytes, most); which &= which - 1)
+			drop_pieces(b, which & -which);
+		if (!b->have && !b->pins)
+			remove_block(b);
+	}
+}
+
+static void drop_unused(struct uns_blocks *c, uint64_t bytes, uint64_t most)
 {
 	struct block *b, *next;
 
-	for (b = TAILQ_FIRST(&c->used); b && c->bytes + bytes > most; b = next) {
+	for (b = TAILQ_FIRST(&c->used); b && !has_room(c, bytes, most); b = next) {
 		next = TAILQ_NEXT(b, use);
-		if (!b->pins && (!passed || is_passed(b)))
+		if (!b->pins)
 			remove_block(b);
 	}
 }
@@ -196,9 +248,9 @@ static void evict(struct uns_blocks *c, uint64_t bytes, uint64_t most, bool pass
  * all memory is taken: the kernel would have to clear that, and a processor's cache has what was used lately. */
 static bool make_room(struct uns_blocks *c, uint64_t bytes)
 {
-	evict(c, bytes, UNS_BLOCKS_READ_BYTES, true);
-	evict(c, bytes, UNS_BLOCKS_BYTES, false);
-	return c->bytes + bytes <= UNS_BLOCKS_BYTES;
+	drop_passed(c, bytes, UNS_BLOCKS_READ_BYTES);
+	drop_unused(c, bytes, UNS_BLOCKS_BYTES);
+	return has_room(c, bytes, UNS_BLOCKS_BYTES);
 }
 
 /* The object is another now. While it is open, its readers ask the store. */
@@ -222,9 +274,20 @@ static uint32_t bits(size_t first, size_t end)
 	return (uint32_t)((UINT64_C(1) << end) - (UINT64_C(1) << first));
 }
 
+/* Pages [first, end) of a piece. */
+static uint64_t pages(size_t first, size_t end)
+{
+	return (end < PAGES ? UINT64_C(1) << end : 0) - (UINT64_C(1) << first);
+}
+
 static uint64_t bytes_in(const struct uns_block_object *o, size_t index)
 {
 	return uns_u64_min(UNS_BLOCK_BYTES, o->size - (uint64_t)index * UNS_BLOCK_BYTES);
+}
+
+static size_t piece_bytes(const struct block *b, size_t i)
+{
+	return (size_t)uns_u64_min(UNS_BLOCK_PIECE_BYTES, bytes_in(b->of, b->index) - i * UNS_BLOCK_PIECE_BYTES);
 }
 
 static uint32_t all_pieces(const struct uns_block_object *o, size_t index)
@@ -298,13 +361,11 @@ static void note_failure(struct block *b, uint32_t run, const struct uns_err *wh
 /* Where the pieces of a run go; returns how many they are. */
 static size_t memory_of(const struct block *b, uint32_t run, struct iovec into[PIECES])
 {
-	const uint64_t end = bytes_in(b->of, b->index);
 	size_t i, n = 0;
 
 	for (i = 0; i < PIECES; i++)
 		if (run >> i & 1)
-			into[n++] = (struct iovec){ b->piece[i], (size_t)uns_u64_min(UNS_BLOCK_PIECE_BYTES,
-										     end - i * UNS_BLOCK_PIECE_BYTES) };
+			into[n++] = (struct iovec){ b->piece[i], piece_bytes(b, i) };
 	return n;
 }
 
@@ -325,7 +386,6 @@ static int fetch_run(struct block *b, uint32_t run, struct uns_err *err)
 	}
 	b->coming |= run;
 	b->wanted &= ~run;
-	b->passed &= ~run;
 	n = memory_of(b, run, into);
 	pthread_mutex_unlock(&c->lock);
 	code = c->store.fetch(c->store.ctx, o->key, o->etag, into, n, (uint64_t)b->index * UNS_BLOCK_BYTES + first,
@@ -476,25 +536,44 @@ static void look_ahead(struct uns_block_object *o, uint64_t off, uint64_t end)
 		queue_pieces(o, i, all_pieces(o, i));
 }
 
+/* A reader of bytes [at, end) of a block has yet to come. */
+static void expect(struct block *b, size_t at, size_t end)
+{
+	size_t in, n;
+
+	for (; at < end; at += n) {
+		const size_t i = at / UNS_BLOCK_PIECE_BYTES;
+
+		in = at % UNS_BLOCK_PIECE_BYTES;
+		n = (size_t)uns_u64_min(end - at, UNS_BLOCK_PIECE_BYTES - in);
+		b->had[i] &= ~pages(in / PAGE_BYTES, (in + n - 1) / PAGE_BYTES + 1);
+		set_passed(b, b->passed & ~bits(i, i + 1));
+	}
+}
+
+static void foresee(struct uns_block_object *o, size_t index, size_t at, size_t end)
+{
+	const uint32_t pieces = bits(at / UNS_BLOCK_PIECE_BYTES, (end - 1) / UNS_BLOCK_PIECE_BYTES + 1);
+	struct block *b;
+
+	queue_pieces(o, index, pieces);
+	b = o->block[index];
+	if (b) {
+		b->foreseen |= pieces;
+		expect(b, at, end);
+	}
+}
+
 void uns_blocks_will_read(struct uns_block_object *o, uint64_t at, uint64_t end)
 {
-	size_t piece = at / UNS_BLOCK_PIECE_BYTES, last, stop;
-	struct block *b;
-	uint32_t pieces;
+	size_t in, n;
 
-	if (end > o->size)
-		end = o->size;
-	last = (end + UNS_BLOCK_PIECE_BYTES - 1) / UNS_BLOCK_PIECE_BYTES;
+	end = uns_u64_min(end, o->size);
 	pthread_mutex_lock(&o->blocks->lock);
-	for (; piece < last && !o->stale; piece = stop) {
-		stop = uns_u64_min(last, (piece / PIECES + 1) * PIECES);
-		pieces = bits(piece % PIECES, (stop - 1) % PIECES + 1);
-		queue_pieces(o, piece / PIECES, pieces);
-		b = o->block[piece / PIECES];
-		if (b) {
-			b->foreseen |= pieces;
-			b->passed &= ~pieces; /* a reader has yet to come */
-		}
+	for (; at < end && !o->stale; at += n) {
+		in = at % UNS_BLOCK_BYTES;
+		n = (size_t)uns_u64_min(end - at, UNS_BLOCK_BYTES - in);
+		foresee(o, at / UNS_BLOCK_BYTES, in, in + n);
 	}
 	pthread_mutex_unlock(&o->blocks->lock);
 }
@@ -512,9 +591,38 @@ static void copy_out(const struct block *b, uint8_t *to, size_t len, size_t at)
 	}
 }
 
-static bool ends_piece(const struct uns_block_object *o, size_t index, size_t end)
+/* Pieces that are read stay. */
+static void count_reading(struct block *b, size_t first, size_t last, int by)
 {
-	return end % UNS_BLOCK_PIECE_BYTES == 0 || end == bytes_in(o, index);
+	size_t i;
+
+	for (i = first; i <= last; i++)
+		b->n_reading[i] += (unsigned)by;
+}
+
+/* Whether readers have had all of it. Between tensors are headers, which are not read again: a page before one that was
+ * read may be without its last bytes. */
+static bool has_had_all(const struct block *b, size_t i)
+{
+	const uint64_t all = pages(0, (piece_bytes(b, i) - 1) / PAGE_BYTES + 1);
+
+	return ((b->had[i] | b->had[i] >> 1) & all) == all;
+}
+
+/* Bytes [at, at + len) of the block were read. Of a page that the read ends in, another may want the rest. */
+static void note_read(struct block *b, size_t at, size_t len)
+{
+	const size_t end = at + len;
+	size_t n;
+
+	for (; at < end; at += n) {
+		const size_t i = at / UNS_BLOCK_PIECE_BYTES, in = at % UNS_BLOCK_PIECE_BYTES;
+
+		n = (size_t)uns_u64_min(end - at, piece_bytes(b, i) - in);
+		b->had[i] |= pages(in / PAGE_BYTES, in + n == piece_bytes(b, i) ? PAGES : (in + n) / PAGE_BYTES);
+		if (has_had_all(b, i))
+			set_passed(b, b->passed | bits(i, i + 1));
+	}
 }
 
 /* Bytes of one block. Lock held, and dropped meanwhile. */
@@ -534,13 +642,15 @@ static int read_block(struct uns_block_object *o, size_t index, uint8_t *to, siz
 			forget_blocks(o);
 		return code;
 	}
+	count_reading(b, first, last, 1);
 	code = bring(b, bits(first, last + 1), err);
 	if (code == 0) {
 		pthread_mutex_unlock(&c->lock);
 		copy_out(b, to, len, at);
 		pthread_mutex_lock(&c->lock);
-		b->passed |= bits(first, ends_piece(o, index, at + len) ? last + 1 : last);
+		note_read(b, at, len);
 	}
+	count_reading(b, first, last, -1);
 	unpin(b);
 	return code;
 }
@@ -639,6 +749,7 @@ int uns_blocks_new(const struct uns_block_store *store, struct uns_blocks **out,
 	pthread_cond_init(&c->thread_ended, NULL);
 	LIST_INIT(&c->objects);
 	TAILQ_INIT(&c->used);
+	TAILQ_INIT(&c->passing);
 	*out = c;
 	return 0;
 }

@@ -6,9 +6,10 @@
  * being fetched, the object is read from front to back. Then one request fetches the rest of the block, and threads
  * fetch the next blocks.
  *
- * Pieces are fetched once, however many threads wait for them; all of these get a failure, and it is not kept. Blocks
- * that were not used for the longest time make room for others, first those whose pieces were all read to their ends:
- * of these few are kept, so that the same memory is used again.
+ * Pieces are fetched once, however many threads wait for them; all of these get a failure, and it is not kept. Pieces
+ * that readers have passed make room for others, one by one: a view has tensors in another order than a shard, and what
+ * lies between those that were read is still to come. Of them few are kept, so that the same memory is used again. If
+ * there are none, blocks go that were not used for the longest time.
  *
  * Threads: any number. */
 #ifndef UNS_IO_OBJECT_BLOCKS_H

@@ -454,6 +454,45 @@ static void eight_files_at_once_are_fetched_once(void **state)
 	read_eight_files_at_once(true);
 }
 
+/* Which tensor of a shard has that turn. */
+static unsigned place_in_view(unsigned turn, unsigned n)
+{
+	return turn < n / 2 ? 2 * turn : 2 * (turn - n / 2) + 1;
+}
+
+/* Eight readers in a view's order, each of a file of its own: first every other tensor of the shard, then the rest. At
+ * the middle more has been fetched of the blocks than is kept, and half of each block was read. */
+static void pieces_between_those_that_were_read_stay(void **state)
+{
+	enum { N = 8, TENSORS = 20, TENSOR = 2 * MiB + 77777, WINDOW = 8 };
+	const uint64_t size = TENSORS * (uint64_t)TENSOR;
+	struct uns_block_object *object[N];
+	struct uns_blocks *blocks = open_blocks(size, &object[0]);
+	unsigned i, turn;
+
+	(void)state;
+#ifdef __SANITIZE_THREAD__ /* as above; one thread reads */
+	if (!getenv("UNSHARD_LONG"))
+		return;
+#endif
+	for (i = 1; i < N; i++)
+		assert_int_equal(uns_blocks_open(blocks, "a/key", "an-etag", size + i, &object[i], NULL), 0);
+	for (turn = 0; turn < TENSORS + WINDOW; turn++)
+		for (i = 0; i < N; i++) {
+			const uint64_t ahead = place_in_view(turn, TENSORS) * (uint64_t)TENSOR;
+			const uint64_t now = place_in_view(turn - WINDOW, TENSORS) * (uint64_t)TENSOR;
+
+			if (turn < TENSORS)
+				uns_blocks_will_read(object[i], ahead, ahead + TENSOR);
+			if (turn >= WINDOW)
+				assert_int_equal(read_at(object[i], now, TENSOR, NULL), 0);
+		}
+	for (i = 1; i < N; i++)
+		uns_blocks_close(object[i]);
+	close_blocks(blocks, object[0]);
+	assert_int_equal(fetched(), N * size + N * (N - 1) / 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -467,6 +506,7 @@ int main(void)
 		cmocka_unit_test(no_block_of_a_replaced_object_is_used),
 		cmocka_unit_test(what_rests_gives_its_memory_back),
 		cmocka_unit_test(eight_files_at_once_are_fetched_once),
+		cmocka_unit_test(pieces_between_those_that_were_read_stay),
 		cmocka_unit_test(blocks_outlive_a_close_and_have_a_bound),
 	};
 	size_t i;
