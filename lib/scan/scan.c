@@ -3,15 +3,29 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/pool.h"
 #include "base/text.h"
+#include "engine/engine.h"
 #include "paths/info.h"
 #include "session/reasons.h"
 #include "session/shows.h"
 #include "session/walk.h"
 
+/* Checkpoints that are looked at together where each look is a request to a server. */
+enum { TOGETHER = 8 };
+
+/* A checkpoint that the walk has come to. */
+struct looked {
+	struct dir_record *record; /* a reference */
+	struct reasons reasons;
+	int code; /* of finding them */
+};
+
 struct scan {
 	struct unshard *u;
 	struct caller caller;
+	struct looked waiting[TOGETHER]; /* to be looked at and handed over, in the order of the walk */
+	size_t n_waiting;
 };
 
 static enum unshard_state state_of(const struct reasons *reasons)
@@ -35,39 +49,76 @@ static int checkpoint_hand_over(const struct scan *s, const struct unshard_check
 	return s->caller.calls.checkpoint ? s->caller.calls.checkpoint(s->caller.calls.ctx, c) : 0;
 }
 
-static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err *err)
+static int looked_hand_over(const struct scan *s, const struct looked *l, struct uns_err *err)
 {
-	const struct scan *s = ctx;
 	UNS_CLEANUP(uns_text_fini) struct uns_text first = UNS_TEXT_INIT;
-	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
+	const struct reasons *reasons = &l->reasons;
+	const struct dir_record *record = l->record;
 	struct unshard_checkpoint c = { .size = sizeof(c), .path = record->path, .format = record->is.format->name };
 	size_t i = 0;
 
-	show_handed_over(s->u, record);
-	UNS_TRY(reasons_find(s->u, record, &reasons, err));
 	c.size_bytes = record->is.source_bytes;
-	c.state = state_of(&reasons);
+	c.state = state_of(reasons);
 	pthread_mutex_lock(&s->u->lock);
 	c.step = record->step;
 	c.world_size = record->world_size;
 	pthread_mutex_unlock(&s->u->lock);
-	while (i < reasons.n && !reasons.v[i].serious && !reasons.saving)
+	while (i < reasons->n && !reasons->v[i].serious && !reasons->saving)
 		i++;
-	if (i < reasons.n) {
-		reason_print(&reasons.v[i], &first);
-		c.problem_id = uns_finding_name(reasons.v[i].finding->id);
+	if (i < reasons->n) {
+		reason_print(&reasons->v[i], &first);
+		c.problem_id = uns_finding_name(reasons->v[i].finding->id);
 	}
 	c.problem = first.p;
 	return first.failed ? uns_oom(err) : checkpoint_hand_over(s, &c);
 }
 
+static int look_at(void *ctx, size_t i, struct uns_err *err)
+{
+	struct scan *s = ctx;
+	struct looked *l = &s->waiting[i];
+
+	(void)err;
+	l->code = reasons_find(s->u, l->record, &l->reasons, NULL);
+	return 0;
+}
+
+/* If the walk has ended with a failure, none is handed over. */
+static int hand_over_waiting(struct scan *s, int code, struct uns_err *err)
+{
+	size_t i;
+
+	if (code == 0 && s->n_waiting)
+		code = uns_pool_each(uns_engine_pool(s->u->engine), s->n_waiting, look_at, s, err);
+	for (i = 0; i < s->n_waiting; i++) {
+		if (code == 0)
+			code = s->waiting[i].code < 0 ? uns_oom(err) : looked_hand_over(s, &s->waiting[i], err);
+		reasons_fini(&s->waiting[i].reasons);
+		record_put(s->u, s->waiting[i].record);
+	}
+	s->n_waiting = 0;
+	return code;
+}
+
+static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err *err)
+{
+	struct scan *s = ctx;
+	const size_t most = session_is_remote(s->u) ? TOGETHER : 1;
+
+	show_handed_over(s->u, record);
+	record_ref(s->u, record);
+	s->waiting[s->n_waiting++] = (struct looked){ .record = record };
+	return s->n_waiting == most ? hand_over_waiting(s, 0, err) : 0;
+}
+
 /* A directory of which no more is known than a state and a finding. */
-static int directory_hand_over(const struct scan *s, const char *path, enum unshard_state state,
-			       const struct uns_finding *f, struct uns_err *err)
+static int directory_hand_over(struct scan *s, const char *path, enum unshard_state state, const struct uns_finding *f,
+			       struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct unshard_checkpoint c = { .size = sizeof(c), .path = path, .step = -1, .world_size = -1, .state = state };
 
+	UNS_TRY(hand_over_waiting(s, 0, err));
 	uns_finding_print(f, &text);
 	c.problem = text.p;
 	c.problem_id = uns_finding_name(f->id);
@@ -78,7 +129,7 @@ static int directory_hand_over(const struct scan *s, const char *path, enum unsh
 static int visit_plain(void *ctx, struct dir_record *record, const struct uns_listing *list, size_t *mark,
 		       struct uns_err *err)
 {
-	const struct scan *s = ctx;
+	struct scan *s = ctx;
 	const struct uns_finding f = show_saving(s->u, record, NULL);
 
 	(void)list;
@@ -90,7 +141,7 @@ static int visit_plain(void *ctx, struct dir_record *record, const struct uns_li
 
 static int visit_unreadable(void *ctx, const char *path, const struct uns_err *why, struct uns_err *err)
 {
-	const struct scan *s = ctx;
+	struct scan *s = ctx;
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const struct uns_finding *f;
 
@@ -111,7 +162,7 @@ int unshard_scan(unshard *u, const struct unshard_calls *calls, struct unshard_e
 	int code = caller_init(&s.caller, calls, &err);
 
 	if (code == 0)
-		code = caller_fini(&s.caller, walk_checkpoints(&w, "", &err));
+		code = caller_fini(&s.caller, hand_over_waiting(&s, walk_checkpoints(&w, "", &err), &err));
 	return give_error(error, &err, code);
 }
 

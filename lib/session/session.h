@@ -72,6 +72,14 @@ static inline int record_get_for(struct unshard *u, const char *path, const stru
 	return records_get_averaged(&u->records, path, view && view->of_run ? (unsigned)parameter : 0, out, err);
 }
 
+/* One more reference. */
+static inline void record_ref(struct unshard *u, struct dir_record *record)
+{
+	pthread_mutex_lock(&u->lock);
+	record->refs++;
+	pthread_mutex_unlock(&u->lock);
+}
+
 static inline void record_put(struct unshard *u, struct dir_record *record)
 {
 	records_put(&u->records, record);

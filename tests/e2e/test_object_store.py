@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -351,6 +352,27 @@ def test_one_reader_has_several_requests_under_way(golden, store, proxy, mount_u
     assert proxy.most_under_way >= 3
     assert sum(r.bytes() for r in reads) == len(body)
     assert len(reads) <= 30
+
+
+def test_checkpoints_are_looked_at_together(store, proxy):
+    """A store that answers for a .metadata once it is asked for that of eight checkpoints: one after the other they would
+    wait for ever."""
+    names = [f"run-{i}/checkpoint-2" for i in range(8)]
+    for name in names:
+        store.upload(GOLDEN / "run/checkpoint-2", f"runs/{name}")
+    together = threading.Barrier(len(names))
+
+    def answer_together(handler, request, found):
+        if request.path.endswith("fsdp_0/.metadata"):
+            together.wait(timeout=60)
+        return found
+
+    proxy.always = answer_together
+    listed = json.loads(unshard("ls", "--json", f"s3://{BUCKET}/runs", "-o", "settle=0,store=none",
+                                env=store.environment(proxy.address)).stdout)
+    assert [(c["path"], c["state"]) for c in listed] == [(name, "ok") for name in names]
+    paths = [r.path for r in proxy.reads()]
+    assert len(paths) == len(set(paths)) and len([p for p in paths if p.endswith("fsdp_0/.metadata")]) == len(names)
 
 
 @pytest.mark.long
