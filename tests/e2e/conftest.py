@@ -49,6 +49,8 @@ atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
+pytest_plugins = ["side_by_side"]
+
 OWN = {"XDG_STATE_HOME": STATE, "XDG_RUNTIME_DIR": STATE}  # of each process that tests
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", **OWN)
 re._MAXCACHE = 1 << 16  # transformers has 1,000 expressions for weights' names: Python would forget and compile them again
@@ -84,19 +86,26 @@ def pytest_sessionstart(session):
     for need in (UNSHARD, DEVICE_NODE):
         if not need.exists():
             raise pytest.UsageError(f"{need} is not there: the mount cannot be tested")
-    if not hasattr(session.config, "workerinput"):
-        LAUNCHER.start()
+    LAUNCHER.start()
 
 
-OUTCOMES = {}  # of a whole run, in the process that starts the others: a test's id -> has it passed?
+def pytest_process_begins(number):
+    state = f"{STATE}/{number}"
+    os.mkdir(state, 0o700)
+    OWN.update(XDG_STATE_HOME=state, XDG_RUNTIME_DIR=state)
+    os.environ.update(OWN)
+    LAUNCHER.let_go()
+
+
+OUTCOMES = {}  # of a whole run, in the process that forks the others: a test's id -> has it passed?
 
 
 def pytest_runtest_logreport(report):
     OUTCOMES[report.nodeid] = OUTCOMES.get(report.nodeid, True) and report.passed
 
 
-def pytest_sessionfinish(session):
-    if os.environ.get("UNSHARD_RECORD") and not hasattr(session.config, "workerinput"):
+def pytest_sessionfinish():
+    if os.environ.get("UNSHARD_RECORD"):
         writers.record(OUTCOMES)
 
 
@@ -141,17 +150,17 @@ NOTHING_GIVEN_BACK = {"MALLOC_TOP_PAD_": str(64 << 20), "MALLOC_TRIM_THRESHOLD_"
 
 
 class Launcher:
-    """launcher.py, which the process that starts the others starts for all of them; it imports the frameworks when it
+    """launcher.py, which the process that forks the others starts for all of them; it imports the frameworks when it
     is first asked for something."""
 
     connection = None
 
     def start(self):
         address = f"{STATE}/launcher"
-        process = subprocess.Popen([sys.executable, "-W", "ignore", HERE / "launcher.py", address], stdin=subprocess.PIPE,
-                                   env={**os.environ, **NOTHING_GIVEN_BACK})
+        self.process = subprocess.Popen([sys.executable, "-W", "ignore", HERE / "launcher.py", address],
+                                        stdin=subprocess.PIPE, env={**os.environ, **NOTHING_GIVEN_BACK})
         os.environ["UNSHARD_LAUNCHER"] = address
-        atexit.register(self.end, process)
+        atexit.register(self.end)
 
     def connect(self):
         connection = socket.socket(socket.AF_UNIX)
@@ -173,10 +182,14 @@ class Launcher:
         if failed != "0":
             pytest.fail(f"{script} {' '.join(map(str, arguments))}: {failed}\n{output[-11000:]}")
 
-    @staticmethod
-    def end(process):
-        process.stdin.close()
-        process.wait()
+    def let_go(self):
+        """In a process that did not start it: the launcher ends when the one that did has no more use for it."""
+        self.process.stdin.close()
+
+    def end(self):
+        """By a signal: what a test has forked and left behind may hold the launcher's stdin open."""
+        self.process.terminate()
+        self.process.wait()
 
 
 LAUNCHER = Launcher()
