@@ -123,6 +123,17 @@ EXPORTED const struct fake_call *fake_calls(size_t *n)
 	return fake.call;
 }
 
+EXPORTED size_t fake_count(enum fake_kind kind)
+{
+	size_t i, n = 0;
+
+	pthread_mutex_lock(&fake.lock);
+	for (i = 0; i < fake.n_calls; i++)
+		n += fake.call[i].kind == kind;
+	pthread_mutex_unlock(&fake.lock);
+	return n;
+}
+
 EXPORTED size_t fake_calls_of_thread(pthread_t thread)
 {
 	size_t i, n = 0;

@@ -38,6 +38,8 @@ void fake_hold(const char *function, int nth);
 void fake_release(void);
 /* Calls since fake_reset, oldest first. Only while no other thread is in CUDA. */
 const struct fake_call *fake_calls(size_t *n);
+/* How many of a kind there are by now. Any time. */
+size_t fake_count(enum fake_kind kind);
 /* The GPUs' PCI bus id from now on; NULL = cudaDeviceGetPCIBusId fails. */
 void fake_bus_id(const char *bus_id);
 /* How often the thread called any function of CUDA. */

@@ -35,6 +35,7 @@ static struct {
 	__typeof__(&fake_hold) hold;
 	__typeof__(&fake_release) release;
 	__typeof__(&fake_calls) calls;
+	__typeof__(&fake_count) count;
 	__typeof__(&fake_calls_of_thread) calls_of_thread;
 	__typeof__(&fake_alive) alive;
 	__typeof__(&fake_taken) taken;
@@ -70,6 +71,7 @@ static void find_all(void)
 	find(library, "fake_hold", &cuda.hold);
 	find(library, "fake_release", &cuda.release);
 	find(library, "fake_calls", &cuda.calls);
+	find(library, "fake_count", &cuda.count);
 	find(library, "fake_calls_of_thread", &cuda.calls_of_thread);
 	find(library, "fake_alive", &cuda.alive);
 	find(library, "fake_taken", &cuda.taken);
@@ -258,16 +260,6 @@ static void copies_are_under_way_while_the_next_is_read(void **state)
 	cuda.free(to);
 }
 
-static size_t count_calls(enum fake_kind kind)
-{
-	size_t n, i, found = 0;
-	const struct fake_call *call = cuda.calls(&n);
-
-	for (i = 0; i < n; i++)
-		found += call[i].kind == kind;
-	return found;
-}
-
 /* A transfer is read, and its copies are queued, by way of the first buffers while another one is being pinned. It is
  * over when the last one is: a program that then captures a graph has no other thread in CUDA. */
 static void buffers_are_used_while_others_are_pinned(void **state)
@@ -289,11 +281,11 @@ static void buffers_are_used_while_others_are_pinned(void **state)
 		t = begin(d, &box, 1, NULL);
 		if (unshard_transfer_queued(t, NULL, &err) < 0)
 			fail_msg("%s", err.text);
-		assert_int_equal(count_calls(FAKE_PINNED), held);
-		assert_int_equal(count_calls(FAKE_QUEUED), (ROWS + ROWS_A_BUFFER - 1) / ROWS_A_BUFFER);
+		assert_int_equal(cuda.count(FAKE_PINNED), held);
+		assert_int_equal(cuda.count(FAKE_QUEUED), (ROWS + ROWS_A_BUFFER - 1) / ROWS_A_BUFFER);
 		cuda.release();
 		end(t);
-		assert_int_equal(count_calls(FAKE_PINNED), BUFFERS);
+		assert_int_equal(cuda.count(FAKE_PINNED), BUFFERS);
 		right_bytes(f.large, NULL, NULL, to, LARGE_BYTES);
 		unshard_device_close(d);
 		assert_int_equal(cuda.alive(), 0);
@@ -318,7 +310,7 @@ static void fewer_buffers_than_wanted(void **state)
 		d = open_device(0, BUFFERS, 3);
 		end(begin(d, &box, 1, NULL));
 		right_bytes(f.large, NULL, NULL, to, LARGE_BYTES);
-		assert_int_equal(count_calls(FAKE_PINNED), n);
+		assert_int_equal(cuda.count(FAKE_PINNED), n);
 		unshard_device_close(d);
 		assert_int_equal(cuda.alive(), 0);
 	}
@@ -408,7 +400,7 @@ static void on_the_stream_of_each_thread_never(void **state)
 	assert_int_equal(unshard_device_read(d, f.weights, &box, 1, (void *const *)&stream, &t, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "the stream is cudaStreamPerThread"));
 	unshard_device_close(d);
-	assert_int_equal(count_calls(FAKE_QUEUED), 0);
+	assert_int_equal(cuda.count(FAKE_QUEUED), 0);
 	assert_int_equal(cuda.alive(), 0);
 	cuda.free(to);
 }
@@ -779,7 +771,7 @@ static void near_the_gpu(void **state)
 		call = cuda.calls(&n);
 		if (call[0].memory_policy < 0)
 			printf("this kernel does not say from where memory comes\n");
-		assert_int_equal(count_calls(FAKE_PINNED), 2);
+		assert_int_equal(cuda.count(FAKE_PINNED), 2);
 		for (k = 0; k < n; k++) {
 			if (call[k].kind == FAKE_PINNED && call[k].memory_policy >= 0) {
 				assert_int_equal(call[k].memory_policy == MPOL_PREFERRED, cases[i].near);

@@ -5,7 +5,9 @@ import ctypes
 import errno
 import gc
 import logging
+import os
 import subprocess
+import sys
 import types
 
 import numpy
@@ -13,8 +15,8 @@ import pytest
 import torch
 
 import trees
-from conftest import ROOT
-from test_python import GOLDEN, SOURCES, checkpoint_of, unshard
+from conftest import ROOT, must_have_worked
+from test_python import GOLDEN, LIBRARY, SOURCES, checkpoint_of, unshard
 from unshard import loading
 
 FAKE = ROOT / "build/dev/cudart/whole/libcudart.so.12"
@@ -255,6 +257,20 @@ def test_the_library_knows_no_other_way_into_a_gpu():
         assert absent not in names, absent
     needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
     assert "NEEDED" in needed and "cuda" not in needed
+
+
+def test_the_script_of_parts_runs_on_host_memory(tmp_path):
+    """tests/bench/cuda/run DIR --parts: each part has a figure, and the tensors are equal."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/bench/cuda/bench.py", "--parts", "--size", "0.01", "--rounds", "1", "--device", "cpu",
+         "--tmpfs", tmp_path, "--disk", tmp_path, "--programs", ROOT / "build/dev/bin"], capture_output=True, text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": str(FAKE.parent), "UNSHARD_LIBRARY": str(LIBRARY),
+             "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("python", "tests/bench"))})
+    must_have_worked(done)
+    expected, found = done.stdout.split("Found, ")
+    assert "the tensors are equal to the file's" in found
+    parts = [line.split(" | ")[0] for line in expected.splitlines() if line.startswith("| ")][1:]
+    assert len(parts) == 9 and all(f"{part} | " in found for part in parts)
 
 
 def test_what_fails_is_raised(gpus, caplog):

@@ -383,6 +383,37 @@ def test_vllm_loads_reloads_and_cuts(tmp_path, family):
             assert [shape[0] for shape in ranks[0]["experts"]] == [8 // size if "experts" in key else 8]
 
 
+@pytest.mark.long
+def test_the_script_for_a_gpu_runs_on_the_cpu(tmp_path):
+    """As far as vLLM goes without a GPU; and it says so where values differ."""
+    python = environment("vllm")
+    launch("serving_source.py", 2, tmp_path, ["llama"])
+    paths = os.pathsep.join(map(str, (as_installed(tmp_path / "installed"), SERVING / "absent")))
+
+    def run(top, *arguments):
+        return subprocess.run(
+            [python, ROOT / "tests/bench/cuda/serving.py", top, "--device", "cpu", "--seconds", str(LONGEST_S), *arguments],
+            capture_output=True, text=True, timeout=LONGEST_S,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": paths, "UNSHARD_LIBRARY": str(LIBRARY)})
+
+    done = run(tmp_path)
+    must_have_worked(done)
+    told = [line for line in done.stdout.splitlines() if " llama" in line]
+    assert told == ["ok      whole llama: 24 tensors", "ok      slices llama 2: 24 tensors in each of 2 ranks",
+                    "ok      slices llama 4: 24 tensors in each of 4 ranks", "not run fp8 llama: it needs a GPU",
+                    "ok      reloads llama: 9 reloads", "not run engine llama: it needs a GPU",
+                    "not run engine llama graphs: it needs a GPU"]
+    assert done.stdout.endswith("4 ok, 0 FAILED, 3 not run\n")
+    swapped = tmp_path / "swapped/llama"
+    swapped.mkdir(parents=True)
+    for name, of in (("native-1", "native-2"), ("native-2", "native-1"), ("run", "run")):
+        (swapped / name).symlink_to(tmp_path / "llama" / of)
+    done = run(swapped.parent, "whole llama")
+    assert done.returncode == 1 and "FAILED  whole llama: AssertionError: other values: ['" in done.stdout
+    done = run(tmp_path, "whole lama")
+    assert done.returncode == 2 and "no such case: whole lama; known: whole llama, " in done.stderr
+
+
 def is_whole(name):
     """What each rank of vLLM has all of: norms, routers, the first layer of a vision model, biases that are added after a
     sum over the ranks."""

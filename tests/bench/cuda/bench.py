@@ -29,6 +29,7 @@ RANKS = 8
 def arguments():
     parser = argparse.ArgumentParser(prog="tests/bench/cuda/run DIR", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="0.1 GB, one round")
+    parser.add_argument("--parts", action="store_true", help="where the seconds go, from tmpfs (parts.py); nothing else")
     parser.add_argument("--size", type=float, default=16, help="GB of tensors")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda:0")
@@ -92,6 +93,9 @@ def main():
             tempfile.TemporaryDirectory(prefix="unshard-", dir=args.disk) as disk:
         memory, disk = Path(memory), Path(disk)
         size = make(memory, args.size * 1e9)
+        if args.parts:
+            sys.exit(subprocess.run([sys.executable, Path(__file__).with_name("parts.py"), memory, args.device,
+                                     str(args.rounds)], check=False).returncode)
         print(f"Expected:\n\n{EXPECTED}")
         print(f"{size / 1e9:.2f} GB in {RANKS} shards; {os.cpu_count()} processors", flush=True)
         fine &= measure(args, "tmpfs", memory, size, ends_at)

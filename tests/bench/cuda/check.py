@@ -20,6 +20,7 @@ import torch
 
 import checkpoints
 import unshard
+from runtime import cudart
 from unshard.device import Device
 
 GPU = torch.device("cuda:0")
@@ -275,15 +276,6 @@ def by_mig():
 
 
 # -- other ways into the GPU, in GB/s --
-
-def cudart():
-    for name in ("libcudart.so.13", "libcudart.so.12"):
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            pass
-    return ctypes.CDLL(next(str(p) for p in Path(torch.__file__).parent.parent.rglob("libcudart.so.1*")))
-
 
 def registered_mapping(path):
     """The page cache's own pages, pinned and copied from: how long pinning takes, and the copy."""

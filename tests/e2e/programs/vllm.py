@@ -31,16 +31,16 @@ def prepare():
     return kernels
 
 
-def loaded(model, config, load_format, scratch, size=1, expert_parallel=False, **extra):
+def loaded(model, config, load_format, scratch, size=1, expert_parallel=False, device="cpu", quantization=None, **extra):
     """-> (vLLM's config, its model). config: the directory of config.json. size: as one of so many ranks."""
     from vllm.config import DeviceConfig, LoadConfig, ModelConfig, VllmConfig, set_current_vllm_config
     from vllm.distributed import init_distributed_environment, initialize_model_parallel, parallel_state
     from vllm.model_executor.model_loader import get_model
 
     made = VllmConfig(model_config=ModelConfig(model=str(model), hf_config_path=str(config), tokenizer=str(config),
-                                               dtype="bfloat16", enforce_eager=True),
+                                               dtype="bfloat16", enforce_eager=True, quantization=quantization),
                       load_config=LoadConfig(load_format=load_format, model_loader_extra_config=extra),
-                      device_config=DeviceConfig(device="cpu"))
+                      device_config=DeviceConfig(device=device))
     made.parallel_config.tensor_parallel_size = size
     made.parallel_config.enable_expert_parallel = expert_parallel
     with set_current_vllm_config(made):
