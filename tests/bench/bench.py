@@ -48,6 +48,7 @@ def arguments():
                         "1, 8 and 64 by default")
     parser.add_argument("--gbit", nargs="*", type=float, default=[0], help="for storage: the network between servers and "
                         "clients, one after the other; 0: as fast as it gets. As root")
+    parser.add_argument("--reads", nargs="*", default=["auto"], help="for storage: how the view reads shards, a row for each")
     found = parser.parse_args()
     unknown = set(found.what) - {*WHAT, *APART}
     if unknown:
@@ -98,9 +99,9 @@ def main():
         if not args.what or "values" in args.what:
             values.measure(programs, work, size, n)
         if not args.what or "programs" in args.what:
-            program_loads.measure(programs, work, size, args.rounds or (1 if args.quick else 3))
+            program_loads.measure(programs, work, size if args.size else size // 2, args.rounds or (1 if args.quick else 3))
         if not args.what or "storage" in args.what:
-            storage.measure(programs, work, size, n, args.systems, args.gbit)
+            storage.measure(programs, work, size, n, args.systems, args.gbit, args.reads)
 
 
 # Threads of torch that wait let others run: on a machine that has other work too, the tools would be slower.

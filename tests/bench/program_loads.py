@@ -5,7 +5,6 @@ import contextlib
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +12,13 @@ import checkpoints
 import mounts
 import pages
 from loaders import Loaders
+from shares import Shares
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
 import environments  # noqa: E402
 
 SHARDS = 8
-MINUTES = 6
+MINUTES = 7  # then a round that lasts longer than those before it ends within eight
 CACHED, DISK = "page cache", "disk"
 FILE, MOUNT = "the file", "the mount"
 
@@ -71,7 +71,7 @@ def row(name, where, took, size):
     file, mount = ({key: statistics.median(r[key] for r in rounds) for key in rounds[0]} for rounds in took.values())
     bits = {r["bits"] for rounds in took.values() for r in rounds}
     ratios = sorted(m["seconds"] / f["seconds"] for f, m in zip(*took.values()))
-    print(f"| {program.label} | {where} | {file['seconds']:.2f} s | {mount['seconds']:.2f} s | "
+    print(f"| {program.label} | {where} | {len(ratios)} | {file['seconds']:.2f} s | {mount['seconds']:.2f} s | "
           f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f}) | {program.most[where]} | "
           f"{file['cpu'] / gb:.2f} | {mount['cpu'] / gb:.2f} + {mount['server'] / gb:.2f} | "
           f"{'equal' if len(bits) == 1 else 'DIFFERENT'} |", flush=True)
@@ -97,26 +97,25 @@ def measure(programs, work, size, n_rounds, names=tuple(PROGRAMS)):
     work = work / "programs"
     work.mkdir()
     with contextlib.ExitStack() as stack:
+        for name in names:  # to make an environment takes minutes, once
+            begun(stack, PROGRAMS[name].environment)
+        shares = Shares(MINUTES, 2 * len(names))
         of, server = stack.enter_context(sources(programs, work, size))
         size = of[FILE][0].stat().st_size
         print(f"\n## Programs by their own doors, {size / 1e6:.0f} MB\n")
-        print(f"Medians of {n_rounds} interleaved rounds, in fresh processes, imports excluded; bold: the median of the rounds' "
+        print(f"Medians of up to {n_rounds} interleaved rounds, in fresh processes, imports excluded; bold: the median of the rounds' "
               f"ratios (least to most), below 1.00 the mount of {SHARDS} shards is sooner than the exported file; then the "
               f"ratio that was to be reached. Processor seconds are for each GB: of the loading processes, then of the process "
               f"that serves. Bits: a sum of all that each program then had, from both. From the disk: the files' own pages are "
               f"dropped before.\n")
-        print("| program | from | the file | the mount | ratio | goal | CPU s/GB: file | mount: program + server | bits |\n"
-              "|---|---|" + "---:|" * 6 + "---|")
-        ends_at = time.monotonic() + 60 * MINUTES
+        print("| program | from | rounds | the file | the mount | ratio | goal | CPU s/GB: file | mount: program + server | bits |\n"
+              "|---|---|" + "---:|" * 7 + "---|")
         for name in names:
             process = begun(stack, PROGRAMS[name].environment)
             for where in () if isinstance(process, str) else (CACHED, DISK):
-                took = {what: [] for what in of}
-                for r in range(n_rounds):
-                    if took[FILE] and time.monotonic() > ends_at:
-                        break
-                    for what in list(of)[::1 if r % 2 else -1]:
-                        took[what].append(once(process, name, where, *of[what], server))
-                row(name, where, took, size)
+                def one_round(i):
+                    return {what: once(process, name, where, *of[what], server) for what in list(of)[::1 if i % 2 else -1]}
+                rounds = shares.rounds(n_rounds, one_round)
+                row(name, where, {what: [r[what] for r in rounds] for what in of}, size)
             if isinstance(process, str):
-                print(f"| {PROGRAMS[name].label} | {process} | | | | | | | |", flush=True)
+                print(f"| {PROGRAMS[name].label} | {process} | | | | | | | | |", flush=True)

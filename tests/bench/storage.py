@@ -1,6 +1,7 @@
 """One reader of a view over distributed file systems of this machine, against their client alone that reads the same
-shards one after the other. Each reading is by a node of its own, whose client has read nothing before. The file systems:
-tests/e2e/storage. As root they have a network of their own, which can be as slow as a cluster's."""
+shards one after the other, and against the least FUSE server over each shard: what any mount over that client costs. Each
+reading is by a node of its own, whose client has read nothing before. The file systems: tests/e2e/storage. As root they
+have a network of their own, which can be as slow as a cluster's."""
 
 import contextlib
 import os
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "e2e/storage"))
 import kinds  # noqa: E402
 
 RANKS = 8
+READ_AHEAD_KB = 4096
 
 
 class CachingRclone(kinds.Rclone):
@@ -70,8 +72,25 @@ class Took:
         return s / self.bytes * 1e9
 
 
+def shards_of(node):
+    return sorted((node / "run").rglob("*.distcp"))
+
+
 def client_alone(programs, system, node, mount):
-    return Took(programs, system, sorted((node / "run").rglob("*.distcp")))
+    return Took(programs, system, shards_of(node))
+
+
+def least_server(programs, system, node, mount):
+    """Each shard behind a server of its own, with the read-ahead of a mount."""
+    with contextlib.ExitStack() as stack:
+        files, servers = [], []
+        for shard in shards_of(node):
+            at = mount / shard.name
+            at.mkdir(parents=True, exist_ok=True)
+            servers.append(stack.enter_context(mounts.one_file(programs, shard, at)))
+            mounts.read_ahead_file(at).write_text(str(READ_AHEAD_KB))
+            files.append(at / "file")
+        return Took(programs, system, files, *servers)
 
 
 def view_by(way):
@@ -82,50 +101,51 @@ def view_by(way):
     return view
 
 
-READERS = {"its client alone": client_alone} | {way: view_by(way) for way in ("cached", "ordered")}
-
-
-def one_network(programs, work, kind, system, gbit, n_rounds):
-    took = {name: [] for name in READERS}
+def one_network(programs, work, kind, system, gbit, n_rounds, ways):
+    readers = {"alone": client_alone, "least": least_server} | {way: view_by(way) for way in ways}
+    took = {name: [] for name in readers}
     if gbit:
         system.limit_network(gbit)
     for i in range(n_rounds):
-        names = list(READERS)
+        names = list(readers)
         for name in names[i % len(names):] + names[:i % len(names)]:  # none is always the first
-            node = f"{'n' if gbit else 'l'}{i}{name[:3].strip()}"
+            node = f"{'n' if gbit else 'l'}{i}{name}"
             mounted = system.node(node)
-            took[name].append(READERS[name](programs, system, mounted, work / f"{kind}-mount"))
+            took[name].append(readers[name](programs, system, mounted, work / f"{kind}-mount-{name}"))
             system.unmount(node)
-    alone, *views = took.values()
-    cells = [kind, f"{gbit} Gbit/s" if gbit else "-", speed(alone)]
-    for of in views:
-        ratios = sorted(a.per_gb(a.s) / v.per_gb(v.s) for a, v in zip(alone, of))
-        cells += [speed(of), f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"]
-    cells += [f"{statistics.median(t.per_gb(t.processor_s) for t in of):.2f}" for of in took.values()]
+    for way in ways:
+        row(kind, gbit, way, took["alone"], took["least"], took[way])
+
+
+def row(kind, gbit, way, alone, least, view):
+    cells = [kind, f"{gbit} Gbit/s" if gbit else "-", way, f"{1e3 / statistics.median(t.per_gb(t.s) for t in alone):.0f} MB/s",
+             speeds(least, alone), speeds(view, alone), speeds(view, least)]
+    cells += [f"{statistics.median(t.per_gb(t.processor_s) for t in of):.2f}" for of in (alone, least, view)]
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def speed(took):
-    return f"{1e3 / statistics.median(t.per_gb(t.s) for t in took):.0f} MB/s"
+def speeds(of, to):
+    ratios = sorted(b.per_gb(b.s) / a.per_gb(a.s) for a, b in zip(of, to))
+    return f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})"
 
 
-def one_kind(programs, work, kind, run, n_rounds, gbits):
+def one_kind(programs, work, kind, run, n_rounds, gbits, ways):
     with started(kind, work) as system:
         shutil.copytree(run, system.node("a") / "run", copy_function=shutil.copyfile)
         time.sleep(system.changes_seen_s + 1)  # MooseFS sets a file's time once more after its end
         for gbit in gbits:
-            one_network(programs, work, kind, system, gbit, n_rounds)
+            one_network(programs, work, kind, system, gbit, n_rounds, ways)
 
 
-def measure(programs, work, size, n_rounds, names, gbits):
+def measure(programs, work, size, n_rounds, names, gbits, ways):
     config, tensors = checkpoints.llama(size)
     run = work / "run"
     checkpoints.write_run(run, config, tensors, RANKS)
     del tensors
     print(f"\n## Distributed file systems, one reader\n\n{size / 1e6:.0f} MB in {RANKS} shards; medians of {n_rounds} rounds of all, "
-          f"each by a client that has read nothing before. Ratio: of one round each. Processor seconds are of servers, "
-          f"clients, unshard and the reader.\n")
-    print("| file system | network | its client alone, shard by shard | the view | ratio | with reads=ordered | ratio | "
-          "s/GB alone | s/GB, the view | s/GB, ordered |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+          f"each by a client that has read nothing before. Ratios are of speeds in one round: above 1.00 the first is faster. "
+          f"Processor seconds are of servers, clients, unshard or the least FUSE servers, and the reader.\n")
+    print("| file system | network | `reads=` | the client alone, shard by shard | least FUSE server / alone | view / alone | "
+          "view / least FUSE server | s/GB alone | s/GB, least FUSE server | s/GB, the view |\n|---|---|---|" + "---:|" * 7)
     for name in names or kinds.QUICK:
-        one_kind(programs, work, name, run, n_rounds, gbits)
+        one_kind(programs, work, name, run, n_rounds, gbits, ways)

@@ -8,6 +8,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import beside
 import checkpoints
@@ -15,9 +16,11 @@ import mounts
 import pages
 import reads
 import storage
+from shares import Shares
 
-SHARDS, SIZE = 8, 600e6  # `auto` tries ways on files of 512 MiB or more
-MINUTES = 6
+SHARDS = 8
+LARGE, SMALL = 600e6, 100e6  # `auto` tries ways on files of 512 MiB or more
+MINUTES = 5.5  # then a round that lasts longer than those before it ends within six
 WAYS = ("cached", "ordered", "direct")
 FIRST, AGAIN = "auto, first load", "auto, later"
 ALONE = {"shards alone: 1 thread": "read", "8 threads past the page cache": "direct"}
@@ -85,9 +88,14 @@ def rclone(programs, run):
         yield system.node("b") / "run"
 
 
-# and the way that each has if no option names one
-STORAGES = {"local disk": (disk, "cached"), "tmpfs": (tmpfs, "cached"),
-            f"{beside.DELAY_US // 1000} ms a read": (delayed, "cached"), "rclone": (rclone, "ordered")}
+class Storage(NamedTuple):
+    made: object
+    usual: str = "cached"  # the way that `auto` begins with
+    size: float = LARGE
+
+
+STORAGES = {"local disk": Storage(disk), "tmpfs": Storage(tmpfs), f"{beside.DELAY_US // 1000} ms a read": Storage(delayed),
+            "rclone": Storage(rclone, "ordered", SMALL)}  # there `auto` tries nothing, and the other ways take long
 
 
 def row(name, usual, rounds, size):
@@ -98,26 +106,29 @@ def row(name, usual, rounds, size):
             continue
         ratios = sorted(r[way] / r[usual] for r in rounds)
         cells.append(f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})")
-    print(f"| {name} | {len(rounds)} |", " | ".join(cells), "|", flush=True)
+    print(f"| {name} | {size / 1e6:.0f} MB | {len(rounds)} |", " | ".join(cells), "|", flush=True)
 
 
-def measure(programs, work, n_rounds, size=SIZE):
-    run, mount = work / "ways/run", work / "mount"
+@contextlib.contextmanager
+def run_of(size, work):
+    """-> the directory of a run, its bytes"""
+    run = work / "ways/run"
     config, tensors = checkpoints.llama(size)
     checkpoints.write_run(run, config, tensors, SHARDS)
-    size = sum(t.nbytes for t in tensors.values())
-    del tensors
-    print(f"\n## The ways of `-o reads=`, {size / 1e6:.0f} MB in {SHARDS} shards\n")
+    yield run, sum(t.nbytes for t in tensors.values())
+    shutil.rmtree(run.parent)
+
+
+def measure(programs, work, n_rounds):
+    shares = Shares(MINUTES, len(STORAGES))
+    print(f"\n## The ways of `-o reads=`, {SHARDS} shards\n")
     print(f"Rounds are interleaved. The speed is the median of the way that is usual on the storage; the others are multiples of its "
           f"seconds: the median of the rounds' ratios (least to most), below 1.00 sooner. Nothing of the shards is in the page cache. "
           f"`auto` should take at most {MOST} times as long. The last two columns read the shards one after the other, without "
           f"a mount.\n")
-    print("| storage | rounds |", " | ".join(COLUMNS), "|\n|---|" + "---:|" * (len(COLUMNS) + 1))
-    ends_at = time.monotonic() + 60 * MINUTES
-    for name, (of, usual) in STORAGES.items():
-        with of(programs, run) as source:
-            shards, rounds = sorted(source.rglob("*.distcp")), []
-            while len(rounds) < n_rounds and (not rounds or time.monotonic() < ends_at - (60 if name != "rclone" else 0)):
-                rounds.append(one_round(programs, source, shards, mount, len(rounds) % 2))
-            row(name, usual, rounds, size)
-    shutil.rmtree(run.parent)
+    print("| storage | size | rounds |", " | ".join(COLUMNS), "|\n|---|" + "---:|" * (len(COLUMNS) + 2))
+    for name, of in STORAGES.items():
+        with run_of(of.size, work) as (run, size), of.made(programs, run) as source:
+            shards = sorted(source.rglob("*.distcp"))
+            rounds = shares.rounds(n_rounds, lambda i: one_round(programs, source, shards, work / "mount", i % 2))
+            row(name, of.usual, rounds, size)
