@@ -57,7 +57,8 @@ static void *alloc_failed(struct uns_arena *arena)
 	return NULL;
 }
 
-void *uns_arena_alloc(struct uns_arena *arena, size_t n, size_t size)
+/* Not zeroed. */
+static void *arena_take(struct uns_arena *arena, size_t n, size_t size)
 {
 	struct uns_arena_block *b;
 	size_t need;
@@ -72,15 +73,25 @@ void *uns_arena_alloc(struct uns_arena *arena, size_t n, size_t size)
 	p = b->bytes + b->used;
 	b->used += need;
 	arena->used_bytes += need;
-	return need ? memset(p, 0, need) : p;
+	return p;
+}
+
+void *uns_arena_alloc(struct uns_arena *arena, size_t n, size_t size)
+{
+	void *p = arena_take(arena, n, size);
+
+	return p ? memset(p, 0, n * size) : NULL;
 }
 
 char *uns_arena_strn(struct uns_arena *arena, const char *text, size_t len)
 {
-	char *copy = len < SIZE_MAX ? uns_arena_alloc(arena, len + 1, 1) : alloc_failed(arena);
+	char *copy = len < SIZE_MAX ? arena_take(arena, len + 1, 1) : alloc_failed(arena);
 
-	if (copy && len)
+	if (!copy)
+		return NULL;
+	if (len)
 		memcpy(copy, text, len);
+	copy[len] = '\0';
 	return copy;
 }
 

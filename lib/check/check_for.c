@@ -57,11 +57,12 @@ int check_for(struct checking *c, struct dir_record *record, struct snapshot *sn
 	struct uns_err why = { .keep = &arena };
 	const char *view =
 		uns_arena_printf(&arena, "%s%s%s", opt->only->name, *opt->only_text ? "-" : "", opt->only_text);
+	bool noted = false;
 	enum show_state state;
 	int code;
 
 	UNS_TRY_ALLOC(view, err);
-	code = show_state_told(c->u, record, snap, opt->only, opt->only_parameter, &state, &why);
+	code = show_state_told(c->u, record, snap, opt->only, opt->only_parameter, &noted, &state, &why);
 	if (code < 0 && !uns_code_is_finding(code))
 		return uns_fail_copy(err, &why);
 	if (code < 0 || state != SHOW_OK)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "base/path.h"
 #include "names/published_names.h"
 #include "model/block_tensor.h"
@@ -17,12 +18,12 @@ struct part {
 	const char *whole;                /* its name in memory */
 	const struct uns_name_rule *tail; /* NULL = no tail applies */
 	uint64_t expert;
-	size_t came, at; /* its number in the list; the number of its tensor in memory (0 = it does not matter) */
+	size_t at; /* the number of its tensor in memory, if that matters: where the first of its parts came */
 	bool renamed;
 };
 
 struct parts {
-	struct part *v; /* sorted by tensor in memory, and within it by the order of the elements */
+	struct part *v; /* once sorted: by tensor in memory, and within it by the order of the elements */
 	size_t n, n_renamed;
 };
 
@@ -61,16 +62,29 @@ static int part_of(const struct uns_name_rule *head, const struct uns_name_rule 
 	return out->whole ? 0 : uns_oom(err);
 }
 
-static int in_memory_order(const void *a, const void *b)
+/* Of two parts of one tensor in memory. */
+static int in_order_of_elements(const struct part *x, const struct part *y)
 {
-	const struct part *x = a, *y = b;
-	int order = x->at == y->at ? uns_str_natural(x->whole, y->whole) : x->at < y->at ? -1 : 1;
-
-	if (order || !x->tail || !y->tail)
-		return order;
+	if (!x->tail || !y->tail)
+		return 0;
 	if (x->expert != y->expert)
 		return x->expert < y->expert ? -1 : 1;
 	return (int)x->tail->part - (int)y->tail->part;
+}
+
+static int in_natural_order(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+	const int order = uns_str_natural(x->whole, y->whole);
+
+	return order ? order : in_order_of_elements(x, y);
+}
+
+static int in_given_order(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+
+	return x->at == y->at ? in_order_of_elements(x, y) : x->at < y->at ? -1 : 1;
 }
 
 /* By the heads of the family, or by those of a model that was never loaded: by those that rename more. */
@@ -86,13 +100,11 @@ static int parts_find(const struct uns_naming *rules, const struct uns_tensor *c
 		UNS_TRY_ALLOC(parts.v, err);
 		for (i = 0; i < n; i++) {
 			UNS_TRY(part_of(heads[k], rules->tail, tensor[i], arena, &parts.v[i], err));
-			parts.v[i].came = i;
 			parts.n_renamed += parts.v[i].renamed;
 		}
 		if (k == 0 || parts.n_renamed > out->n_renamed)
 			*out = parts;
 	}
-	qsort(out->v, n, sizeof(*out->v), in_memory_order);
 	return 0;
 }
 
@@ -326,7 +338,26 @@ int uns_memory_names_find(const struct uns_config_info *config, const struct uns
 		if (uns_role_is_model(cat->tensors[i].role))
 			tensor[n++] = &cat->tensors[i];
 	UNS_TRY(parts_find(&rules, tensor, n, arena, &parts, err));
+	qsort(parts.v, n, sizeof(*parts.v), in_natural_order);
 	return tensors_list(cat, &parts, arena, out, err);
+}
+
+/* Each tensor in memory comes where the first of its parts came. There are far fewer of them than parts. */
+static int parts_number(const struct parts *parts, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map first = UNS_MAP_INIT;
+	struct part *p = parts->v, *end = p + parts->n;
+	uint32_t at;
+
+	for (; p < end; p++) {
+		at = uns_map_index(&first, p->whole);
+		if (at == UNS_MAP_NO_INDEX) {
+			at = (uint32_t)(p - parts->v);
+			UNS_TRY_ALLOC(uns_map_put_index(&first, p->whole, at), err);
+		}
+		p->at = at;
+	}
+	return 0;
 }
 
 int uns_memory_names_of_slices(const struct uns_config_info *config, const struct uns_catalog *cat,
@@ -335,21 +366,12 @@ int uns_memory_names_of_slices(const struct uns_config_info *config, const struc
 {
 	struct uns_naming rules;
 	struct parts parts;
-	size_t i, j, k, at;
 
 	*out = (struct uns_memory_names){ 0 };
 	if (config->transformers < RULES_OF || !uns_published_rules(config, &rules))
 		return 0;
 	UNS_TRY(parts_find(&rules, tensor, n, arena, &parts, err));
-	/* Each tensor in memory comes where the first of its parts came. */
-	for (i = 0; i < n; i += k) {
-		k = n_of_whole(&parts.v[i], n - i);
-		at = parts.v[i].came;
-		for (j = i; j < i + k; j++)
-			at = parts.v[j].came < at ? parts.v[j].came : at;
-		for (j = i; j < i + k; j++)
-			parts.v[j].at = at;
-	}
-	qsort(parts.v, n, sizeof(*parts.v), in_memory_order);
+	UNS_TRY(parts_number(&parts, err));
+	qsort(parts.v, n, sizeof(*parts.v), in_given_order);
 	return tensors_list(cat, &parts, arena, out, err);
 }

@@ -363,9 +363,9 @@ static const char *state_text(enum show_state state, const struct uns_err *why)
 	return unsupported ? "unsupported" : show_state_text(state);
 }
 
-/* parameter: as it is shown; number: what it means. */
+/* parameter: as it is shown; number: what it means; noted: see show_state_told. */
 static int verdict_of(const struct asked *a, const struct uns_view *view, const char *parameter, uint64_t number,
-		      struct views *out, struct uns_err *err)
+		      bool *noted, struct views *out, struct uns_err *err)
 {
 	struct uns_view_verdict *row = &out->v[out->n];
 	struct uns_err why = { .keep = &out->arena };
@@ -374,7 +374,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 
 	row->view = uns_arena_printf(&out->arena, "%s%s%s", view->name, *parameter ? "-" : "", parameter);
 	UNS_TRY_ALLOC(row->view, err);
-	code = show_state_told(a->u, a->record, a->snap, view, number, &state, &why);
+	code = show_state_told(a->u, a->record, a->snap, view, number, noted, &state, &why);
 	if (code < 0)
 		return uns_fail_copy(err, &why);
 	row->state = state_text(state, &why);
@@ -394,21 +394,24 @@ static int all_verdicts(const struct asked *a, struct views *out, struct uns_err
 {
 	const int64_t ranks = a->snap->cat->summary.world_size;
 	const struct uns_view *view;
+	bool noted = false;
 	uint64_t number;
 	size_t i, k;
 
 	UNS_TRY_ALLOC(out->v = UNS_NEW_N(&out->arena, struct uns_view_verdict, count_listed()), err);
 	if (a->u->opt.only)
-		return verdict_of(a, a->u->opt.only, a->u->opt.only_text, a->u->opt.only_parameter, out, err);
+		return verdict_of(a, a->u->opt.only, a->u->opt.only_text, a->u->opt.only_parameter, &noted, out, err);
 	for (i = 0; uns_views[i]; i++) {
 		view = uns_views[i];
+		noted = false;
 		for (k = 0; view->listed[k]; k++)
 			if (view->parse(view->listed[k], &number))
-				UNS_TRY(verdict_of(a, view, view->listed[k], number, out, err));
+				UNS_TRY(verdict_of(a, view, view->listed[k], number, &noted, out, err));
 		/* At as many ranks as saved it. What is made of several checkpoints is found out where it is asked for:
 		 * the others would have to be opened. */
 		if (view->placeholder && !view->of_run)
-			UNS_TRY(verdict_of(a, view, view->placeholder, ranks > 0 ? (uint64_t)ranks : 1, out, err));
+			UNS_TRY(verdict_of(a, view, view->placeholder, ranks > 0 ? (uint64_t)ranks : 1, &noted, out,
+					   err));
 	}
 	return 0;
 }

@@ -106,7 +106,7 @@ static int widen(struct reasons *r, struct reason *known, const struct uns_findi
 
 /* What only this view found out; the same thing once for all views. */
 static int add_of_view(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
-		       const char *parameter, struct reasons *r)
+		       const char *parameter, bool *noted, struct reasons *r)
 {
 	struct uns_err why = { .keep = &r->arena };
 	const char *name = uns_arena_printf(&r->arena, "%s%s%s", view->name, *parameter ? "-" : "", parameter);
@@ -119,7 +119,7 @@ static int add_of_view(struct unshard *u, struct dir_record *record, struct snap
 
 	if (!name || !view->parse(parameter, &number))
 		return -ENOMEM;
-	code = show_state_told(u, record, snap, view, number, &state, &why);
+	code = show_state_told(u, record, snap, view, number, noted, &state, &why);
 	if (code == 0 && state == SHOW_SAVING && why.finding)
 		return add(r, why.finding, NULL, false);
 	if (code == -ENOMEM || (code == 0 && state != SHOW_DAMAGED))
@@ -159,6 +159,7 @@ static int add_all(struct unshard *u, struct dir_record *record, struct snapshot
 {
 	const struct uns_catalog *cat = snap->cat;
 	struct uns_err why = { .keep = &r->arena };
+	bool noted;
 	size_t i, k;
 	int code;
 
@@ -173,9 +174,11 @@ static int add_all(struct unshard *u, struct dir_record *record, struct snapshot
 	}
 	for (i = 0; code == 0 && i < snap->steps.v.n; i++)
 		UNS_TRY(add(r, &snap->steps.v.v[i], NULL, is_serious(&snap->steps.v.v[i])));
-	for (i = 0; uns_views[i]; i++)
+	for (i = 0; uns_views[i]; i++) {
+		noted = false;
 		for (k = 0; uns_views[i]->listed[k]; k++)
-			UNS_TRY(add_of_view(u, record, snap, uns_views[i], uns_views[i]->listed[k], r));
+			UNS_TRY(add_of_view(u, record, snap, uns_views[i], uns_views[i]->listed[k], &noted, r));
+	}
 	for (i = 0; i < r->n; i++)
 		if (is_of_file(r->v[i].finding))
 			return add_further_files(cat, r);

@@ -499,7 +499,7 @@ int show_notes(struct unshard *u, struct dir_record *record, struct snapshot *sn
 }
 
 int show_state_told(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
-		    uint64_t parameter, enum show_state *out, struct uns_err *why)
+		    uint64_t parameter, bool *noted, enum show_state *out, struct uns_err *why)
 {
 	struct uns_vtree told = { 0 };
 	int code;
@@ -512,10 +512,11 @@ int show_state_told(struct unshard *u, struct dir_record *record, struct snapsho
 			return uns_fail_with(why, snap->steps.disproof) == -ENOMEM ? -ENOMEM : 0;
 		}
 	}
-	if (*out != SHOW_OK || (view->needs_training && !snap->cat->summary.is_megatron))
+	if (*out != SHOW_OK || *noted || (view->needs_training && !snap->cat->summary.is_megatron))
 		return 0;
 	code = show_notes(u, record, snap, view, &told, why);
 	uns_vtree_fini(&told);
+	*noted = code == 0;
 	if (!uns_code_is_finding(code))
 		return code;
 	/* What full and universal lack to convert an optimizer is no damage: the weights' views have a note of that. */

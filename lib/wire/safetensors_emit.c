@@ -87,9 +87,9 @@ static void add_string(struct uns_text *t, const char *s)
 
 	uns_text_str(t, "\"");
 	for (; *s; s++) {
-		simple = strchr(from, *s);
-		if (!simple && (unsigned char)*s >= 0x20)
+		if ((unsigned char)*s >= 0x20 && *s != '"' && *s != '\\')
 			continue;
+		simple = strchr(from, *s);
 		uns_text_add(t, run, (size_t)(s - run));
 		run = s + 1;
 		if (simple)
