@@ -66,6 +66,7 @@ static struct {
 	uint32_t room, came, again; /* pages; room 0: no more is known of it */
 	uint64_t memory_left;
 } memory;
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER; /* pieces of one read come by several threads */
 
 uint64_t __wrap_uns_memory_left(const char *at);
 uint64_t __wrap_uns_memory_left(const char *at)
@@ -79,16 +80,28 @@ static bool is_there(size_t i, off_t page)
 	return shard[i].came[page] && memory.came - shard[i].came[page] < memory.room;
 }
 
+static bool is_kept(size_t i, off_t page)
+{
+	bool there;
+
+	pthread_mutex_lock(&memory_lock);
+	there = memory.room && is_there(i, page);
+	pthread_mutex_unlock(&memory_lock);
+	return there;
+}
+
 static void bring(size_t i, off_t at, size_t len)
 {
 	off_t page;
 
+	pthread_mutex_lock(&memory_lock);
 	for (page = at / PAGE; memory.room && page * PAGE < at + (off_t)len; page++) {
 		if (is_there(i, page))
 			continue;
 		memory.again += shard[i].came[page] != 0;
 		shard[i].came[page] = ++memory.came;
 	}
+	pthread_mutex_unlock(&memory_lock);
 }
 
 static struct uns_engine *engine;
@@ -198,8 +211,8 @@ ssize_t __wrap_preadv64v2(int fd, const struct iovec *to, int n, off_t at, int f
 	for (page = at / PAGE; keeps && page * PAGE < at + (off_t)len; page++)
 		if (!shard[i].read[page])
 			break;
-	if (memory.room && is_there(i, (at + (off_t)len - 1) / PAGE)) {
-		memset(to[0].iov_base, 0, len);
+	if (is_kept(i, (at + (off_t)len - 1) / PAGE)) {
+		put_bytes(to[0].iov_base, len);
 		return (ssize_t)len;
 	}
 	if ((keeps && page * PAGE >= at + (off_t)len) || (has_trials && is_tried_past_it())) {
