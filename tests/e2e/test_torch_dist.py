@@ -202,6 +202,19 @@ def test_buckets_of_what_the_gpt_model_has_not_are_refused(made, mount, command,
 
 
 @pytest.mark.long
+def test_made_checkpoints_have_the_bytes_that_megatron_s_processes_write(made, tmp_path):
+    """make/torch_dist.py starts none."""
+    conftest.launch("torch_dist_processes.py", 2, tmp_path, ["llama-tp2"])
+    here, theirs = (folder / "run" / STEP for folder in (made("mc2", "llama-tp2"), tmp_path / "llama-tp2"))
+    shards = sorted(f.name for f in theirs.glob("*.distcp"))
+    assert len(shards) == 4 and shards == sorted(f.name for f in here.glob("*.distcp"))
+    for name in shards:
+        assert (here / name).read_bytes() == (theirs / name).read_bytes(), name
+    written, wanted = (pickle.loads((folder / ".metadata").read_bytes()) for folder in (here, theirs))
+    assert (written.state_dict_metadata, written.storage_data) == (wanted.state_dict_metadata, wanted.storage_data)
+
+
+@pytest.mark.long
 def test_check_reports_an_embedding_whose_states_megatron_moved(made, command):
     """megatron-core 0.16.1 pads the bucket in front of it, and then saves all of its states from too late on."""
     folder, name = made("mm2", "glm4_moe-mtp-pp2-moved"), "embedding.word_embeddings.weight"

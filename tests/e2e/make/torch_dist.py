@@ -11,8 +11,8 @@ OUT/CASE/logits.safetensors has what Megatron's model computes.
 
 import contextlib
 import copy
-import multiprocessing
 import os
+import queue
 import re
 import sys
 
@@ -495,26 +495,53 @@ def run(case, out):
 
 
 def save(state, out, **how):
-    from megatron.core import dist_checkpointing, parallel_state
+    from megatron.core import dist_checkpointing
 
     dist_checkpointing.save({"iteration": STEP, "checkpoint_version": 3.0} | state, f"{out}/run/iter_{STEP:07}", **how)
+    end_groups()
+
+
+def end_groups():
+    """Those of one case. Megatron only forgets them, and each has threads that wake up now and then."""
+    from megatron.core import parallel_state
+
     parallel_state.destroy_model_parallel()
     dist.barrier()  # no other rank is still at work in a group
-    # Megatron only forgets them. Each has threads, which every process that writes the next case's shards is forked from.
     for group in [g for g in dist.distributed_c10d._world.pg_map if g != dist.group.WORLD]:
         dist.destroy_process_group(group)
 
 
+def write_here(transforms, use_msc, rank, buckets, results):
+    """Writes one file after another. Megatron's write_preloaded_data_multiproc starts a process for each of them."""
+    from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
+
+    written, begun = queue.Queue(), queue.Queue()
+    of_files = {}
+    for number, bucket in enumerate(buckets):
+        begun.put(number)
+        FileSystemWriterAsync.write_preloaded_data(transforms, number, bucket, written, begun, False)
+        _, of_files[number] = written.get()
+        if isinstance(of_files[number], Exception):
+            raise of_files[number]
+    results.put(of_files)
+
+
+def start_no_processes():
+    """What Megatron-Core saves, this process writes."""
+    from megatron.core.dist_checkpointing.strategies import base, filesystem_async
+
+    filesystem_async._results_queue = queue.Queue()  # else another Python has it, which imports the frameworks
+    filesystem_async.FileSystemWriterAsync.write_preloaded_data_multiproc = staticmethod(write_here)
+    # As from 0.15 on. Before, one more process calls that.
+    base.AsyncSaveShardedStrategy.save = lambda self, *what: self.async_save(*what).execute_sync()
+
+
 def run_all(run):
     """Each case of the command line."""
-    from megatron.core.dist_checkpointing.strategies import filesystem_async
-
-    # For this queue Megatron starts another Python, which imports the frameworks: more than half of a rank's time.
-    filesystem_async._results_queue = multiprocessing.get_context("fork").Manager().Queue()
+    start_no_processes()
     dist.init_process_group("gloo")
     for one in sys.argv[2:]:
         run(one, f"{sys.argv[1]}/{one}")
-    filesystem_async._results_queue = None  # ends the process that it lies in
     leave()
 
 

@@ -148,8 +148,7 @@ def run(name, case, folder, shown, sizes, out):
         with open(f"{out}/{name}/said.json", "w") as f:
             json.dump({"iteration": common["iteration"], "args": vars(common["args"]), "missing": missing,
                        "unexpected": unexpected}, f)
-    parallel_state.destroy_model_parallel()
-    dist.barrier()
+    torch_dist.end_groups()
 
 
 if __name__ == "__main__":
