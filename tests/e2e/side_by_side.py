@@ -154,6 +154,7 @@ class SideBySide:
         self.begun += 1
         sys.stdout.flush()
         sys.stderr.flush()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a process that is half begun would go on as its parent
         process.pid = os.fork()
         if not process.pid:
             for other in [process, *self.processes]:
@@ -161,6 +162,7 @@ class SideBySide:
             work(self.session, process.number, process.its_end, process.printed)
         process.its_end.close()
         self.processes.append(process)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
     def wait(self):
         """For what comes next."""
@@ -270,6 +272,7 @@ def work(session, number, connection, printed):
     status = 1
     try:
         signal.signal(signal.SIGINT, interrupted)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         settle_in(session.config, number, printed)
         try:
             run_tests(session, connection)

@@ -248,6 +248,29 @@ def test_b(): pass
     assert (tmp_path / "ended").read_text() == "once"
 
 
+def test_a_process_that_is_interrupted_at_once_ends_alone(tmp_path):
+    """Not as a copy of its parent, which would end the whole run once more."""
+    run = Run(tmp_path, 2, test_a="def test_a(): pass", conftest="""
+import os, signal, time
+fork = os.fork
+
+def interrupted_fork():
+    interrupted_fork.times += 1
+    pid = fork()
+    if not pid:
+        time.sleep(1)
+    elif interrupted_fork.times == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+    return pid
+
+interrupted_fork.times = 0
+os.fork = interrupted_fork
+""")
+    assert run.status == 2, run.output
+    assert "INTERNALERROR" not in run.output
+    assert run.output.count("no tests ran") == 1
+
+
 @pytest.mark.parametrize("processes", [0, 2])
 def test_a_lost_test_is_a_failure(tmp_path, processes):
     run = Run(tmp_path, processes, test_a="def test_a(): pass\ndef test_b(): pass\ndef test_c(): pass", conftest="""
