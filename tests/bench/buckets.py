@@ -1,5 +1,6 @@
 """An object store that answers after 30 ms and gives 5 GB/s in total: curl's parallel ranges of the shards, the mount for
-one reader and for eight, export. With the processor seconds of both ends: they share the machine."""
+one reader and for eight, export. With the processor seconds of both ends, and what they allow: they share the machine.
+Then how long `unshard ls` takes."""
 
 import concurrent.futures
 import contextlib
@@ -41,6 +42,7 @@ class Took(NamedTuple):
     seconds: float
     cpu: float  # of the programs that read
     server_cpu: float
+    sent: int  # bytes, by the server
 
 
 def children_cpu():
@@ -51,11 +53,12 @@ def children_cpu():
 def took(what, pid, daemon=None):
     """Of programs that end meanwhile, and of the mount's process."""
     before = children_cpu(), mounts.cpu_seconds(pid), mounts.cpu_seconds(daemon) if daemon else 0
+    sent = mounts.io_bytes(pid, "wchar")
     began = time.monotonic()
     what()
     seconds = time.monotonic() - began
     cpu = children_cpu() - before[0] + (mounts.cpu_seconds(daemon) - before[2] if daemon else 0)
-    return Took(seconds, cpu, mounts.cpu_seconds(pid) - before[1])
+    return Took(seconds, cpu, mounts.cpu_seconds(pid) - before[1], mounts.io_bytes(pid, "wchar") - sent)
 
 
 def curl(env, top, runs, work):
@@ -83,6 +86,11 @@ def export(programs, env, run, out):
     shutil.rmtree(out)
 
 
+def ls(programs, env):
+    subprocess.run([programs / "unshard", "ls", f"s3://{BUCKET}", "-o", "settle=0,store=none"], check=True, env=env,
+                   stdout=subprocess.DEVNULL)
+
+
 @contextlib.contextmanager
 def mounted(programs, env, work):
     """Nothing was read yet, but for what the command looks at before it mounts."""
@@ -103,6 +111,8 @@ def once(programs, env, pid, work, what):
     runs = runs[:n]
     if way == "curl":
         return took(lambda: curl(env, top, runs, work), pid)
+    if way == "ls":
+        return took(lambda: ls(programs, env), pid)
     if way == "export":
         # in memory: it is not the disk that is measured
         return took(lambda: export(programs, env, runs[0], f"/dev/shm/unshard-bench-{os.getpid()}"), pid)
@@ -113,6 +123,7 @@ def once(programs, env, pid, work, what):
 ROWS = {(1, "curl"): f"curl, {RANGES_AT_ONCE} ranges of 8 MiB at once", (1, "mount"): "the mount, one reader",
         (1, "export"): "export, into memory", (READERS, "curl"): f"curl, as much as {READERS} readers read",
         (READERS, "mount"): f"the mount, {READERS} readers"}
+LS = READERS, "ls"
 
 
 def measure(programs, work, size, n_rounds):
@@ -123,22 +134,28 @@ def measure(programs, work, size, n_rounds):
     for i in range(1, READERS):  # other objects; the server's page cache need not hold them twice
         shutil.copytree(work / "store" / BUCKET / "run-0", work / "store" / BUCKET / f"run-{i}", copy_function=os.link)
     size = (work / "store" / BUCKET / "run-0" / SHARD).stat().st_size
-    found = {what: [] for what in ROWS}
+    found = {what: [] for what in (*ROWS, LS)}
     with server(programs, work / "store") as (pid, env):
         curl(env, work / "store", ["run-0"], work)  # into the page cache
         for _ in range(n_rounds):
-            for what in ROWS:
+            for what in found:
                 found[what].append(once(programs, env, pid, work, what))
     print(f"\n## An object store that answers after {DELAY_US // 1000} ms and gives {GB_PER_SECOND} GB/s in total\n")
     print(f"Medians of {n_rounds} interleaved rounds, {size / 1e6:.0f} MB for each reader, no encryption, server and readers on "
           f"{os.cpu_count()} processors; bold: the median of the rounds' ratios to curl. Processor seconds: of the programs "
-          f"that read and the mount's process; of the server.\n")
-    print("| | GB/s | of curl's | processor seconds for a GB | the server's |\n|---|---:|---:|---:|---:|")
+          f"that read and the mount's process; of the server. These two allow so much on all processors. Sent: by the server, "
+          f"for each byte that was read.\n")
+    print("| | GB/s | of curl's | processor seconds for a GB | the server's | GB/s that these allow | sent |\n"
+          "|---|---:|---:|---:|---:|---:|---:|")
     for (n, way), label in ROWS.items():
         gb = n * size / 1e9
         rounds = found[n, way]
         ratio = statistics.median(c.seconds / t.seconds for c, t in zip(found[n, "curl"], rounds))
+        cpu, server_cpu = (statistics.median(getattr(t, of) for t in rounds) / gb for of in ("cpu", "server_cpu"))
         print(f"| {label} | {gb / statistics.median(t.seconds for t in rounds):.2f} | "
-              f"{'' if way == 'curl' else f'**{ratio:.0%}**'} | {statistics.median(t.cpu for t in rounds) / gb:.2f} | "
-              f"{statistics.median(t.server_cpu for t in rounds) / gb:.2f} |", flush=True)
+              f"{'' if way == 'curl' else f'**{ratio:.0%}**'} | {cpu:.2f} | {server_cpu:.2f} | "
+              f"{os.cpu_count() / (cpu + server_cpu):.2f} | {statistics.median(t.sent for t in rounds) / gb / 1e9:.2f} |",
+              flush=True)
+    print(f"\n`unshard ls` of the {READERS} checkpoints: {statistics.median(t.seconds for t in found[LS]):.2f} s, "
+          f"{statistics.median(t.sent for t in found[LS]) / 1e6:.1f} MB.")
     shutil.rmtree(work)
