@@ -12,6 +12,8 @@
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
 
+#define INLINE static inline __attribute__((always_inline))
+
 enum { BLOCK = 1024 }; /* elements converted at a time; 4 KiB of f32 stay in the first cache */
 
 #define F32_BITS_INF UINT32_C(0x7f800000)
@@ -35,7 +37,7 @@ static inline uint32_t bits_of(float f)
 
 /* dst[i] = convert(src[i]), of which neither need be aligned. */
 #define FOR_EACH_ELEMENT(name, from, to, convert)                    \
-	static void name(const uint8_t *src, uint8_t *dst, size_t n) \
+	INLINE void name(const uint8_t *src, uint8_t *dst, size_t n) \
 	{                                                            \
 		from x;                                              \
 		to y;                                                \
@@ -158,7 +160,7 @@ bool uns_cast_exists(enum uns_dtype from, enum uns_dtype to)
 	       (to == UNS_F64 || to == UNS_F32 || to == UNS_F16 || to == UNS_BF16);
 }
 
-static void to_f32(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst, size_t n)
+INLINE void to_f32_all(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst, size_t n)
 {
 	if (from == UNS_BF16)
 		load_bf16(src, dst, n);
@@ -170,7 +172,7 @@ static void to_f32(enum uns_dtype from, const float *table, const uint8_t *src, 
 		load_f8(table, src, dst, n);
 }
 
-static void of_f32(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n)
+INLINE void of_f32_all(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n)
 {
 	if (to == UNS_BF16)
 		store_bf16(src, dst, n);
@@ -178,6 +180,44 @@ static void of_f32(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n
 		store_f16(src, dst, n);
 	else
 		store_f64(src, dst, n);
+}
+
+/* Once for any processor, once for those with AVX2. */
+
+#if defined(__x86_64__)
+#define AVX2 __attribute__((target("avx2")))
+
+AVX2 static void to_f32_by_avx2(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst, size_t n)
+{
+	to_f32_all(from, table, src, dst, n);
+}
+
+AVX2 static void of_f32_by_avx2(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n)
+{
+	of_f32_all(to, src, dst, n);
+}
+#endif
+
+static void to_f32(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst, size_t n)
+{
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2")) {
+		to_f32_by_avx2(from, table, src, dst, n);
+		return;
+	}
+#endif
+	to_f32_all(from, table, src, dst, n);
+}
+
+static void of_f32(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n)
+{
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2")) {
+		of_f32_by_avx2(to, src, dst, n);
+		return;
+	}
+#endif
+	of_f32_all(to, src, dst, n);
 }
 
 static void cast_blocks(enum uns_dtype from, const uint8_t *src, enum uns_dtype to, uint8_t *dst, size_t n)

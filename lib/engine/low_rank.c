@@ -22,9 +22,9 @@
 #include "base/cleanup.h"
 #include "engine/cast.h"
 #include "engine/elements.h"
+#include "engine/fp64.h"
 #include "engine/intervals.h"
 #include "engine/panels.h"
-#include "engine/products.h"
 #include "engine/right_factor.h"
 
 /* LEFT_WORDS: of rows that are read at once; ROWS of them are multiplied at a time. */
@@ -170,13 +170,13 @@ static void undecided_make(const struct work *w, const uint16_t *order, size_t n
 			uns_panels_column(w->right.panel, w->words, u->column, column);
 		narrow(w, u, column, &low[i], &high[i]);
 	}
-	uns_products_round(low, to, (uint8_t *)down, n);
-	uns_products_round(high, to, (uint8_t *)up, n);
+	uns_fp64_round(low, to, (uint8_t *)down, n);
+	uns_fp64_round(high, to, (uint8_t *)up, n);
 	for (i = 0; i < n; i++) {
 		u = &w->undecided[order[i]];
 		if (down[i] != up[i]) {
 			low[i] = sum_in_order(w, u);
-			uns_products_round(&low[i], to, (uint8_t *)&down[i], 1);
+			uns_fp64_round(&low[i], to, (uint8_t *)&down[i], 1);
 		}
 		memcpy(u->out, &down[i], sizeof(*down));
 	}

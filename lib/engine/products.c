@@ -2,15 +2,9 @@
  * instruction (fma) or two. */
 #include "engine/products.h"
 
-#include <string.h>
-
-#include "engine/cast.h"
-
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
-
-enum { BLOCK = 1024 };
 
 typedef double numbers __attribute__((vector_size(32), aligned(8), may_alias));
 enum { ACROSS = sizeof(numbers) / sizeof(double), DOWN = 4 };
@@ -75,39 +69,4 @@ void uns_products_add(const double *left, size_t n_rows, size_t inner, const dou
 	}
 #endif
 	add_all(left, n_rows, inner, right, n_columns, step, sum);
-}
-
-/* The fp32 number next to x in the direction of zero, with its last bit set if it is not x: rounding it again, to 22
- * bits of mantissa or less, then gives what rounding x once gives. */
-static float to_odd(double x)
-{
-	float f = (float)x;
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	if ((double)f == x || x != x)
-		return f;
-	if ((x < 0 ? -(double)f : (double)f) > (x < 0 ? -x : x))
-		bits--; /* also from infinity to the largest number */
-	bits |= 1;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
-}
-
-void uns_products_round(const double *src, enum uns_dtype to, uint8_t *dst, size_t n)
-{
-	const size_t size = uns_dtype_size(to);
-	float odd[BLOCK];
-	size_t i, m;
-
-	if (size > 2) {
-		uns_cast(UNS_F64, src, to, dst, n);
-		return;
-	}
-	for (; n; n -= m, src += m, dst += m * size) {
-		m = n < BLOCK ? n : BLOCK;
-		for (i = 0; i < m; i++)
-			odd[i] = to_odd(src[i]);
-		uns_cast(UNS_F32, odd, to, dst, m);
-	}
 }

@@ -3,9 +3,6 @@
 #define UNS_ENGINE_PRODUCTS_H
 
 #include <stddef.h>
-#include <stdint.h>
-
-#include "wire/dtype.h"
 
 /* Columns are added up by so many at once: n_columns is a multiple. */
 enum { UNS_PRODUCTS_COLUMNS = 8 };
@@ -14,9 +11,5 @@ enum { UNS_PRODUCTS_COLUMNS = 8 };
  * below inner in order. */
 void uns_products_add(const double *left, size_t n_rows, size_t inner, const double *right, size_t n_columns,
 		      size_t step, double *sum);
-
-/* n numbers as elements of `to`, each rounded once, to nearest even: torch goes by way of fp32 to the 16-bit types,
- * which rounds twice. `to` is a floating dtype of at least 2 bytes. */
-void uns_products_round(const double *src, enum uns_dtype to, uint8_t *dst, size_t n);
 
 #endif

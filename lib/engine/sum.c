@@ -16,11 +16,18 @@
 #include "base/cleanup.h"
 #include "engine/cast.h"
 #include "engine/elements.h"
+#include "engine/fp64.h"
 #include "engine/low_rank.h"
 #include "engine/products.h"
+#include "engine/widen.h"
+
+/* gcc at -O2 does not vectorise loops of unknown length. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#pragma GCC optimize("O3")
+#endif
 
 /* STEP: rows of a tile lie in different lines of a processor's cache. */
-enum { WINDOW = 64 << 10, TILE = 256, STEP = TILE + UNS_PRODUCTS_COLUMNS, ROWS = 32, INNER = 256 };
+enum { WINDOW = 64 << 10, TILE = 256, STEP = TILE + UNS_PRODUCTS_COLUMNS, ROWS = 32, INNER = 256, AT_ONCE = 1024 };
 
 struct work {
 	const struct uns_catalog *cat;
@@ -37,33 +44,56 @@ struct work {
 	uint64_t held_column, held_inner;
 };
 
-/* n elements of the factor from `first` on; TILE * INNER at most. */
-static int factor_read(struct work *w, const struct uns_factor *f, uint64_t first, size_t n, double *out,
-		       struct uns_err *err)
+/* Sets `raw` to n elements of the factor from `first` on, in the dtype that they are taken as; TILE * INNER at most,
+ * and as many in `spare`, which is written to. */
+static int raw_read(struct work *w, const struct uns_factor *f, uint64_t first, size_t n, double *spare,
+		    struct uns_err *err)
 {
 	const enum uns_dtype is = uns_tensor_with_bytes(w->cat, f->tensor)->dtype;
 	const size_t size = uns_dtype_size(is);
 
 	UNS_TRY(w->reader->read(w->reader->ctx, f->tensor, w->raw, (f->first + first) * size, n * size, err));
-	if (f->as == is) {
-		uns_cast(is, w->raw, UNS_F64, out, n);
+	if (f->as == is)
 		return 0;
-	}
-	uns_cast(is, w->raw, f->as, out, n);
-	memcpy(w->raw, out, n * uns_dtype_size(f->as));
-	uns_cast(f->as, w->raw, UNS_F64, out, n);
+	uns_cast(is, w->raw, f->as, spare, n);
+	memcpy(w->raw, spare, n * uns_dtype_size(f->as));
 	return 0;
+}
+
+static int factor_read(struct work *w, const struct uns_factor *f, uint64_t first, size_t n, double *out,
+		       struct uns_err *err)
+{
+	struct uns_widening widening;
+
+	UNS_TRY(raw_read(w, f, first, n, out, err));
+	uns_widening_init(&widening, f->as);
+	uns_widen(&widening, w->raw, n, out);
+	return 0;
+}
+
+/* Widens and adds so many at a time, which stay in a processor's first cache. */
+static void add_raw(struct work *w, const struct uns_term *term, size_t n, double *sum)
+{
+	const size_t size = uns_dtype_size(term->left.as);
+	struct uns_widening widening;
+	size_t i, m;
+
+	uns_widening_init(&widening, term->left.as);
+	for (i = 0; i < n; i += m) {
+		m = n - i < AT_ONCE ? n - i : AT_ONCE;
+		uns_widen(&widening, w->raw + i * size, m, w->wide);
+		uns_fp64_add(term->times, w->wide, sum + i, m);
+	}
 }
 
 static int add_elements(struct work *w, const struct uns_term *term, uint64_t first, size_t n, struct uns_err *err)
 {
-	size_t done, i, m;
+	size_t done, m;
 
 	for (done = 0; done < n; done += m) {
 		m = (size_t)uns_u64_min(n - done, TILE * INNER);
-		UNS_TRY(factor_read(w, &term->left, first + done, m, w->wide, err));
-		for (i = 0; i < m; i++)
-			w->sum[done + i] += term->times * w->wide[i];
+		UNS_TRY(raw_read(w, &term->left, first + done, m, w->wide, err));
+		add_raw(w, term, m, w->sum + done);
 	}
 	return 0;
 }
@@ -174,8 +204,8 @@ static int terms_add(struct work *w, uint64_t first, size_t n, struct uns_err *e
 		else
 			UNS_TRY(add_elements(w, &sum->term[i], first, n, err));
 	}
-	for (i = 0; sum->divisor != 1 && i < n; i++)
-		w->sum[i] /= sum->divisor;
+	if (sum->divisor != 1)
+		uns_fp64_divide(w->sum, sum->divisor, n);
 	for (i = 0; sum->plus != 0 && i < n; i++)
 		w->sum[i] += sum->plus;
 	return 0;
@@ -235,7 +265,7 @@ static int window_make(void *ctx, uint64_t first, size_t n, uint8_t *out, struct
 	UNS_TRY(terms_add(w, first, n, err));
 	for (i = 0; scale->by.tensor && i < n; i++)
 		w->sum[i] *= w->by[(first + i) / behind - begin];
-	uns_products_round(w->sum, w->tensor->dtype, out, n);
+	uns_fp64_round(w->sum, w->tensor->dtype, out, n);
 	return 0;
 }
 

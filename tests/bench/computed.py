@@ -184,6 +184,7 @@ def measure(programs, work, size, n_rounds, keeps):
               f"rounds. The first table: all of a model of {size / 1e6:.0f} MB in bf16 is read through a mount, its pages dropped "
               f"before.\nThe others: models of {compared / 1e6:.0f} MB, and export's of `merged` of {size / 1e6:.0f} MB.\n")
         exported = measure_merged(programs, work, size, n_rounds)
+        print("\n" + subprocess.run([programs / "sums"], check=True, capture_output=True, text=True).stdout, end="", flush=True)
         exported |= measure_copies(programs, work, compared, n_rounds)
         print_exported(exported)
     if keeps:

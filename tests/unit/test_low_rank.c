@@ -11,8 +11,8 @@
 
 #include "engine/backing.h"
 #include "engine/cast.h"
+#include "engine/fp64.h"
 #include "engine/low_rank.h"
-#include "engine/products.h"
 
 enum { ROWS = 70, COLUMNS = 600, MOST_INNER = 256, BASE = 0, LEFT = 1, RIGHT = 2, MADE = 3 };
 
@@ -110,7 +110,7 @@ static void want_elements(const struct made *m, uint8_t *out)
 				sum += left[row * t->inner + k] * right[(before + column) * t->inner + k];
 			sum *= t->times;
 			sum += base[row * COLUMNS + column];
-			uns_products_round(&sum, m->tensor[MADE].dtype, out + 2 * (row * COLUMNS + column), 1);
+			uns_fp64_round(&sum, m->tensor[MADE].dtype, out + 2 * (row * COLUMNS + column), 1);
 		}
 	free(base);
 	free(left);
