@@ -16,6 +16,7 @@
 #include "engine/source_read.h"
 #include "io/direct.h"
 #include "io/memory_left.h"
+#include "io/pages.h"
 #include "io/source.h"
 
 static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
@@ -271,21 +272,21 @@ static void ask_file(struct wish *wish, const struct stretch *s)
 	uns_fds_unpin(&b->engine->fds, slot);
 }
 
-/* As if it were asked for. */
+/* As if it were asked for. A look by reading (uns_fd_has) would bring pages of what is to be read past the page cache.
+ */
 static void count_cached(struct wish *wish, const struct stretch *s)
 {
 	struct uns_backing *b = wish->b;
 	struct uns_fd_slot *slot = &b->slot[s->file];
 	const struct uns_file *f = &b->cat->files[s->file];
-	uint64_t at = s->at, end = uns_u64_min(s->end, f->stat.id.size), step;
+	const uint64_t end = uns_u64_min(s->end, f->stat.id.size);
+	uint64_t pages;
 
-	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
+	if (s->at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
 		return;
-	for (; at < end; at += step) {
-		step = uns_u64_min(end - at, STEP_BYTES);
-		wish->asked_bytes += step;
-		wish->cached_bytes += uns_fd_has(slot->fd, (size_t)step, at) ? step : 0;
-	}
+	wish->asked_bytes += end - s->at;
+	if (uns_pages_cached(slot->fd, s->at, end - s->at, &pages))
+		wish->cached_bytes += uns_u64_min(pages * (uint64_t)sysconf(_SC_PAGESIZE), end - s->at);
 	uns_fds_unpin(&b->engine->fds, slot);
 }
 

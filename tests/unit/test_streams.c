@@ -22,6 +22,7 @@
 #include "engine/backing.h"
 #include "engine/streams.h"
 #include "io/memory_left.h"
+#include "io/pages.h"
 
 enum {
 	MiB = 1 << 20,
@@ -215,12 +216,20 @@ ssize_t __wrap_preadv64v2(int fd, const struct iovec *to, int n, off_t at, int f
 		put_bytes(to[0].iov_base, len);
 		return (ssize_t)len;
 	}
-	if ((keeps && page * PAGE >= at + (off_t)len) || (has_trials && is_tried_past_it())) {
+	if (keeps && page * PAGE >= at + (off_t)len) {
 		put_bytes(to[0].iov_base, len);
 		return (ssize_t)len;
 	}
 	errno = EAGAIN;
 	return -1;
+}
+
+bool __wrap_uns_pages_cached(int fd, uint64_t at, uint64_t len, uint64_t *cached);
+bool __wrap_uns_pages_cached(int fd, uint64_t at, uint64_t len, uint64_t *cached)
+{
+	shard_of(fd);
+	*cached = has_trials && is_tried_past_it() ? (at + len - 1) / PAGE - at / PAGE + 1 : 0;
+	return true;
 }
 
 ssize_t __wrap_preadv64(int fd, const struct iovec *to, int n, off_t at);
