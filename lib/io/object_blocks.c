@@ -601,12 +601,12 @@ static void count_reading(struct block *b, size_t first, size_t last, int by)
 }
 
 /* Whether readers have had all of it. Between tensors are headers, which are not read again: a page before one that was
- * read may be without its last bytes. */
+ * read may be without its last bytes, but not the first one: those may be all that a tensor has of the piece. */
 static bool has_had_all(const struct block *b, size_t i)
 {
 	const uint64_t all = pages(0, (piece_bytes(b, i) - 1) / PAGE_BYTES + 1);
 
-	return ((b->had[i] | b->had[i] >> 1) & all) == all;
+	return ((b->had[i] | (b->had[i] >> 1 & ~UINT64_C(1))) & all) == all;
 }
 
 /* Bytes [at, at + len) of the block were read. Of a page that the read ends in, another may want the rest. */
