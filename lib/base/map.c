@@ -61,6 +61,18 @@ void *uns_map_get(const struct uns_map *map, const char *key)
 	return e ? e->value : NULL;
 }
 
+void *uns_map_get_in_turn(const struct uns_map *map, const char *key, size_t *turn)
+{
+	const struct uns_map_entry *e = *turn < map->n_used ? &map->entry[*turn] : NULL;
+
+	if (!e || !key || !e->key || strcmp(e->key, key) != 0)
+		e = entry_find(map, key);
+	if (!e)
+		return NULL;
+	*turn = (size_t)(e - map->entry) + 1;
+	return e->value;
+}
+
 /* All keys are different and none is deleted. */
 static void append(struct uns_map *map, const struct uns_map_entry *e)
 {

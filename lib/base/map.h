@@ -20,6 +20,10 @@ struct uns_map {
 /* The value, or NULL when the key is absent or NULL. O(1), whatever the keys are. */
 void *uns_map_get(const struct uns_map *map, const char *key);
 
+/* The same when keys are likely asked for in the order in which they were added: looks first at the entry behind the
+ * one that was found last. *turn: where that is; begins with 0. */
+void *uns_map_get_in_turn(const struct uns_map *map, const char *key, size_t *turn);
+
 /* Inserts or replaces; `old` (may be NULL) receives the value replaced, or NULL. Returns false if memory is out, also
  * if key or value is NULL because it could not be allocated. */
 bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old);

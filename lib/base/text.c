@@ -34,6 +34,11 @@ static bool text_reserve(struct uns_text *t, size_t more)
 	return true;
 }
 
+void uns_text_reserve(struct uns_text *t, size_t more)
+{
+	text_reserve(t, more);
+}
+
 void uns_text_add(struct uns_text *t, const void *bytes, size_t len)
 {
 	if (!text_reserve(t, len))

@@ -15,6 +15,8 @@ struct uns_text {
 
 #define UNS_TEXT_INIT ((struct uns_text){ 0 })
 
+/* Makes room for so many more bytes at once, of a text whose length is about known. */
+void uns_text_reserve(struct uns_text *t, size_t more);
 void uns_text_add(struct uns_text *t, const void *bytes, size_t len);
 void uns_text_str(struct uns_text *t, const char *s);
 /* The lowest n_bytes of a number, at most 8, little-endian. */

@@ -40,7 +40,7 @@ const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_val
 	text = uns_value_str(v);
 	if (!text)
 		return NULL;
-	kept = uns_map_get(&strings->map, text);
+	kept = uns_map_get_in_turn(&strings->map, text, &strings->turn);
 	if (kept)
 		return kept;
 	kept = string_keep(strings, text);

@@ -24,6 +24,7 @@ struct uns_dcp_storage {
 /* Keeps strings in the result's arena, each once. */
 struct uns_dcp_strings {
 	struct uns_map map;
+	size_t turn; /* names are described in about the order in which storage_data has them */
 	struct uns_arena *arena;
 	bool failed; /* out of memory: a NULL from uns_dcp_string then means nothing for the string */
 };

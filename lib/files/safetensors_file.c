@@ -42,6 +42,7 @@ int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_t
 	for (i = 0; i < n; i++)
 		UNS_TRY(entry_of(&tensors[i], &entries[i], err));
 	UNS_TRY(uns_st_emit(entries, n, arena, &header, &data_bytes, err));
+	uns_layout_reserve(&b, n + 1);
 	uns_layout_literal(&b, header.p, uns_span_left(&header));
 	for (i = 0; i < n; i++) /* which the emitter has sorted */
 		uns_named_layout(&b, entries[i].of);
@@ -158,6 +159,17 @@ struct row {
 	int64_t file;
 };
 
+/* The bytes of the rows' lines in the index; escapes are not counted. */
+static size_t lines_room(const struct row *rows, size_t n, const char *const *in_file)
+{
+	enum { PUNCTUATION = 12 };
+	size_t i, room = 0;
+
+	for (i = 0; i < n; i++)
+		room += strlen(rows[i].name) + strlen(in_file[rows[i].file]) + PUNCTUATION;
+	return room;
+}
+
 static int row_compare(const void *a, const void *b)
 {
 	return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
@@ -188,6 +200,7 @@ static int index_add(const struct split *s, const struct uns_named_tensor *tenso
 			"{\n  \"metadata\": {\n    \"total_parameters\": %llu,\n"
 			"    \"total_size\": %llu\n  },\n  \"weight_map\": {\n",
 			(unsigned long long)s->total_params, (unsigned long long)s->total_bytes);
+	uns_text_reserve(&t, lines_room(rows, n, in_file));
 	for (i = 0; i < n; i++) {
 		uns_text_str(&t, "    ");
 		uns_text_json_str(&t, rows[i].name);

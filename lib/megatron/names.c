@@ -41,9 +41,11 @@ struct publishing {
 	struct stored *stored;
 	size_t n_stored;
 	struct uns_map by_name; /* -> index into stored */
+	size_t last, step; /* the index of the stored tensor that was used last, and how far behind its predecessor */
 	struct uns_name_list list;
+	struct uns_map names; /* of the list, but of experts only the first one's */
 	const struct uns_megatron_part *part; /* what is published of each weight; NULL = the weight itself */
-	bool of_states;   /* a parameter may lack a state: buffers and frozen ones do */
+	bool of_states; /* a parameter may lack a state: buffers and frozen ones do */
 	uint64_t padding; /* rows of the vocabulary that are left out */
 	unsigned spelling; /* in which of its names the last tensor was found */
 	const struct uns_megatron_rule *row; /* by which, of the rows that publish the same name */
@@ -61,6 +63,7 @@ struct publishing {
 static void publishing_fini(struct publishing *p)
 {
 	uns_map_fini(&p->by_name);
+	uns_map_fini(&p->names);
 	uns_arena_fini(&p->temp);
 	free(p->stored);
 	uns_name_list_fini(&p->list);
@@ -111,11 +114,17 @@ static const struct uns_named_tensor *stored_use(struct publishing *p, const cha
 						 const struct holder *at)
 {
 	char name[UNS_TEMPLATE_NAME];
-	uint32_t i;
+	size_t i = p->last + p->step;
 
-	i = uns_map_index(&p->by_name, stored_name(p, template, w, at->layers, at->experts, name));
-	if (i == UNS_MAP_NO_INDEX)
-		return NULL;
+	stored_name(p, template, w, at->layers, at->experts, name);
+	/* The experts of a layer are mostly stored at equal distances. */
+	if (i >= p->n_stored || strcmp(p->stored[i].tensor->name, name) != 0) {
+		i = uns_map_index(&p->by_name, name);
+		if (i == UNS_MAP_NO_INDEX)
+			return NULL;
+	}
+	p->step = i - p->last; /* modulo 2^64, as the sum above */
+	p->last = i;
 	p->stored[i].used = true;
 	return p->stored[i].tensor;
 }
@@ -298,6 +307,19 @@ static uint64_t matrix_number(const struct publishing *p, const struct holder *a
 }
 
 /* -- one published tensor -- */
+
+/* No two tensors may have one name. That two rows publish the same is true of all experts or of none, because an
+ * expert's number is a component of its own: it is enough to look at the first one. */
+static int published_add(struct publishing *p, const struct uns_named_tensor *t, const struct which *w,
+			 struct uns_err *err)
+{
+	void *twice = NULL;
+
+	UNS_TRY(uns_name_list_add(&p->list, t, err));
+	if (!w->expert)
+		UNS_TRY_ALLOC(uns_map_put(&p->names, t->name, (void *)t->name, &twice), err);
+	return twice ? uns_fail(err, -EBADMSG, "two tensors would be called %s", t->name) : 0;
+}
 
 /* Cuts the published tensor, whose elements have the order in which they are stored, out of the stored one. */
 static int slice_cut(struct publishing *p, const struct holder *at, const struct share *share, const struct which *w,
@@ -561,7 +583,7 @@ static int tensor_publish(struct publishing *p, const struct uns_megatron_rule *
 		UNS_TRY(slice_cut(p, &at, &share, w, &published.slice, err));
 	if (at.rule->order == UNS_MG_MINUS_ONE)
 		UNS_TRY(one_add(p, &published, err));
-	return uns_name_list_add(&p->list, &published, err);
+	return published_add(p, &published, w, err);
 }
 
 /* -- what lies beside a weight -- */
@@ -720,7 +742,7 @@ static int part_publish(struct publishing *p, const struct uns_megatron_rule *li
 	p->part_at = NULL;
 	published.name = uns_arena_str(p->list.arena, part_name(weight, p->part->published, name));
 	UNS_TRY_ALLOC(published.name, err);
-	return uns_name_list_add(&p->list, &published, err);
+	return published_add(p, &published, w, err);
 }
 
 /* -- all of them -- */
@@ -845,7 +867,6 @@ static int tensors_publish(struct publishing *p, struct uns_span config, struct 
 			   struct uns_err *err)
 {
 	const struct uns_megatron_family *family = family_of(p->info->model_type);
-	const char *twice;
 	size_t i;
 
 	if (!family)
@@ -873,9 +894,6 @@ static int tensors_publish(struct publishing *p, struct uns_span config, struct 
 			return uns_fail(err, -EBADMSG,
 					"%s is a tensor that a model of type %s with this config.json does not have",
 					p->stored[i].tensor->name, p->info->model_type);
-	UNS_TRY(uns_name_list_check(&p->list, &twice, err));
-	if (twice)
-		return uns_fail(err, -EBADMSG, "two tensors would be called %s", twice);
 	uns_name_list_take(&p->list, v, n);
 	return 0;
 }

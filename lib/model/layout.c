@@ -30,6 +30,15 @@ static void append(struct uns_layout_builder *b, struct uns_segment segment)
 	b->segment[b->n++] = segment;
 }
 
+void uns_layout_reserve(struct uns_layout_builder *b, size_t n)
+{
+	if (n <= b->cap)
+		return;
+	b->segment = uns_arena_grow(b->arena, b->segment, b->n, n, sizeof(*b->segment));
+	b->cap = b->segment ? n : 0;
+	b->failed |= !b->segment;
+}
+
 void uns_layout_literal(struct uns_layout_builder *b, const void *bytes, size_t len)
 {
 	append(b, (struct uns_segment){ .from = UNS_FROM_LITERAL, .literal = bytes, .len_bytes = len });

@@ -40,6 +40,8 @@ struct uns_layout_builder {
 	const char *why; /* of the first failure; NULL = out of memory */
 };
 
+/* Makes room for n segments at once: adding them then moves none. */
+void uns_layout_reserve(struct uns_layout_builder *b, size_t n);
 void uns_layout_literal(struct uns_layout_builder *b, const void *bytes, size_t len);
 void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes);
 /* n_elems elements of `tensor` from first_elem; out may be the tensor's own dtype. */

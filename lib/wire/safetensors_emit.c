@@ -121,10 +121,22 @@ static void add_entry(struct uns_text *t, const struct uns_st_entry *e)
 	uns_text_str(t, "]}");
 }
 
+/* The bytes of the header, or more; escapes are not counted. */
+static size_t header_room(const struct uns_st_entry *v, size_t n)
+{
+	enum { ALL = 64, ENTRY = 64, NUMBER = 21 }; /* punctuation and keys; a number with its comma */
+	size_t i, room = ALL;
+
+	for (i = 0; i < n; i++)
+		room += strlen(v[i].name) + ENTRY + (v[i].n_dims + 2) * NUMBER;
+	return room;
+}
+
 static void add_header(struct uns_text *t, const struct uns_st_entry *v, size_t n)
 {
 	size_t i;
 
+	uns_text_reserve(t, header_room(v, n));
 	uns_text_add(t, "\0\0\0\0\0\0\0\0", LENGTH_BYTES); /* filled in at the end */
 	uns_text_str(t, "{\"__metadata__\":{\"format\":\"pt\"}");
 	for (i = 0; i < n; i++) {

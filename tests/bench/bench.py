@@ -11,6 +11,7 @@ import computed
 import delayed
 import exports
 import library
+import listing
 import loaders
 import loads
 import many
@@ -26,13 +27,13 @@ import zero
 
 WHAT = ("reads", "ways", "delayed", "loads", "loaders", "beside", "library", "exports", "zero", "computed", "scale", "many",
         "nodes", "buckets", "values", "programs", "storage")
-APART = ("storage-nodes",)  # only if named
+APART = ("storage-nodes", "listing")  # only if named
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="tests/bench/run", description=__doc__)
     parser.add_argument("what", nargs="*", help=f"any of {', '.join(WHAT)}; all by default. Also "
-                        f"{', '.join(APART)}, as root and where the servers of juicefs and glusterfs are installed")
+                        "storage-nodes, as root and where the servers of juicefs and glusterfs are installed, and listing")
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
     parser.add_argument("--long", action="store_true", help="also what takes long to make: of `many` the 405B with its "
                         "optimizer, ten minutes and 8 GB of disk")
@@ -94,6 +95,8 @@ def main():
             nodes.measure(programs, work, args.quick)
         if not args.what or "buckets" in args.what:
             buckets.measure(programs, work, 2 * size, n)
+        if "listing" in args.what:
+            listing.measure(programs, work, args.rounds or (1 if args.quick else 5), args.quick)
         if "storage-nodes" in args.what:
             storage_nodes.measure(programs, work, args.systems, args.nodes or ((1, 2) if args.quick else (1, 8, 64)))
         if not args.what or "values" in args.what:

@@ -35,6 +35,29 @@ static void builds_in_order(void **state)
 	uns_arena_fini(&arena);
 }
 
+static void reserve_makes_room(void **state)
+{
+	struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_layout_builder b = { .arena = &arena };
+	const struct uns_segment *first;
+	unsigned i;
+
+	(void)state;
+	uns_layout_literal(&b, "header", 6);
+	uns_layout_reserve(&b, 100);
+	first = b.segment;
+	for (i = 1; i < 100; i++)
+		uns_layout_zeros(&b, i);
+	assert_ptr_equal(b.segment, first);
+	assert_int_equal(b.n, 100);
+	assert_int_equal(b.segment[0].len_bytes, 6);
+	assert_int_equal(b.segment[99].at_bytes, 6 + 98 * 99 / 2);
+	uns_layout_reserve(&b, 2);
+	assert_ptr_equal(b.segment, first);
+	assert_int_equal(b.cap, 100);
+	uns_arena_fini(&arena);
+}
+
 /* Two stretches of two elements: 2, 3 and 8, 9 of the twelve. */
 static void cuts_slices(void **state)
 {
@@ -130,10 +153,8 @@ static void refuses(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(builds_in_order),
-		cmocka_unit_test(cuts_slices),
-		cmocka_unit_test(finds_bytes),
-		cmocka_unit_test(refuses),
+		cmocka_unit_test(builds_in_order), cmocka_unit_test(cuts_slices), cmocka_unit_test(reserve_makes_room),
+		cmocka_unit_test(finds_bytes),     cmocka_unit_test(refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

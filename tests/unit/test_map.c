@@ -182,12 +182,40 @@ static void reserve_makes_room(void **state)
 	uns_map_fini(&map);
 }
 
+static void in_turn_finds_what_get_finds(void **state)
+{
+	static char name[N_NAMES][8];
+	struct uns_map map = UNS_MAP_INIT;
+	size_t turn = 0;
+	unsigned i;
+
+	(void)state;
+	assert_null(uns_map_get_in_turn(&map, "absent", &turn));
+	for (i = 0; i < N_NAMES; i++) {
+		snprintf(name[i], sizeof(name[i]), "t%u", i);
+		assert_true(uns_map_put(&map, name[i], name[i], NULL));
+	}
+	for (i = 0; i < N_NAMES; i++) {
+		assert_ptr_equal(uns_map_get_in_turn(&map, name[i], &turn), name[i]);
+		assert_int_equal(turn, i + 1);
+	}
+	assert_ptr_equal(uns_map_get_in_turn(&map, name[7], &turn), name[7]);
+	assert_null(uns_map_get_in_turn(&map, "absent", &turn));
+	assert_null(uns_map_get_in_turn(&map, NULL, &turn));
+	assert_int_equal(turn, 8);
+	assert_ptr_equal(uns_map_del(&map, name[8]), name[8]);
+	assert_null(uns_map_get_in_turn(&map, name[8], &turn));
+	assert_ptr_equal(uns_map_get_in_turn(&map, name[9], &turn), name[9]);
+	uns_map_fini(&map);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(siphash_is_pythons),           cmocka_unit_test(the_stable_hash_stays),
 		cmocka_unit_test(does_what_a_list_does),        cmocka_unit_test(reserve_makes_room),
 		cmocka_unit_test(keeps_the_order_of_insertion), cmocka_unit_test(a_flood_costs_what_other_names_cost),
+		cmocka_unit_test(in_turn_finds_what_get_finds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
