@@ -47,7 +47,8 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 	uns_fds_init(&e->fds, max_open, &e->count);
 	uns_windows_init(&e->windows, uns_u64_max(options->window_bytes, LEAST_WINDOW_BYTES));
 	e->delay_read_us = options->delay_read_us;
-	e->most_ahead_bytes = e->ahead_limit_bytes = options->ahead_bytes;
+	e->most_ahead_bytes = options->ahead_bytes;
+	e->ahead_limit_bytes = options->ahead_bytes;
 	e->way = options->way;
 	e->finds_way = options->finds_way;
 	e->memory = options->ways;

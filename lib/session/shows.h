@@ -14,8 +14,7 @@ const char *show_state_text(enum show_state state);
 int show_state_of(struct unshard *u, struct dir_record *record, const struct uns_view *view, uint64_t parameter,
 		  enum show_state *out, struct uns_err *why);
 /* For check and ls: makes the view's notes as well, because these may find files that do not fit together. *noted:
- * whether
- * that was done before and nothing was found. The notes are the same for all parameters of the view. */
+ * whether that was done before and nothing was found. The notes are the same for all parameters of the view. */
 int show_state_told(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
 		    uint64_t parameter, bool *noted, enum show_state *out, struct uns_err *why);
 /* Finds out snap->steps: whether all records of the training's step agree (facts/steps.h). Views with an optimizer do
