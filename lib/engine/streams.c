@@ -457,7 +457,7 @@ struct uns_reading uns_streams_read(struct uns_streams *streams, struct uns_back
 	    (way != UNS_WAY_CACHE && !b->finds_way)) /* all reads, not a sequential reader's alone */
 		return (struct uns_reading){ way, false };
 	foresee_all(b);
-	if (!b->of_objects)
+	if (!b->of_objects && layout->size_bytes > BEGIN_BYTES) /* else nothing is ever asked for */
 		limit_by_memory(b->engine);
 	if (stream_advance(streams, b, layout->size_bytes, at, len, &wish.reader, &trial, &from, &to)) {
 		uns_pieces_extents(b, layout, from, to, add_piece, &wish);

@@ -7,7 +7,8 @@
 
 #include "base/checked.h"
 
-enum { MOST_PATH = 1024 };
+/* MOST_GROUPS: of the text that names the process's groups, a line for each hierarchy. */
+enum { MOST_PATH = 1024, MOST_GROUPS = 8 << 10 };
 
 /* Where a version of control groups has the figures of one group. */
 struct version {
@@ -89,7 +90,6 @@ static const char *path_in_line(char *line, const struct version *v)
 	if (!path)
 		return NULL;
 	*path++ = '\0';
-	path[strcspn(path, "\n")] = '\0';
 	if (!names[1])
 		return *v->controller ? NULL : path;
 	for (name = strtok_r(names + 1, ",", &rest); name; name = strtok_r(NULL, ",", &rest))
@@ -98,33 +98,49 @@ static const char *path_in_line(char *line, const struct version *v)
 	return NULL;
 }
 
-static uint64_t left_by_version(const struct version *v, const char *root)
+static uint64_t left_by_version(const struct version *v, const char *root, const char *groups)
 {
-	char name[MOST_PATH], line[MOST_PATH];
 	uint64_t left = UINT64_MAX;
+	char line[MOST_PATH];
 	const char *path;
-	FILE *groups;
+	size_t len;
 
-	snprintf(name, sizeof(name), "%s/proc/self/cgroup", root);
-	groups = fopen(name, "re");
-	while (groups && fgets(line, sizeof(line), groups))
-		if ((path = path_in_line(line, v)))
+	for (; *groups; groups += len + (groups[len] == '\n')) {
+		len = strcspn(groups, "\n");
+		if ((size_t)snprintf(line, sizeof(line), "%.*s", (int)len, groups) < sizeof(line) &&
+		    (path = path_in_line(line, v)))
 			left = uns_u64_min(left, left_in_groups(v, root, path));
-	if (groups)
-		fclose(groups);
+	}
 	return left;
+}
+
+/* The file's text, as much as has room; "" if it cannot be read. */
+static void text_of(const char *root, const char *path, char *out, size_t size)
+{
+	char name[MOST_PATH];
+	size_t len = 0;
+	FILE *file;
+
+	snprintf(name, sizeof(name), "%s%s", root, path);
+	file = fopen(name, "re");
+	if (file) {
+		len = fread(out, 1, size - 1, file);
+		fclose(file);
+	}
+	out[len] = '\0';
 }
 
 uint64_t uns_memory_left(const char *root)
 {
-	char name[MOST_PATH];
+	char name[MOST_PATH], groups[MOST_GROUPS];
 	uint64_t kib, left = UINT64_MAX;
 	size_t i;
 
 	snprintf(name, sizeof(name), "%s/proc/meminfo", root);
 	if (number_of(name, "MemAvailable", &kib))
 		left = kib * 1024;
+	text_of(root, "/proc/self/cgroup", groups, sizeof(groups));
 	for (i = 0; i < sizeof(versions) / sizeof(*versions); i++)
-		left = uns_u64_min(left, left_by_version(&versions[i], root));
+		left = uns_u64_min(left, left_by_version(&versions[i], root, groups));
 	return left;
 }

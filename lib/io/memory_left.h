@@ -6,7 +6,8 @@
 
 /* The least of what the machine has left and of what each control group of the process (memory.max, or version 1's
  * memory.limit_in_bytes) lets it take. Pages of files count as left: they go first. What cannot be read limits nothing.
- * Some twenty small reads of /proc and /sys. `root` is put before these paths: "" but in tests. */
+ * Some twenty small reads of /proc and /sys, with one descriptor at a time. `root` is put before these paths: "" but in
+ * tests. */
 uint64_t uns_memory_left(const char *root);
 
 #endif
