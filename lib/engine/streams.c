@@ -464,8 +464,9 @@ struct uns_reading uns_streams_read(struct uns_streams *streams, struct uns_back
 		ask_all(&wish);
 		free(wish.v);
 	}
-	if (trial.counts && (2 * wish.cached_bytes > wish.asked_bytes ||
-			     (trial.first && trial.way != UNS_WAY_CACHE && is_in_memory(b, layout, at))))
+	if (trial.counts)
+		uns_ways_note(&b->engine->ways, b->dev, wish.asked_bytes, wish.cached_bytes);
+	if (trial.counts && trial.first && trial.way != UNS_WAY_CACHE && is_in_memory(b, layout, at))
 		uns_ways_restart(&b->engine->ways, b->dev);
 	return (struct uns_reading){ trial.way, trial.counts };
 }

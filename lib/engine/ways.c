@@ -32,7 +32,7 @@ static void begin_stretch(struct uns_storage *s, unsigned trial, int64_t now_ns)
 	s->trial = trial;
 	s->way = s->tried[trial];
 	s->begun = s->warm = false;
-	s->bytes = 0;
+	s->bytes = s->asked_bytes = s->cached_bytes = 0;
 	s->busy_ns = 0;
 	s->since_ns = now_ns;
 }
@@ -95,6 +95,19 @@ enum uns_way uns_ways_chosen(struct uns_ways *ways, uint64_t dev, enum uns_way *
 	decided = atomic_load_explicit(&s->decided, memory_order_acquire);
 	*trying = atomic_load_explicit(&s->way, memory_order_relaxed);
 	return decided ? *trying : UNS_WAY_CACHE;
+}
+
+void uns_ways_note(struct uns_ways *ways, uint64_t dev, uint64_t asked_bytes, uint64_t cached_bytes)
+{
+	struct uns_storage *s;
+
+	pthread_mutex_lock(&ways->lock);
+	s = find(ways, dev);
+	if (s) {
+		s->asked_bytes += asked_bytes;
+		s->cached_bytes += cached_bytes;
+	}
+	pthread_mutex_unlock(&ways->lock);
 }
 
 void uns_ways_restart(struct uns_ways *ways, uint64_t dev)
@@ -167,6 +180,10 @@ static bool is_warm(const struct uns_storage *s)
 /* Lock held. Returns whether that was the last stretch. */
 static bool end_stretch(struct uns_storage *s, int64_t now_ns)
 {
+	if (2 * s->cached_bytes > s->asked_bytes) {
+		begin_stretch(s, 0, now_ns);
+		return false;
+	}
 	s->bytes_per_s[s->trial] = 1e9 * (double)s->bytes / (double)(s->busy_ns ? s->busy_ns : 1);
 	if (s->trial + 1 == s->n_trials) {
 		s->trial++;

@@ -35,6 +35,8 @@ struct uns_storage {
 	unsigned trial, n_trials;
 	bool begun, warm;
 	uint64_t bytes; /* read since the stretch began, or was warm */
+	uint64_t asked_bytes,
+		cached_bytes; /* since it began: asked for ahead, and of these in the page cache already */
 	unsigned reading;
 	int64_t since_ns, busy_ns;
 };
@@ -81,7 +83,10 @@ bool uns_ways_end(struct uns_ways *ways, uint64_t dev, enum uns_way way, uint64_
 		  struct uns_ways_found *found);
 /* The chosen way; until there is one, the page cache. *trying: the way of the stretch that is being read. */
 enum uns_way uns_ways_chosen(struct uns_ways *ways, uint64_t dev, enum uns_way *trying);
-/* What is being read is in the page cache already: begin again. */
+/* So much of what is being read was asked for ahead, of which the page cache had some. A stretch of which it had most
+ * shows nothing: all begins again when it ends. */
+void uns_ways_note(struct uns_ways *ways, uint64_t dev, uint64_t asked_bytes, uint64_t cached_bytes);
+/* What is being read is in the page cache already: all begins again. */
 void uns_ways_restart(struct uns_ways *ways, uint64_t dev);
 
 #endif

@@ -259,6 +259,7 @@ def test_the_library_knows_no_other_way_into_a_gpu():
     assert "NEEDED" in needed and "cuda" not in needed
 
 
+@pytest.mark.long  # a benchmark
 def test_the_script_of_parts_runs_on_host_memory(tmp_path):
     """tests/bench/cuda/run DIR --parts: each part has a figure, and the tensors are equal."""
     done = subprocess.run(
