@@ -21,7 +21,7 @@
 /* -- what happens while the lock is held -- */
 
 static pthread_mutex_t *_Atomic watched_lock; /* NULL = nobody watches */
-static _Thread_local bool held;
+static _Thread_local bool held __attribute__((aligned(16))); /* for mold: see faults/faults.c */
 static _Atomic unsigned n_under_lock, n_freed, n_trims;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *m);
