@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/vectors.h"
 #include "engine/widen.h"
 
 /* gcc at -O2 does not vectorise loops of unknown length, nor float arithmetic that might trap. */
@@ -16,8 +17,6 @@ enum { CHUNK_ELEMS = 2048, LANES = 8, STRIP_ELEMS = 32 };
 /* Compilers do not find these vectors themselves where a loop has several sums. */
 typedef double numbers __attribute__((vector_size(32), aligned(8), may_alias));
 enum { ACROSS = sizeof(numbers) / sizeof(double), VECTORS = LANES / ACROSS };
-
-#define INLINE static inline __attribute__((always_inline))
 
 _Static_assert(LDBL_MANT_DIG >= 64, "a long double holds every int64 and uint64");
 _Static_assert(DIFF_BLOCK_ELEMS % CHUNK_ELEMS == 0 && CHUNK_ELEMS % STRIP_ELEMS == 0, "blocks are whole chunks");
@@ -109,7 +108,7 @@ static void chunk_of_wide(struct chunk *c, const struct uns_widening *of_a, cons
 }
 
 /* Of values that were widened from different dtypes. */
-INLINE void mark_changed_values(struct chunk *c, size_t n)
+UNS_INLINE void mark_changed_values(struct chunk *c, size_t n)
 {
 	int64_t x, y;
 	size_t i;
@@ -131,7 +130,7 @@ INLINE void mark_changed_values(struct chunk *c, size_t n)
 	}                                                    \
 	break
 
-INLINE void mark_changed_bits(struct chunk *c, const uint8_t *a, const uint8_t *b, size_t n, size_t size)
+UNS_INLINE void mark_changed_bits(struct chunk *c, const uint8_t *a, const uint8_t *b, size_t n, size_t size)
 {
 	size_t i;
 
@@ -150,8 +149,8 @@ INLINE void mark_changed_bits(struct chunk *c, const uint8_t *a, const uint8_t *
 	}
 }
 
-INLINE void chunk_fill(struct chunk *c, const struct uns_widening *of_a, const uint8_t *a,
-		       const struct uns_widening *of_b, const uint8_t *b, size_t n)
+UNS_INLINE void chunk_fill(struct chunk *c, const struct uns_widening *of_a, const uint8_t *a,
+			   const struct uns_widening *of_b, const uint8_t *b, size_t n)
 {
 	size_t i;
 
@@ -199,7 +198,7 @@ static double vectors_sum(const numbers v[VECTORS])
 }
 
 /* n of the next functions: of whole strips. */
-INLINE double squares_sum(const double *x, size_t n)
+UNS_INLINE double squares_sum(const double *x, size_t n)
 {
 	numbers sum[VECTORS] = { 0 }, y;
 	size_t i, k;
@@ -213,7 +212,7 @@ INLINE double squares_sum(const double *x, size_t n)
 }
 
 /* Of finite numbers, and of differences that are not negative. */
-INLINE void chunk_sum(const struct chunk *c, size_t n, struct diff_tally *t)
+UNS_INLINE void chunk_sum(const struct chunk *c, size_t n, struct diff_tally *t)
 {
 	numbers sum[VECTORS] = { 0 }, square[VECTORS] = { 0 }, square_a[VECTORS] = { 0 }, square_b[VECTORS] = { 0 };
 	numbers x, y, d;
@@ -236,7 +235,7 @@ INLINE void chunk_sum(const struct chunk *c, size_t n, struct diff_tally *t)
 }
 
 /* None is negative. */
-INLINE double max_of(const double *x, size_t n)
+UNS_INLINE double max_of(const double *x, size_t n)
 {
 	double max[STRIP_ELEMS] = { 0 }, most = 0;
 	size_t i, k;
@@ -250,7 +249,7 @@ INLINE double max_of(const double *x, size_t n)
 }
 
 /* Of elements that are the same on both sides. */
-INLINE void chunk_add_equal(struct chunk *c, size_t n, struct diff_tally *t)
+UNS_INLINE void chunk_add_equal(struct chunk *c, size_t n, struct diff_tally *t)
 {
 	uint64_t n_finite = 0, finite;
 	double square;
@@ -270,7 +269,7 @@ INLINE void chunk_add_equal(struct chunk *c, size_t n, struct diff_tally *t)
 }
 
 /* Counts, and leaves of all numbers the finite ones, of the differences their absolute values. */
-INLINE void chunk_count(struct chunk *c, size_t n, const struct diff_tolerance *tolerance, struct diff_tally *t)
+UNS_INLINE void chunk_count(struct chunk *c, size_t n, const struct diff_tolerance *tolerance, struct diff_tally *t)
 {
 	const double absolute = tolerance->absolute, relative = tolerance->relative;
 	const uint64_t intolerant = !(absolute > 0 || relative > 0);
@@ -303,7 +302,7 @@ INLINE void chunk_count(struct chunk *c, size_t n, const struct diff_tolerance *
 	t->n_not_finite_changed += n_odd;
 }
 
-INLINE void chunk_add(struct chunk *c, size_t n, const struct diff_tolerance *tolerance, struct diff_tally *t)
+UNS_INLINE void chunk_add(struct chunk *c, size_t n, const struct diff_tolerance *tolerance, struct diff_tally *t)
 {
 	const size_t whole = padded(n);
 	double max;
@@ -314,8 +313,8 @@ INLINE void chunk_add(struct chunk *c, size_t n, const struct diff_tolerance *to
 	t->max_abs = max > t->max_abs ? max : t->max_abs;
 }
 
-INLINE void block_add(enum uns_dtype of_a, const uint8_t *a, enum uns_dtype of_b, const uint8_t *b, size_t n,
-		      const struct diff_tolerance *tolerance, struct diff_tally *out)
+UNS_INLINE void block_add(enum uns_dtype of_a, const uint8_t *a, enum uns_dtype of_b, const uint8_t *b, size_t n,
+			  const struct diff_tolerance *tolerance, struct diff_tally *out)
 {
 	const size_t size_a = uns_dtype_size(of_a), size_b = uns_dtype_size(of_b);
 	const bool equal = of_a == of_b && memcmp(a, b, n * size_a) == 0;
@@ -335,27 +334,20 @@ INLINE void block_add(enum uns_dtype of_a, const uint8_t *a, enum uns_dtype of_b
 	}
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void block_add_by_avx2(enum uns_dtype of_a, const uint8_t *a,
-							      enum uns_dtype of_b, const uint8_t *b, size_t n,
-							      const struct diff_tolerance *tolerance,
-							      struct diff_tally *out)
+UNS_AVX2 static void block_add_by_avx2(enum uns_dtype of_a, const uint8_t *a, enum uns_dtype of_b, const uint8_t *b,
+				       size_t n, const struct diff_tolerance *tolerance, struct diff_tally *out)
 {
 	block_add(of_a, a, of_b, b, n, tolerance, out);
 }
-#endif
 
 void diff_tally_block(enum uns_dtype of_a, const void *a, enum uns_dtype of_b, const void *b, size_t n,
 		      const struct diff_tolerance *tolerance, struct diff_tally *out)
 {
 	*out = (struct diff_tally){ .n_elems = n };
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
+	if (uns_has_avx2())
 		block_add_by_avx2(of_a, a, of_b, b, n, tolerance, out);
-		return;
-	}
-#endif
-	block_add(of_a, a, of_b, b, n, tolerance, out);
+	else
+		block_add(of_a, a, of_b, b, n, tolerance, out);
 }
 
 void diff_tally_add(struct diff_tally *to, const struct diff_tally *t)

@@ -7,47 +7,31 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/vectors.h"
+
 /* gcc at -O2 does not vectorise loops of unknown length, nor float arithmetic that might trap. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum { BLOCK = 1024 }; /* elements converted at a time; 4 KiB of f32 stay in the first cache */
 
 #define F32_BITS_INF UINT32_C(0x7f800000)
 #define F32_EXP(e)   ((uint32_t)(e) << 23)
 
-static inline float float_of(uint32_t bits)
-{
-	float f;
-
-	memcpy(&f, &bits, sizeof(f));
-	return f;
-}
-
-static inline uint32_t bits_of(float f)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	return bits;
-}
-
 /* dst[i] = convert(src[i]), of which neither need be aligned. */
-#define FOR_EACH_ELEMENT(name, from, to, convert)                    \
-	INLINE void name(const uint8_t *src, uint8_t *dst, size_t n) \
-	{                                                            \
-		from x;                                              \
-		to y;                                                \
-		size_t i;                                            \
-                                                                     \
-		for (i = 0; i < n; i++) {                            \
-			memcpy(&x, src + sizeof(x) * i, sizeof(x));  \
-			y = (convert);                               \
-			memcpy(dst + sizeof(y) * i, &y, sizeof(y));  \
-		}                                                    \
+#define FOR_EACH_ELEMENT(name, from, to, convert)                        \
+	UNS_INLINE void name(const uint8_t *src, uint8_t *dst, size_t n) \
+	{                                                                \
+		from x;                                                  \
+		to y;                                                    \
+		size_t i;                                                \
+                                                                         \
+		for (i = 0; i < n; i++) {                                \
+			memcpy(&x, src + sizeof(x) * i, sizeof(x));      \
+			y = (convert);                                   \
+			memcpy(dst + sizeof(y) * i, &y, sizeof(y));      \
+		}                                                        \
 	}
 
 /* -- to f32 bits -- */
@@ -57,7 +41,7 @@ static inline uint32_t f32_of_f16(uint16_t h)
 	uint32_t magnitude = (h & 0x7fffu) << 13, exponent = magnitude & 0x0f800000u;
 	uint32_t normal = magnitude + F32_EXP(127 - 15);
 	uint32_t special = normal + F32_EXP(128 - 16);
-	uint32_t tiny = bits_of(float_of(normal + F32_EXP(1)) - float_of(F32_EXP(113)));
+	uint32_t tiny = uns_bits_of(uns_float_of(normal + F32_EXP(1)) - uns_float_of(F32_EXP(113)));
 	uint32_t r = exponent == 0x0f800000u ? special : normal;
 
 	r = exponent == 0 ? tiny : r;
@@ -130,7 +114,7 @@ static inline uint16_t f16_of_f32(uint32_t f)
 	uint32_t magnitude = f & 0x7fffffffu;
 	uint32_t odd = magnitude >> 13 & 1;
 	uint32_t normal = (magnitude - F32_EXP(127 - 15) + 0xfff + odd) >> 13;
-	uint32_t tiny = bits_of(float_of(magnitude) + float_of(magic)) - magic;
+	uint32_t tiny = uns_bits_of(uns_float_of(magnitude) + uns_float_of(magic)) - magic;
 	uint32_t huge = magnitude > F32_BITS_INF ? 0x7e00 : 0x7c00;
 	uint32_t r = magnitude < F32_EXP(113) ? tiny : normal;
 
@@ -160,7 +144,7 @@ bool uns_cast_exists(enum uns_dtype from, enum uns_dtype to)
 	       (to == UNS_F64 || to == UNS_F32 || to == UNS_F16 || to == UNS_BF16);
 }
 
-INLINE void to_f32_all(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst, size_t n)
+UNS_INLINE void to_f32_all(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst, size_t n)
 {
 	if (from == UNS_BF16)
 		load_bf16(src, dst, n);
@@ -172,7 +156,7 @@ INLINE void to_f32_all(enum uns_dtype from, const float *table, const uint8_t *s
 		load_f8(table, src, dst, n);
 }
 
-INLINE void of_f32_all(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n)
+UNS_INLINE void of_f32_all(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n)
 {
 	if (to == UNS_BF16)
 		store_bf16(src, dst, n);
@@ -184,40 +168,30 @@ INLINE void of_f32_all(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size
 
 /* Once for any processor, once for those with AVX2. */
 
-#if defined(__x86_64__)
-#define AVX2 __attribute__((target("avx2")))
-
-AVX2 static void to_f32_by_avx2(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst, size_t n)
+UNS_AVX2 static void to_f32_by_avx2(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst, size_t n)
 {
 	to_f32_all(from, table, src, dst, n);
 }
 
-AVX2 static void of_f32_by_avx2(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n)
+UNS_AVX2 static void of_f32_by_avx2(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n)
 {
 	of_f32_all(to, src, dst, n);
 }
-#endif
 
 static void to_f32(enum uns_dtype from, const float *table, const uint8_t *src, uint8_t *dst, size_t n)
 {
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
+	if (uns_has_avx2())
 		to_f32_by_avx2(from, table, src, dst, n);
-		return;
-	}
-#endif
-	to_f32_all(from, table, src, dst, n);
+	else
+		to_f32_all(from, table, src, dst, n);
 }
 
 static void of_f32(enum uns_dtype to, const uint8_t *src, uint8_t *dst, size_t n)
 {
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
+	if (uns_has_avx2())
 		of_f32_by_avx2(to, src, dst, n);
-		return;
-	}
-#endif
-	of_f32_all(to, src, dst, n);
+	else
+		of_f32_all(to, src, dst, n);
 }
 
 static void cast_blocks(enum uns_dtype from, const uint8_t *src, enum uns_dtype to, uint8_t *dst, size_t n)

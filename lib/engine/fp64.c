@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/vectors.h"
 #include "engine/cast.h"
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
@@ -13,34 +14,27 @@
 
 enum { BLOCK = 1024 }; /* numbers at a time, as fp32: they stay in the first cache */
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* The bits of the fp32 number next to x in the direction of zero, with the last one set if it is not x: rounding it
  * again, to 22 bits of mantissa or less, then gives what rounding x once gives. What is rounded to infinity goes back
  * to the largest number. A NaN stays one: its last bits are not kept. */
-INLINE uint32_t to_odd(double x)
+UNS_INLINE uint32_t to_odd(double x)
 {
 	const float f = (float)x;
 	const double near = f;
-	uint32_t bits;
+	const uint32_t bits = uns_bits_of(f) - (fabs(near) > fabs(x) ? 1 : 0);
 
-	memcpy(&bits, &f, sizeof(bits));
-	bits -= fabs(near) > fabs(x) ? 1 : 0;
 	return bits | (near != x ? 1 : 0);
 }
 
-INLINE void to_odd_all(const double *src, float *dst, size_t n)
+UNS_INLINE void to_odd_all(const double *src, float *dst, size_t n)
 {
-	uint32_t bits;
 	size_t i;
 
-	for (i = 0; i < n; i++) {
-		bits = to_odd(src[i]);
-		memcpy(&dst[i], &bits, sizeof(bits));
-	}
+	for (i = 0; i < n; i++)
+		dst[i] = uns_float_of(to_odd(src[i]));
 }
 
-INLINE void add_all(double times, const double *x, double *sum, size_t n)
+UNS_INLINE void add_all(double times, const double *x, double *sum, size_t n)
 {
 	size_t i;
 
@@ -48,7 +42,7 @@ INLINE void add_all(double times, const double *x, double *sum, size_t n)
 		sum[i] += times * x[i];
 }
 
-INLINE void divide_all(double *sum, double divisor, size_t n)
+UNS_INLINE void divide_all(double *sum, double divisor, size_t n)
 {
 	size_t i;
 
@@ -56,56 +50,43 @@ INLINE void divide_all(double *sum, double divisor, size_t n)
 		sum[i] /= divisor;
 }
 
-#if defined(__x86_64__)
-#define AVX2 __attribute__((target("avx2")))
-
-AVX2 static void to_odd_by_avx2(const double *src, float *dst, size_t n)
+UNS_AVX2 static void to_odd_by_avx2(const double *src, float *dst, size_t n)
 {
 	to_odd_all(src, dst, n);
 }
 
-AVX2 static void add_by_avx2(double times, const double *x, double *sum, size_t n)
+UNS_AVX2 static void add_by_avx2(double times, const double *x, double *sum, size_t n)
 {
 	add_all(times, x, sum, n);
 }
 
-AVX2 static void divide_by_avx2(double *sum, double divisor, size_t n)
+UNS_AVX2 static void divide_by_avx2(double *sum, double divisor, size_t n)
 {
 	divide_all(sum, divisor, n);
 }
-#endif
 
 static void to_odd_make(const double *src, float *dst, size_t n)
 {
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
+	if (uns_has_avx2())
 		to_odd_by_avx2(src, dst, n);
-		return;
-	}
-#endif
-	to_odd_all(src, dst, n);
+	else
+		to_odd_all(src, dst, n);
 }
 
 void uns_fp64_add(double times, const double *x, double *sum, size_t n)
 {
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
+	if (uns_has_avx2())
 		add_by_avx2(times, x, sum, n);
-		return;
-	}
-#endif
-	add_all(times, x, sum, n);
+	else
+		add_all(times, x, sum, n);
 }
 
 void uns_fp64_divide(double *sum, double divisor, size_t n)
 {
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
+	if (uns_has_avx2())
 		divide_by_avx2(sum, divisor, n);
-		return;
-	}
-#endif
-	divide_all(sum, divisor, n);
+	else
+		divide_all(sum, divisor, n);
 }
 
 void uns_fp64_round(const double *src, enum uns_dtype to, uint8_t *dst, size_t n)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/vectors.h"
 #include "engine/cast.h"
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
@@ -14,10 +15,8 @@
 #define OF_THE_RESULT 0x3p-24f
 #define MOST_BF16     0x1.fep127f
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* The i-th sum, and how far from it the one in fp64 is at most. Where e is not finite, nothing is known of that. */
-INLINE float sum_make(const struct uns_intervals *r, size_t i, float base, float *e)
+UNS_INLINE float sum_make(const struct uns_intervals *r, size_t i, float base, float *e)
 {
 	const float v = base + r->times * r->sum[i];
 
@@ -25,26 +24,11 @@ INLINE float sum_make(const struct uns_intervals *r, size_t i, float base, float
 	return v;
 }
 
-INLINE float float_of(uint32_t bits)
-{
-	float x;
-
-	memcpy(&x, &bits, sizeof(x));
-	return x;
-}
-
-INLINE uint32_t bits_of(float x)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &x, sizeof(bits));
-	return bits;
-}
-
 /* Of a base of bf16: the low ends of the intervals rounded to bf16, and the bits in which the high ends differ. Both
  * are rounded away from zero in the middle between two numbers, as the sum is within the interval, and not at its ends.
  * Where e is not finite, low is infinite or NaN, and high is neither -infinity nor NaN: they differ. */
-INLINE void bf16_all(const struct uns_intervals *of, const uint8_t *base, size_t n, uint16_t *made, uint16_t *differ)
+UNS_INLINE void bf16_all(const struct uns_intervals *of, const uint8_t *base, size_t n, uint16_t *made,
+			 uint16_t *differ)
 {
 	const struct uns_intervals r = *of;
 	float v, e, high;
@@ -54,17 +38,17 @@ INLINE void bf16_all(const struct uns_intervals *of, const uint8_t *base, size_t
 
 	for (i = 0; i < n; i++) {
 		memcpy(&code, base + i * sizeof(code), sizeof(code));
-		v = sum_make(&r, i, float_of((uint32_t)code << 16), &e);
+		v = sum_make(&r, i, uns_float_of((uint32_t)code << 16), &e);
 		high = v + e > -MOST_BF16 ? v + e : -MOST_BF16;
-		bits = bits_of(v - e) + 0x8000;
+		bits = uns_bits_of(v - e) + 0x8000;
 		made[i] = (uint16_t)(bits >> 16);
-		differ[i] = (uint16_t)((bits ^ (bits_of(high) + 0x8000)) >> 16);
+		differ[i] = (uint16_t)((bits ^ (uns_bits_of(high) + 0x8000)) >> 16);
 	}
 }
 
 /* Of any base and dtype, the ends of the intervals. Where e is not finite, two numbers that are rounded to different
  * ones. */
-INLINE void ends_all(const struct uns_intervals *of, const float *base, size_t n, float *low, float *high)
+UNS_INLINE void ends_all(const struct uns_intervals *of, const float *base, size_t n, float *low, float *high)
 {
 	const struct uns_intervals r = *of;
 	float v, e;
@@ -78,16 +62,16 @@ INLINE void ends_all(const struct uns_intervals *of, const float *base, size_t n
 }
 
 #if defined(__x86_64__)
-#define AVX2   __attribute__((target("avx2,fma")))
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 
-AVX2 static void ends_by_avx2(const struct uns_intervals *of, const float *base, size_t n, float *low, float *high)
+UNS_AVX2_FMA static void ends_by_avx2(const struct uns_intervals *of, const float *base, size_t n, float *low,
+				      float *high)
 {
 	ends_all(of, base, n, low, high);
 }
 
-AVX2 static void bf16_by_avx2(const struct uns_intervals *of, const uint8_t *base, size_t n, uint16_t *made,
-			      uint16_t *differ)
+UNS_AVX2_FMA static void bf16_by_avx2(const struct uns_intervals *of, const uint8_t *base, size_t n, uint16_t *made,
+				      uint16_t *differ)
 {
 	bf16_all(of, base, n, made, differ);
 }
@@ -98,27 +82,19 @@ AVX512 static void bf16_by_avx512(const struct uns_intervals *of, const uint8_t 
 	bf16_all(of, base, n, made, differ);
 }
 
-static bool has_avx2(void)
-{
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
 static bool has_avx512(void)
 {
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && has_avx2();
+	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && uns_has_avx2_fma();
 }
 #endif
 
 static void ends_find(const struct uns_intervals *of, const float *base, size_t n, float *low, float *high)
 {
-#if defined(__x86_64__)
-	if (has_avx2()) {
+	if (uns_has_avx2_fma())
 		ends_by_avx2(of, base, n, low, high);
-		return;
-	}
-#endif
-	ends_all(of, base, n, low, high);
+	else
+		ends_all(of, base, n, low, high);
 }
 
 static void bf16_make(const struct uns_intervals *of, const uint8_t *base, size_t n, uint16_t *made, uint16_t *differ)
@@ -128,7 +104,7 @@ static void bf16_make(const struct uns_intervals *of, const uint8_t *base, size_
 		bf16_by_avx512(of, base, n, made, differ);
 		return;
 	}
-	if (has_avx2()) {
+	if (uns_has_avx2_fma()) {
 		bf16_by_avx2(of, base, n, made, differ);
 		return;
 	}

@@ -11,6 +11,8 @@
 #include <immintrin.h>
 #endif
 
+#include "base/vectors.h"
+
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
@@ -21,13 +23,12 @@ _Static_assert(UNS_PANEL == 16, "a vector of AVX-512, two of AVX2");
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float sixteen __attribute__((vector_size(64), aligned(4), may_alias));
 typedef float number __attribute__((may_alias));
-#define INLINE static inline __attribute__((always_inline))
 
 /* -- half a panel, in vectors of eight -- */
 
 /* n_rows, known to the compiler: what is added up stays in registers. */
-INLINE void eight_part(const number *left, size_t n_rows, size_t inner, const number *panel, size_t from, size_t end,
-		       eight *a, eight *b)
+UNS_INLINE void eight_part(const number *left, size_t n_rows, size_t inner, const number *panel, size_t from,
+			   size_t end, eight *a, eight *b)
 {
 	size_t i, k;
 
@@ -46,7 +47,8 @@ INLINE void eight_part(const number *left, size_t n_rows, size_t inner, const nu
 
 enum { EIGHT_DOWN = 6 };
 
-INLINE void eight_rows(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile, size_t step)
+UNS_INLINE void eight_rows(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile,
+			   size_t step)
 {
 	float group[EIGHT_DOWN * UNS_PANEL];
 	eight a[EIGHT_DOWN], b[EIGHT_DOWN];
@@ -78,7 +80,8 @@ INLINE void eight_rows(const number *left, size_t n_rows, size_t inner, const nu
 	}
 }
 
-INLINE void eight_all(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile, size_t step)
+UNS_INLINE void eight_all(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile,
+			  size_t step)
 {
 	size_t i;
 
@@ -95,7 +98,8 @@ INLINE void eight_all(const number *left, size_t n_rows, size_t inner, const num
 enum { SIXTEEN_DOWN = 8 };
 
 /* Of a whole part, n is known to the compiler, too. */
-INLINE void sixteen_part(const number *left, size_t n_rows, size_t inner, const number *panel, size_t n, sixteen *group)
+UNS_INLINE void sixteen_part(const number *left, size_t n_rows, size_t inner, const number *panel, size_t n,
+			     sixteen *group)
 {
 	sixteen a[SIXTEEN_DOWN];
 	size_t i, k;
@@ -112,7 +116,8 @@ INLINE void sixteen_part(const number *left, size_t n_rows, size_t inner, const 
 		group[i] += a[i];
 }
 
-INLINE void sixteen_rows(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile, size_t step)
+UNS_INLINE void sixteen_rows(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile,
+			     size_t step)
 {
 	sixteen group[SIXTEEN_DOWN], all[SIXTEEN_DOWN];
 	size_t i, first, from, to;
@@ -134,7 +139,8 @@ INLINE void sixteen_rows(const number *left, size_t n_rows, size_t inner, const 
 		*(sixteen *)(tile + i * step) = all[i];
 }
 
-INLINE void sixteen_all(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile, size_t step)
+UNS_INLINE void sixteen_all(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile,
+			    size_t step)
 {
 	size_t i;
 
@@ -150,7 +156,7 @@ INLINE void sixteen_all(const number *left, size_t n_rows, size_t inner, const n
 
 enum { AT_ONCE = 16 };
 
-INLINE double added(double *sum)
+UNS_INLINE double added(double *sum)
 {
 	size_t i, n;
 
@@ -160,7 +166,7 @@ INLINE double added(double *sum)
 	return sum[0];
 }
 
-INLINE double dot(const float *a, const float *b, size_t n)
+UNS_INLINE double dot(const float *a, const float *b, size_t n)
 {
 	double sum[AT_ONCE] = { 0 }, all = 0;
 	size_t i, k;
@@ -212,39 +218,30 @@ void uns_panels_numbers(enum uns_panels_of of, const uns_word *row, size_t words
 	}
 }
 
-INLINE float float_of(uns_word bits)
-{
-	float f;
-
-	memcpy(&f, &bits, sizeof(f));
-	return f;
-}
-
 /* The product of two numbers of bf16 is exact in fp32, but for those below the normal ones. */
-INLINE double pairs_dot(const uns_word *a, const uns_word *b, size_t words)
+UNS_INLINE double pairs_dot(const uns_word *a, const uns_word *b, size_t words)
 {
 	double sum[AT_ONCE] = { 0 }, all = 0;
 	size_t i, k;
 
 	for (k = 0; k + AT_ONCE <= words; k += AT_ONCE)
 		for (i = 0; i < AT_ONCE; i++)
-			sum[i] += (double)(float_of(LOW(a[k + i])) * float_of(LOW(b[k + i]))) +
-				  (double)(float_of(HIGH(a[k + i])) * float_of(HIGH(b[k + i])));
+			sum[i] += (double)(uns_float_of(LOW(a[k + i])) * uns_float_of(LOW(b[k + i]))) +
+				  (double)(uns_float_of(HIGH(a[k + i])) * uns_float_of(HIGH(b[k + i])));
 	for (; k < words; k++)
-		all += (double)(float_of(LOW(a[k])) * float_of(LOW(b[k]))) +
-		       (double)(float_of(HIGH(a[k])) * float_of(HIGH(b[k])));
+		all += (double)(uns_float_of(LOW(a[k])) * uns_float_of(LOW(b[k]))) +
+		       (double)(uns_float_of(HIGH(a[k])) * uns_float_of(HIGH(b[k])));
 	return all + added(sum);
 }
 
 /* -- by processor -- */
 
 #if defined(__x86_64__)
-#define AVX2   __attribute__((target("avx2,fma")))
 #define AVX512 __attribute__((target("avx512f,avx512vl,avx2,fma")))
 #define BF16   __attribute__((target("avx512bf16,avx512f,avx512vl,avx2,fma")))
 
-AVX2 static void multiply_by_avx2(const number *left, size_t n_rows, size_t inner, const number *panel, float *tile,
-				  size_t step)
+UNS_AVX2_FMA static void multiply_by_avx2(const number *left, size_t n_rows, size_t inner, const number *panel,
+					  float *tile, size_t step)
 {
 	eight_all(left, n_rows, inner, panel, tile, step);
 }
@@ -256,8 +253,8 @@ AVX512 static void multiply_by_avx512(const number *left, size_t n_rows, size_t 
 }
 
 /* As sixteen_part. */
-BF16 INLINE void pairs_part(const uns_word *left, size_t n_rows, size_t words, const uns_word *panel, size_t n,
-			    __m512 *group)
+BF16 UNS_INLINE void pairs_part(const uns_word *left, size_t n_rows, size_t words, const uns_word *panel, size_t n,
+				__m512 *group)
 {
 	__m512 a[SIXTEEN_DOWN];
 	size_t i, k;
@@ -275,8 +272,8 @@ BF16 INLINE void pairs_part(const uns_word *left, size_t n_rows, size_t words, c
 }
 
 /* As sixteen_rows. */
-BF16 INLINE void pairs_rows(const uns_word *left, size_t n_rows, size_t words, const uns_word *panel, float *tile,
-			    size_t step)
+BF16 UNS_INLINE void pairs_rows(const uns_word *left, size_t n_rows, size_t words, const uns_word *panel, float *tile,
+				size_t step)
 {
 	__m512 group[SIXTEEN_DOWN], all[SIXTEEN_DOWN];
 	size_t i, first, from, to;
@@ -311,7 +308,7 @@ BF16 static void multiply_pairs(const uns_word *left, size_t n_rows, size_t word
 		pairs_rows(left + i * words, 1, words, panel, tile + i * step, step);
 }
 
-AVX2 static double dot_by_avx2(const float *a, const float *b, size_t n)
+UNS_AVX2_FMA static double dot_by_avx2(const float *a, const float *b, size_t n)
 {
 	return dot(a, b, n);
 }
@@ -321,7 +318,7 @@ AVX512 static double dot_by_avx512(const float *a, const float *b, size_t n)
 	return dot(a, b, n);
 }
 
-AVX2 static double pairs_dot_by_avx2(const uns_word *a, const uns_word *b, size_t words)
+UNS_AVX2_FMA static double pairs_dot_by_avx2(const uns_word *a, const uns_word *b, size_t words)
 {
 	return pairs_dot(a, b, words);
 }
@@ -331,14 +328,9 @@ AVX512 static double pairs_dot_by_avx512(const uns_word *a, const uns_word *b, s
 	return pairs_dot(a, b, words);
 }
 
-static bool has_avx2(void)
-{
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
 static bool has_avx512(void)
 {
-	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && has_avx2();
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && uns_has_avx2_fma();
 }
 
 static bool has_pairs(void)
@@ -371,7 +363,7 @@ void uns_panels_multiply(enum uns_panels_of of, const uns_word *left, size_t n_r
 		multiply_by_avx512((const number *)left, n_rows, words, (const number *)panel, tile, step);
 		return;
 	}
-	if (has_avx2()) {
+	if (uns_has_avx2_fma()) {
 		multiply_by_avx2((const number *)left, n_rows, words, (const number *)panel, tile, step);
 		return;
 	}
@@ -385,7 +377,7 @@ double uns_panels_dot(const float *a, const float *b, size_t n)
 #if defined(__x86_64__)
 	if (has_avx512())
 		return dot_by_avx512(a, b, n);
-	if (has_avx2())
+	if (uns_has_avx2_fma())
 		return dot_by_avx2(a, b, n);
 #endif
 	return dot(a, b, n);
@@ -398,7 +390,7 @@ double uns_panels_product(enum uns_panels_of of, const uns_word *a, const uns_wo
 #if defined(__x86_64__)
 	if (has_avx512())
 		return pairs_dot_by_avx512(a, b, words);
-	if (has_avx2())
+	if (uns_has_avx2_fma())
 		return pairs_dot_by_avx2(a, b, words);
 #endif
 	return pairs_dot(a, b, words);

@@ -2,6 +2,8 @@
  * instruction (fma) or two. */
 #include "engine/products.h"
 
+#include "base/vectors.h"
+
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
@@ -10,9 +12,8 @@ typedef double numbers __attribute__((vector_size(32), aligned(8), may_alias));
 enum { ACROSS = sizeof(numbers) / sizeof(double), DOWN = 4 };
 
 /* n_rows, DOWN at most and known to the compiler, of two vectors of columns: what is added up stays in registers. */
-static inline __attribute__((always_inline)) void add_rows(const double *left, size_t n_rows, size_t inner,
-							   const double *right, size_t n_columns, size_t step,
-							   double *sum)
+UNS_INLINE void add_rows(const double *left, size_t n_rows, size_t inner, const double *right, size_t n_columns,
+			 size_t step, double *sum)
 {
 	numbers a[DOWN], b[DOWN];
 	size_t i, j, k;
@@ -38,9 +39,8 @@ static inline __attribute__((always_inline)) void add_rows(const double *left, s
 	}
 }
 
-static inline __attribute__((always_inline)) void add_all(const double *left, size_t n_rows, size_t inner,
-							  const double *right, size_t n_columns, size_t step,
-							  double *sum)
+UNS_INLINE void add_all(const double *left, size_t n_rows, size_t inner, const double *right, size_t n_columns,
+			size_t step, double *sum)
 {
 	size_t i;
 
@@ -50,23 +50,17 @@ static inline __attribute__((always_inline)) void add_all(const double *left, si
 		add_rows(left + i * inner, 1, inner, right, n_columns, step, sum + i * step);
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static void add_by_avx2(const double *left, size_t n_rows, size_t inner,
-							    const double *right, size_t n_columns, size_t step,
-							    double *sum)
+UNS_AVX2_FMA static void add_by_avx2(const double *left, size_t n_rows, size_t inner, const double *right,
+				     size_t n_columns, size_t step, double *sum)
 {
 	add_all(left, n_rows, inner, right, n_columns, step, sum);
 }
-#endif
 
 void uns_products_add(const double *left, size_t n_rows, size_t inner, const double *right, size_t n_columns,
 		      size_t step, double *sum)
 {
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+	if (uns_has_avx2_fma())
 		add_by_avx2(left, n_rows, inner, right, n_columns, step, sum);
-		return;
-	}
-#endif
-	add_all(left, n_rows, inner, right, n_columns, step, sum);
+	else
+		add_all(left, n_rows, inner, right, n_columns, step, sum);
 }

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/vectors.h"
 #include "engine/cast.h"
 #include "engine/elements.h"
 #include "engine/engine.h"
@@ -24,32 +25,21 @@ enum { WINDOW = 64 << 10, NOT_THERE = -ENODATA };
 #define F32_EXP(e)   ((int32_t)(e) << 23)
 #define F32_SIGN_OFF INT32_C(0x7fffffff)
 
-static inline int32_t bits_of(float f)
+static inline float number_of(int32_t bits)
 {
-	int32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	return bits;
-}
-
-static inline float float_of(int32_t bits)
-{
-	float f;
-
-	memcpy(&f, &bits, sizeof(f));
-	return f;
+	return uns_float_of((uint32_t)bits);
 }
 
 /* -- the arithmetic: loops without branches, once for any processor and once for those with AVX2 -- */
 
 /* Magnitudes are compared by their bits, of which a NaN has the largest, as torch's amax gives it. */
-static inline __attribute__((always_inline)) int32_t largest_of(const float *v, size_t n, int32_t most)
+UNS_INLINE int32_t largest_of(const float *v, size_t n, int32_t most)
 {
 	int32_t magnitude;
 	size_t i;
 
 	for (i = 0; i < n; i++) {
-		magnitude = bits_of(v[i]) & F32_SIGN_OFF;
+		magnitude = (int32_t)uns_bits_of(v[i]) & F32_SIGN_OFF;
 		most = magnitude > most ? magnitude : most;
 	}
 	return most;
@@ -58,16 +48,16 @@ static inline __attribute__((always_inline)) int32_t largest_of(const float *v, 
 /* To nearest even, as c10/util/Float8_e4m3fn.h of torch 2.13 does it; x is a NaN or within the type's range. */
 static inline uint8_t e4m3_of(float x)
 {
-	const int32_t magnitude = bits_of(x) & F32_SIGN_OFF, odd = magnitude >> 20 & 1;
+	const int32_t magnitude = (int32_t)uns_bits_of(x) & F32_SIGN_OFF, odd = magnitude >> 20 & 1;
 	const int32_t normal = (magnitude - F32_EXP(127 - 7) + 0x7ffff + odd) >> 20;
-	const int32_t tiny = bits_of(float_of(magnitude) + float_of(F32_EXP(141))) - F32_EXP(141);
+	const int32_t tiny = (int32_t)uns_bits_of(number_of(magnitude) + number_of(F32_EXP(141))) - F32_EXP(141);
 	int32_t r = magnitude < F32_EXP(121) ? tiny : normal;
 
 	r = magnitude > F32_EXP(255) ? 0x7f : r;
-	return (uint8_t)(r | (bits_of(x) >> 24 & 0x80));
+	return (uint8_t)(r | (uns_bits_of(x) >> 24 & 0x80));
 }
 
-static inline __attribute__((always_inline)) void numbers_of(const float *v, size_t n, float scale, uint8_t *out)
+UNS_INLINE void numbers_of(const float *v, size_t n, float scale, uint8_t *out)
 {
 	float x;
 	size_t i;
@@ -80,36 +70,27 @@ static inline __attribute__((always_inline)) void numbers_of(const float *v, siz
 	}
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static int32_t largest_by_avx2(const float *v, size_t n, int32_t most)
+UNS_AVX2 static int32_t largest_by_avx2(const float *v, size_t n, int32_t most)
 {
 	return largest_of(v, n, most);
 }
 
-__attribute__((target("avx2"))) static void numbers_by_avx2(const float *v, size_t n, float scale, uint8_t *out)
+UNS_AVX2 static void numbers_by_avx2(const float *v, size_t n, float scale, uint8_t *out)
 {
 	numbers_of(v, n, scale, out);
 }
-#endif
 
 static int32_t largest(const float *v, size_t n, int32_t most)
 {
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2"))
-		return largest_by_avx2(v, n, most);
-#endif
-	return largest_of(v, n, most);
+	return uns_has_avx2() ? largest_by_avx2(v, n, most) : largest_of(v, n, most);
 }
 
 static void numbers_make(const float *v, size_t n, float scale, uint8_t *out)
 {
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
+	if (uns_has_avx2())
 		numbers_by_avx2(v, n, scale, out);
-		return;
-	}
-#endif
-	numbers_of(v, n, scale, out);
+	else
+		numbers_of(v, n, scale, out);
 }
 
 /* -- what a read works with -- */
@@ -178,7 +159,7 @@ static int row_measure(struct work *w, uint64_t row, struct uns_err *err)
 		}
 	}
 	for (i = 0; i < w->across; i++) /* a number / a tensor is in torch the number * the tensor's reciprocal */
-		w->scale[i] = float_of(most[i]) > 0 ? 1 / float_of(most[i]) * LARGEST : 1;
+		w->scale[i] = number_of(most[i]) > 0 ? 1 / number_of(most[i]) * LARGEST : 1;
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/vectors.h"
 #include "engine/cast.h"
 
 /* gcc at -O2 does not vectorise loops of unknown length. */
@@ -37,17 +38,7 @@ void uns_widening_init(struct uns_widening *w, enum uns_dtype dtype)
 	uns_cast(dtype, code, UNS_F64, w->of_code, 256);
 }
 
-static inline float float_of_bf16(uint16_t bits)
-{
-	const uint32_t wide = (uint32_t)bits << 16;
-	float f;
-
-	memcpy(&f, &wide, sizeof(f));
-	return f;
-}
-
-static inline __attribute__((always_inline)) void widen_all(const struct uns_widening *w, const uint8_t *p, size_t n,
-							    double *out)
+UNS_INLINE void widen_all(const struct uns_widening *w, const uint8_t *p, size_t n, double *out)
 {
 	size_t i;
 
@@ -66,7 +57,7 @@ static inline __attribute__((always_inline)) void widen_all(const struct uns_wid
 	case UNS_U32:
 		WIDEN_EACH(uint32_t, x);
 	case UNS_BF16:
-		WIDEN_EACH(uint16_t, float_of_bf16(x));
+		WIDEN_EACH(uint16_t, uns_float_of((uint32_t)x << 16));
 	case UNS_F32:
 		WIDEN_EACH(float, x);
 	case UNS_I64:
@@ -82,21 +73,15 @@ static inline __attribute__((always_inline)) void widen_all(const struct uns_wid
 	}
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void widen_by_avx2(const struct uns_widening *w, const uint8_t *p, size_t n,
-							  double *out)
+UNS_AVX2 static void widen_by_avx2(const struct uns_widening *w, const uint8_t *p, size_t n, double *out)
 {
 	widen_all(w, p, n, out);
 }
-#endif
 
 void uns_widen(const struct uns_widening *w, const uint8_t *p, size_t n, double *out)
 {
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
+	if (uns_has_avx2())
 		widen_by_avx2(w, p, n, out);
-		return;
-	}
-#endif
-	widen_all(w, p, n, out);
+	else
+		widen_all(w, p, n, out);
 }

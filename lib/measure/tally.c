@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/vectors.h"
 #include "engine/widen.h"
 
 /* gcc at -O2 does not vectorise loops of unknown length, nor float arithmetic that might trap. */
@@ -16,8 +17,6 @@ enum { CHUNK_ELEMS = 2048, LANES = 8, STRIP_ELEMS = 32, BIAS = 1023, EXPONENTS =
 /* Compilers do not find these vectors themselves where a loop has several sums. */
 typedef double numbers __attribute__((vector_size(32), aligned(8), may_alias));
 enum { ACROSS = sizeof(numbers) / sizeof(double), VECTORS = LANES / ACROSS };
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* How many elements of a block have each exponent. Neighbours, which often have the same one, are counted apart: a
  * count need not wait for the one before it. */
@@ -102,7 +101,7 @@ static void some_add(const double *x, size_t n, struct tally *t)
 }
 
 /* In loops of their own: with all figures in one, registers do not suffice. */
-INLINE void extremes_add(const double *x, struct tally *t)
+UNS_INLINE void extremes_add(const double *x, struct tally *t)
 {
 	double min[STRIP_ELEMS], max[STRIP_ELEMS];
 	size_t i, k;
@@ -122,7 +121,7 @@ INLINE void extremes_add(const double *x, struct tally *t)
 
 /* A whole chunk of finite elements, without a branch: as some_add, but for magnitudes. False = they are not all finite,
  * or too large to be squared: nothing was added. */
-INLINE bool chunk_add(const double *x, struct tally *t)
+UNS_INLINE bool chunk_add(const double *x, struct tally *t)
 {
 	numbers sum[VECTORS] = { 0 }, square[VECTORS] = { 0 }, y;
 	double lane[LANES], squares;
@@ -192,7 +191,7 @@ static size_t rows_add(const struct tally_block *b, const double *x, size_t n, s
 	return in_row;
 }
 
-INLINE void block_add(const struct tally_block *b, struct tally *out)
+UNS_INLINE void block_add(const struct tally_block *b, struct tally *out)
 {
 	const uint8_t *p = b->elems;
 	const size_t size = uns_dtype_size(b->dtype);
@@ -219,23 +218,18 @@ INLINE void block_add(const struct tally_block *b, struct tally *out)
 	exponents_add(&exponents, zeros, out);
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void block_add_by_avx2(const struct tally_block *block, struct tally *out)
+UNS_AVX2 static void block_add_by_avx2(const struct tally_block *block, struct tally *out)
 {
 	block_add(block, out);
 }
-#endif
 
 void tally_make(const struct tally_block *block, struct tally *out)
 {
 	*out = (struct tally){ .n_elems = block->n };
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
+	if (uns_has_avx2())
 		block_add_by_avx2(block, out);
-		return;
-	}
-#endif
-	block_add(block, out);
+	else
+		block_add(block, out);
 }
 
 void tally_add(struct tally *to, const struct tally *t)
@@ -260,7 +254,7 @@ void tally_add(struct tally *to, const struct tally *t)
 }
 
 /* n elements, at most CHUNK_ELEMS. */
-INLINE void updates_square(const struct adam *adam, const double *m, const double *v, size_t n, double *out)
+UNS_INLINE void updates_square(const struct adam *adam, const double *m, const double *v, size_t n, double *out)
 {
 	double u;
 	size_t i;
@@ -271,13 +265,11 @@ INLINE void updates_square(const struct adam *adam, const double *m, const doubl
 	}
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void updates_square_by_avx2(const struct adam *adam, const double *m,
-								   const double *v, size_t n, double *out)
+UNS_AVX2 static void updates_square_by_avx2(const struct adam *adam, const double *m, const double *v, size_t n,
+					    double *out)
 {
 	updates_square(adam, m, v, n, out);
 }
-#endif
 
 double adam_squares(const struct adam *adam, enum uns_dtype of_m, const void *m, enum uns_dtype of_v, const void *v,
 		    size_t n)
@@ -293,11 +285,9 @@ double adam_squares(const struct adam *adam, enum uns_dtype of_m, const void *m,
 		k = n < CHUNK_ELEMS ? n : CHUNK_ELEMS;
 		widen(&widening_m, from_m, k, x);
 		widen(&widening_v, from_v, k, y);
-#if defined(__x86_64__)
-		if (__builtin_cpu_supports("avx2"))
+		if (uns_has_avx2())
 			updates_square_by_avx2(adam, x, y, k, square);
 		else
-#endif
 			updates_square(adam, x, y, k, square);
 		for (i = 0; i < k; i++)
 			sum[i % LANES] += square[i];

@@ -135,7 +135,7 @@ static void each_form_decides(void **state)
 	not_finite_check(bf16_all);
 	middles_check(bf16_all);
 #if defined(__x86_64__)
-	if (has_avx2()) {
+	if (uns_has_avx2_fma()) {
 		bf16_check(bf16_by_avx2);
 		not_finite_check(bf16_by_avx2);
 		middles_check(bf16_by_avx2);

@@ -89,7 +89,7 @@ static void each_form_keeps_to_the_bound(void **state)
 	form_check(sixteen_all);
 	form_check(by_this_processor);
 #if defined(__x86_64__)
-	if (has_avx2())
+	if (uns_has_avx2_fma())
 		form_check(multiply_by_avx2);
 #endif
 }
@@ -178,7 +178,7 @@ static void sums_in_fp64(void **state)
 	dot_check(dot);
 	dot_check(uns_panels_dot);
 #if defined(__x86_64__)
-	if (has_avx2())
+	if (uns_has_avx2_fma())
 		dot_check(dot_by_avx2);
 #endif
 }
@@ -208,7 +208,7 @@ static void sums_of_bf16_in_fp64(void **state)
 	(void)state;
 	pairs_check(pairs_dot);
 #if defined(__x86_64__)
-	if (has_avx2())
+	if (uns_has_avx2_fma())
 		pairs_check(pairs_dot_by_avx2);
 	if (has_avx512())
 		pairs_check(pairs_dot_by_avx512);
