@@ -7,14 +7,23 @@
 
 #include "base/text.h"
 
+bool uns_err_takes(const struct uns_err *err, int code)
+{
+	return err && (!err->code || (uns_code_is_finding(err->code) && !uns_code_is_finding(code)));
+}
+
 int uns_fail(struct uns_err *err, int code, const char *fmt, ...)
 {
 	va_list ap;
 
 	if (code >= 0)
 		code = -EIO; /* an errno that was never set: it must not pass for success */
-	if (!err || err->code)
+	if (!uns_err_takes(err, code))
 		return code;
+	if (err->code) {
+		err->finding = NULL;
+		err->file = err->cause = NULL;
+	}
 	err->code = code;
 	va_start(ap, fmt);
 	vsnprintf(err->text, sizeof(err->text), fmt, ap);
@@ -41,12 +50,19 @@ static bool keep_text(struct uns_arena *keep, const char *text, const char **out
 
 int uns_fail_as(struct uns_err *err, const struct uns_err *why)
 {
-	if (err && !err->code && err->keep) {
-		if (!keep_text(err->keep, why->file, &err->file) || !keep_text(err->keep, why->cause, &err->cause))
-			return uns_oom(err);
+	const bool keeps = uns_err_takes(err, why->code) && err->keep;
+	const char *file = NULL, *cause = NULL;
+	int code;
+
+	if (keeps && (!keep_text(err->keep, why->file, &file) || !keep_text(err->keep, why->cause, &cause)))
+		return uns_oom(err);
+	code = uns_fail(err, why->code, "%s", why->text);
+	if (keeps) {
 		err->finding = why->finding;
+		err->file = file;
+		err->cause = cause;
 	}
-	return uns_fail(err, why->code, "%s", why->text);
+	return code;
 }
 
 bool uns_code_is_finding(int code)
@@ -67,7 +83,11 @@ bool uns_code_is_finding(int code)
 
 int uns_fail_if_passing(struct uns_err *err, int code, const struct uns_err *why)
 {
-	return code >= 0 || uns_code_is_finding(code) ? 0 : uns_fail_as(err, why);
+	if (code >= 0 || uns_code_is_finding(code))
+		return 0;
+	if (why->code != code) /* it is about something else, or empty */
+		return code == -ENOMEM ? uns_oom(err) : uns_fail(err, code, "%s", strerror(-code));
+	return uns_fail_as(err, why);
 }
 
 int uns_fail_in(struct uns_err *err, const char *fmt, ...)

@@ -1,5 +1,7 @@
 /* Errors: a negative errno plus one sentence. The first cause wins: a caller further up that
- * fails "because of that" adds nothing, so the sentence is the one closest to the bytes.
+ * fails "because of that" adds nothing, so the sentence is the one closest to the bytes. But a fault of this
+ * moment (uns_code_is_finding) takes the place of a sentence about a file: where memory was out after a file was found
+ * absent, err must not record, for others to remember, that it is absent.
  *
  * Codes are few and mean the same from a parser to the kernel:
  *   -EBADMSG damaged   -ENOTSUP valid but unknown   -ENODATA incomplete checkpoint
@@ -30,7 +32,9 @@ struct uns_err {
 	const char *cause;                 /* `text` is "file: cause" */
 };
 
-/* Record code and sentence if err is empty; always returns code. err may be NULL. */
+/* Does err take the code: is it empty, or about a file, and the code is a fault of this moment? */
+bool uns_err_takes(const struct uns_err *err, int code);
+/* Record code and sentence if err takes them; always returns code. err may be NULL. */
 __attribute__((format(printf, 3, 4), cold)) int uns_fail(struct uns_err *err, int code, const char *fmt, ...);
 
 /* -ENOMEM, with its one sentence. */
@@ -49,7 +53,7 @@ __attribute__((cold)) int uns_fail_as(struct uns_err *err, const struct uns_err 
  * -ENOMEM, -ESTALE, ..) is a fault of this moment: what was asked for fails with it, and it is
  * forgotten. */
 bool uns_code_is_finding(int code);
-/* 0, or `why` where it is such a fault. */
+/* 0, or fails with `why` where the code is such a fault. */
 int uns_fail_if_passing(struct uns_err *err, int code, const struct uns_err *why);
 
 /* Put "prefix: " in front of a recorded sentence (which tensor, which part). Returns err->code. */

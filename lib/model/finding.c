@@ -142,24 +142,28 @@ int uns_findings_add(struct uns_findings *list, struct uns_arena *arena, const s
 int uns_fail_with(struct uns_err *err, const struct uns_finding *f)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	const struct uns_finding *kept = NULL;
 	int code = code_of(f);
 
 	code = code ? code : -EBADMSG;
-	if (!err || err->code)
+	if (!uns_err_takes(err, code))
 		return code;
 	uns_finding_print(f, &text);
 	if (text.failed)
 		return uns_oom(err);
-	if (err->keep && !(err->finding = uns_finding_copy(err->keep, f)))
+	if (err->keep && !(kept = uns_finding_copy(err->keep, f)))
 		return uns_oom(err);
-	return uns_fail(err, code, "%s", text.p);
+	uns_fail(err, code, "%s", text.p);
+	err->finding = kept;
+	return code;
 }
 
 int uns_fail_copy(struct uns_err *err, const struct uns_err *why)
 {
 	struct uns_err own = *why;
 
-	if (err && !err->code && err->keep && own.finding && !(own.finding = uns_finding_copy(err->keep, own.finding)))
+	if (uns_err_takes(err, own.code) && err->keep && own.finding &&
+	    !(own.finding = uns_finding_copy(err->keep, own.finding)))
 		return uns_oom(err);
 	return uns_fail_as(err, &own);
 }

@@ -229,6 +229,42 @@ static void test_codes(void **state)
 		assert_false(uns_code_is_finding(passing[i]));
 }
 
+/* What was said about a file gives way to a fault of this moment, and to nothing else. */
+static void test_fault_outranks_finding(void **state)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err err = { .keep = &arena }, why = { 0 };
+
+	(void)state;
+	uns_fail_with(&err, UNS_FINDING(.id = UNS_FOUND_FILE_MISSING, .file = "a.pt"));
+	assert_int_equal(uns_fail(&err, -ENOTSUP, "of another form"), -ENOTSUP);
+	assert_int_equal(err.code, -ENODATA);
+	assert_int_equal(uns_oom(&err), -ENOMEM);
+	assert_int_equal(err.code, -ENOMEM);
+	assert_string_equal(err.text, "out of memory");
+	assert_null(err.finding);
+	assert_int_equal(uns_fail(&err, -EIO, "a read failed"), -EIO);
+	assert_int_equal(uns_fail_with(&err, UNS_FINDING(.id = UNS_FOUND_FILE_MISSING, .file = "a.pt")), -ENODATA);
+	assert_string_equal(err.text, "out of memory");
+	assert_null(err.finding);
+
+	/* One that was said after it, and of another code than the call's. */
+	uns_fail(&why, -ENOENT, "a.pt: is absent");
+	err = (struct uns_err){ 0 };
+	assert_int_equal(uns_fail_if_passing(&err, -ENOENT, &why), 0);
+	assert_int_equal(uns_fail_if_passing(&err, -ENOMEM, &why), -ENOMEM);
+	assert_string_equal(err.text, "out of memory");
+	err = (struct uns_err){ 0 };
+	assert_int_equal(uns_fail_if_passing(&err, -EIO, &why), -EIO);
+	assert_string_equal(err.text, "Input/output error");
+	err = (struct uns_err){ .keep = &arena };
+	uns_fail_with(&err, UNS_FINDING(.id = UNS_FOUND_FILE_MISSING, .file = "a.pt"));
+	why = (struct uns_err){ .code = -EIO, .text = "b.pt: Input/output error" };
+	assert_int_equal(uns_fail_copy(&err, &why), -EIO);
+	assert_string_equal(err.text, "b.pt: Input/output error");
+	assert_null(err.finding);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -236,7 +272,7 @@ int main(void)
 		cmocka_unit_test(test_sentences), cmocka_unit_test(test_advice),
 		cmocka_unit_test(test_equal),     cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_quoting),   cmocka_unit_test(test_handed_on),
-		cmocka_unit_test(test_codes),
+		cmocka_unit_test(test_codes),     cmocka_unit_test(test_fault_outranks_finding),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
