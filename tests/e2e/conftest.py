@@ -27,10 +27,12 @@ from pathlib import Path
 
 import pytest
 
+import processes
 import writers
 from faults import Faults
 from fingerprints import fingerprint
 from launches import LAUNCHES, LONG_LAUNCHES, MORE
+from processes import alive
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -400,7 +402,8 @@ def copied(tmp_path):
 def eventually(check, within=DEADLINE_S, every=0.1):
     """Call check until it is true; an OSError (ESTALE of what is just changing) is a no. A mount notices
     things within seconds, where the machine has time for it: how long is waited for what does not come says
-    nothing about that (see faults.pass_time)."""
+    nothing about that (see faults.pass_time). What does not come is reported with the check's last answer, and with
+    what the programs wait in."""
     end = time.monotonic() + within
     while True:
         try:
@@ -412,7 +415,7 @@ def eventually(check, within=DEADLINE_S, every=0.1):
         if value:
             return value
         if time.monotonic() > end:
-            raise AssertionError(f"not within {within} s") from failed
+            raise AssertionError(f"not within {within} s: {value!r}\n{processes.report(UNSHARD.resolve().parent)}") from failed
         time.sleep(every)
 
 
@@ -491,6 +494,6 @@ def kill_daemon():
     def kill(mounted):
         pid = mounted.pid()
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: not Path(f"/proc/{pid}").exists())
+        eventually(lambda: not alive(pid))
 
     return kill

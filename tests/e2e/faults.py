@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 import struct
+import time
 from pathlib import Path
 
 # In the order of enum faults_call.
@@ -14,7 +15,7 @@ CALLS = ("open", "stat", "read", "readdir", "readlink", "mmap", "write", "fsync"
 ON_FILES = CALLS[:CALLS.index("malloc")]
 ACTIONS = ("fail", "short", "kill", "hold")
 
-FIELDS = ("armed", "calls", "action", "error", "pid", "unused", "later_s", "wall_s", "nth", "seen", "struck",
+FIELDS = ("armed", "calls", "action", "error", "pid", "stands_s", "later_s", "wall_s", "nth", "seen", "struck",
           *CALLS, "path", "library", "program")
 LAYOUT = struct.Struct(f"<IIIiiIqqQQQ{len(CALLS)}Q256s64s32s")
 
@@ -27,7 +28,7 @@ class Faults:
         self.path.write_bytes(bytes(LAYOUT.size))
         self.file = open(self.path, "r+b")
         self.plan = mmap.mmap(self.file.fileno(), LAYOUT.size)
-        self.later_s = self.wall_s = 0
+        self.later_s = self.wall_s = self.stands_s = 0
         library = Path(binary).parents[1] / "lib/libunshard_faults.so"
         assert library.exists(), f"{library} is not built"
         sanitizer = os.environ.get("ASAN_OPTIONS", "")
@@ -36,7 +37,7 @@ class Faults:
 
     def write(self, **values):
         values = {"path": b"", "library": b"", "program": b"", "later_s": self.later_s,
-                  "wall_s": self.wall_s, **values}
+                  "wall_s": self.wall_s, "stands_s": self.stands_s, **values}
         self.plan[:] = LAYOUT.pack(*(values.get(name, 0) for name in FIELDS))
 
     def read(self, name):
@@ -81,9 +82,14 @@ class Faults:
         self.wall_s += seconds
         self._put_clocks()
 
+    def stop_clock(self):
+        """Within a second no more time passes in them: no deadline comes that is set from now on."""
+        self.stands_s = int(time.monotonic()) + self.later_s + 1
+        self._put_clocks()
+
     def _put_clocks(self):
-        at = struct.calcsize("<IIIiiI")
-        self.plan[at:at + 16] = struct.pack("<qq", self.later_s, self.wall_s)
+        at = struct.calcsize("<IIIii")
+        self.plan[at:at + 20] = struct.pack("<Iqq", self.stands_s, self.later_s, self.wall_s)
 
     def close(self):
         self.disarm()

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+import processes
 from conftest import LONGEST_S, ROOT, UNSHARD, Mount, is_mounted
-from test_network import network  # noqa: F401
+from processes import alive
+from test_network import network, open_shards  # noqa: F401
 
 GOLDEN = ROOT / "tests/golden/run"
 PROCESSES, THREADS = 4, 16
@@ -79,48 +81,83 @@ def test_nothing_is_left_behind_under_64_readers(run, mount, command, eventually
     since = time.monotonic()
     ENDS[how](m, command)
     assert [r.wait() for r in readers] == [0] * PROCESSES
-    eventually(lambda: not Path(f"/proc/{pid}").exists() and not is_mounted(m), every=0.01)
+    eventually(lambda: not alive(pid) and not is_mounted(m), every=0.01)
     print(f"{how}: ended after {time.monotonic() - since:.2f} s")
     assert os.listdir(m) == []
     for r in readers:
         r.stdout.close()
 
 
-@pytest.mark.parametrize("storage", ["slow", "hangs"])
-def test_a_read_in_flight_does_not_hold_up_sigterm(network, mount, eventually, storage):  # noqa: F811
-    """The mount has gone before the storage answers. Then the read ends, with its bytes, and the process."""
-    network.up()
-    m = mount(network.path, "store=none", *(["delay_read_us=100000"] if storage == "slow" else []), changing=True)
-    pid, path = m.pid(), m / "weights/checkpoint-1/model.safetensors"
-    want = (m / "weights/checkpoint-2/model.safetensors").stat().st_size
-    with open(path, "rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # the read below is one request
-        file.read(8)  # what says where tensors lie
-        if storage == "hangs":
-            for shard in network.path.glob("checkpoint-1/**/*.distcp"):
-                with open(shard, "rb") as f:
-                    os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            network.process.send_signal(signal.SIGSTOP)
-        got = []
-        reader = threading.Thread(target=lambda: got.append(os.pread(file.fileno(), want, 0)))
+@contextlib.contextmanager
+def usual(number):
+    """What is started here does not ignore the signal, even if this process does (nohup)."""
+    before = signal.signal(number, signal.SIG_DFL)
+    yield
+    signal.signal(number, before)
+
+
+@pytest.fixture
+def in_flight(network, mount, faults, eventually):  # noqa: F811
+    """in_flight(STORAGE, SIGNAL) -> the mount, a thread that reads a file of it, a list of what it gets, and go_on().
+    The daemon has received the read, and cannot answer it before go_on(): `slow`, its own reads are held; `closed`,
+    nobody read for a second, and it is held where it opens shards again; `hangs`, the storage is, which keeps nothing
+    in memory."""
+    def begin(storage, number):
+        network.up("direct")
+        with usual(number):
+            m = mount(network.path, "store=none", changing=True, faults=faults)
+        path, got = m / "weights/checkpoint-1/model.safetensors", []
+        size = path.stat().st_size
+
+        def read():
+            with open(path, "rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # what is read below is one request
+                file.read(8)  # what says where tensors lie
+                if storage == "closed":
+                    eventually(lambda: not open_shards(m))
+                faults.arm("open" if storage == "closed" else "read", action="hold", path=".distcp", nth=0)
+                with contextlib.suppress(OSError):
+                    got.append(os.pread(file.fileno(), size, 0))
+
+        reader = threading.Thread(target=read)
         reader.start()
-        # What reads ahead in the daemon waits, too: the read is in flight when its own thread waits for it.
-        eventually(lambda: "pread64" in waits_in(os.getpid(), reader.native_id), every=0.01)
-        eventually(lambda: waits_in(pid) & {"pread64", "statx", "clock_nanosleep"}, every=0.01)
-        os.kill(pid, signal.SIGTERM)
-        eventually(lambda: not is_mounted(m), within=2, every=0.01)
-        assert reader.is_alive() and Path(f"/proc/{pid}").exists()
-        network.process.send_signal(signal.SIGCONT)
-        reader.join(LONGEST_S)
-    assert len(got[0]) == want
-    eventually(lambda: not Path(f"/proc/{pid}").exists())
+        eventually(lambda: faults.struck, every=0.01)
+        if storage == "hangs":
+            network.stop()
+            faults.disarm()
+            eventually(lambda: processes.waits_for_a_fuse_mount(m.pid()), every=0.01)
+        return m, reader, got, network.go_on if storage == "hangs" else faults.disarm
+
+    yield begin
+    faults.disarm()
 
 
-def waits_in(pid, thread="*"):
-    """The system calls that threads of the process wait in, of those named here."""
-    names = {"17": "pread64", "332": "statx", "230": "clock_nanosleep"}
-    calls = {(task / "syscall").read_text().split()[0] for task in Path(f"/proc/{pid}/task").glob(str(thread))}
-    return {names[call] for call in calls & names.keys()}
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize("storage", ["slow", "closed", "hangs"])
+def test_a_read_in_flight_does_not_hold_up_a_signal(in_flight, faults, made, eventually, storage, number):
+    """The mount has gone before the storage answers. Then the read ends, with its bytes, and the process."""
+    want = (made("t2", "tied-f1-fp32") / "pretrained-1/model.safetensors").read_bytes()
+    m, reader, got, go_on = in_flight(storage, number)
+    pid = m.pid()
+    faults.stop_clock()  # a process that ends waits ten seconds for its threads, and not until they have ended
+    os.kill(pid, number)
+    eventually(lambda: not is_mounted(m), every=0.01)
+    assert reader.is_alive() and alive(pid)
+    go_on()
+    reader.join(LONGEST_S)
+    assert got == [want]
+    eventually(lambda: not alive(pid))
+
+
+def test_who_waits_in_vain_says_what_the_daemon_waits_in(in_flight, eventually):
+    m, reader, _, go_on = in_flight("hangs", signal.SIGTERM)
+    with pytest.raises(AssertionError, match=r"not within 0 s: \[\]") as failed:
+        eventually(list, within=0)
+    go_on()
+    reader.join(LONGEST_S)
+    process = str(failed.value).split(f"\n{m.pid()} ")[1]
+    assert f"{m}" in process.splitlines()[0]
+    assert any("unshard" in line and processes.IN_FUSE in line for line in process.splitlines())
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
@@ -181,7 +218,7 @@ def test_the_kernel_refuses_what_would_change_the_source(run, mount, tmp_path):
 
 def keepers_of(at):
     """The process that waits to unmount it, once that has its name."""
-    return [p for p in Path("/proc").glob("[0-9]*/cmdline") if f"waits to unmount {at}".encode() in read(p)]
+    return [p.parent.name for p in Path("/proc").glob("[0-9]*/cmdline") if f"waits to unmount {at}".encode() in read(p)]
 
 
 def read(path):
@@ -200,7 +237,7 @@ def test_an_ordinary_users_mount_ends_by_sigterm(run, unprivileged, eventually):
     eventually(lambda: len(keepers_of(at)) == 1, every=0.01)
     keeper, = keepers_of(at)
     os.kill(pid, signal.SIGTERM)
-    eventually(lambda: not is_mounted(at) and not Path(f"/proc/{pid}").exists() and not keeper.exists(), every=0.01)
+    eventually(lambda: not is_mounted(at) and not alive(pid) and not alive(keeper), every=0.01)
 
 
 def test_a_mount_that_ends_leaves_the_next_one_alone(run, mount, command, eventually, tmp_path):
@@ -215,7 +252,7 @@ def test_a_mount_that_ends_leaves_the_next_one_alone(run, mount, command, eventu
         mount(run, at=at)
         same = os.stat(at).st_dev == device
         os.kill(pid, signal.SIGCONT)
-        eventually(lambda: not Path(f"/proc/{pid}").exists(), every=0.01)
+        eventually(lambda: not alive(pid), every=0.01)
         assert is_mounted(at) and (at / "weights/checkpoint-2/config.json").exists()
         if same:
             break
@@ -230,7 +267,7 @@ def test_a_mount_whose_connection_was_aborted_is_unmounted(run, mount, eventuall
     with open(m / "weights/checkpoint-2/config.json"):  # in use: it is aborted, and stays
         m.path.stat()
         assert subprocess.run(["umount", "-f", str(m)], capture_output=True).returncode != 0
-    eventually(lambda: not is_mounted(m) and not Path(f"/proc/{pid}").exists(), every=0.01)
+    eventually(lambda: not is_mounted(m) and not alive(pid), every=0.01)
 
 
 # -- long use --

@@ -15,6 +15,7 @@ import pytest
 
 from conftest import eventually, is_mounted
 from networks import Network
+from processes import alive
 
 KEPT_S = 2  # for so long the kernel keeps names and attributes of a mount outside of checkpoints
 
@@ -117,13 +118,6 @@ def hang(far):
     yield stop
     for o in opened:
         o.close()
-
-
-def alive(pid):
-    """Not even what the kernel has left of it until its parent asks."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    return False
 
 
 WAITS = {

@@ -19,6 +19,7 @@ import torch.distributed.checkpoint as dcp
 
 import trees
 from conftest import LONGEST_S, UNSHARD, fill, is_mounted
+from processes import alive
 from test_faults import content, is_right_or_an_error
 from test_network import Network, network  # noqa: F401
 
@@ -193,7 +194,7 @@ def test_an_answer_that_is_lost(tmp_path, mount, faults, eventually, code):
     os.kill(pid, signal.SIGTERM)
     got = reader.communicate()[0]
     assert reader.returncode != 0 or got == (GOLDEN / "run.model.safetensors").read_bytes()
-    eventually(lambda: not is_mounted(m) and not Path(f"/proc/{pid}").exists())
+    eventually(lambda: not is_mounted(m) and not alive(pid))
 
 
 MAPPER = """

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from conftest import ROOT, eventually, is_mounted, serving
+from processes import alive
 
 FSDP = ROOT / "tests/golden/run"  # two FSDP2 ranks, saved by transformers' Trainer
 MIB = 1 << 20
@@ -138,7 +139,7 @@ def test_unmounting_ends_it(mount, command, source, auto, tmp_path):
     eventually(lambda: stats(mnt)["seal_read_bytes"])
     pid = mnt.pid()
     command("umount", mnt)
-    eventually(lambda: not Path(f"/proc/{pid}").exists(), within=60)  # of the 100 s that it would have read for
+    eventually(lambda: not alive(pid), within=60)  # of the 100 s that it would have read for
     assert not list((tmp_path / "seals").iterdir())
     mnt = mount(source, auto)
     eventually(lambda: sealed(mnt, 1))

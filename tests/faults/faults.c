@@ -806,12 +806,38 @@ EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 
 /* -- time -- */
 
+static int64_t ns_of(struct timespec t)
+{
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* What the process is shown of a clock. */
+static struct timespec shown(clockid_t clock, struct timespec now)
+{
+	if (clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC)
+		now.tv_sec += plan->later_s + (clock == CLOCK_REALTIME ? plan->wall_s : 0);
+	if (clock == CLOCK_MONOTONIC && plan->stands_s && now.tv_sec >= plan->stands_s)
+		now = (struct timespec){ .tv_sec = plan->stands_s };
+	return now;
+}
+
+/* What the clock itself says when the process is shown `until`, if it went on from what it shows now. */
+static struct timespec when_shown(clockid_t clock, struct timespec until)
+{
+	struct timespec now;
+	int64_t ns;
+
+	REAL(clock_gettime)(clock, &now);
+	ns = ns_of(until) + ns_of(now) - ns_of(shown(clock, now));
+	return (struct timespec){ .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+}
+
 EXPORT int clock_gettime(clockid_t clock, struct timespec *out)
 {
 	int code = REAL(clock_gettime)(clock, out);
 
-	if (code == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC) && process_is_meant())
-		out->tv_sec += plan->later_s + (clock == CLOCK_REALTIME ? plan->wall_s : 0);
+	if (code == 0 && process_is_meant())
+		*out = shown(clock, *out);
 	return code;
 }
 
@@ -826,10 +852,8 @@ EXPORT time_t time(time_t *out)
 EXPORT int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock,
 				  const struct timespec *until)
 {
-	struct timespec really = *until;
+	struct timespec really = process_is_meant() ? when_shown(clock, *until) : *until;
 
-	if (process_is_meant())
-		really.tv_sec -= plan->later_s;
 	return REAL(pthread_cond_clockwait)(cond, mutex, clock, &really);
 }
 

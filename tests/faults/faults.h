@@ -51,7 +51,8 @@ struct faults_plan {
 	uint32_t action;
 	int32_t error;
 	int32_t pid; /* of this process only; 0 = any */
-	uint32_t unused;
+	uint32_t stands_s; /* the monotonic clock goes no further than to this second; 0 = it goes on. Whoever waits
+			    * until later by it waits for as long as that would take from there */
 	int64_t later_s;              /* added to what its clocks say, whether armed or not */
 	int64_t wall_s;               /* added to what the wall clock says: somebody has set it. Deadlines
 			 * that were made by it stay as they are */
