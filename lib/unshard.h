@@ -168,10 +168,11 @@ struct unshard_options {
 	 * read: absolute paths, separated by ':'. Nothing is written there. NULL = none. */
 	const char *memos;
 	/* How shards are read for files that are opened (unshard_file_open). "cached": through the page cache, asked
-	 * for ahead of a program that reads from front to back. "ordered": each shard from front to back, one read at a
-	 * time. "direct": past the page cache (O_DIRECT) what is long and not cached. "auto": the one that the first
-	 * load of a large file from this file system finds to be the fastest; the metadata store remembers it. On
-	 * rclone, which fetches a file as one stream, that is "ordered" from the beginning. NULL = "auto". */
+	 * for ahead of a program that reads from front to back. "threads": so too, by 16 threads, for storage that lets
+	 * each of them wait. "ordered": each shard from front to back, one read at a time. "direct": past the page
+	 * cache (O_DIRECT) what is long and not cached. "auto": the one that the first load of a large file from this
+	 * file system finds to be the fastest; the metadata store remembers it. On rclone, which fetches a file as one
+	 * stream, that is "ordered" from the beginning. NULL = "auto". */
 	const char *reads;
 };
 

@@ -66,6 +66,22 @@ static void print_rates(struct stats *s, const cJSON *stats)
 	s->source_bytes = source;
 }
 
+static const char *text_of(const cJSON *o, const char *key)
+{
+	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
+
+	return text ? text : "?";
+}
+
+static void print_ways(const cJSON *stats)
+{
+	const cJSON *one;
+
+	cJSON_ArrayForEach (one, cJSON_GetObjectItemCaseSensitive(stats, "ways"))
+		printf("  %-22s reads=%s, %s, device %s\n", "way of reading", text_of(one, "reads"),
+		       text_of(one, "file_system"), text_of(one, "device"));
+}
+
 static void print_figures(struct stats *s, const cJSON *stats)
 {
 	const double known = mounted_number(stats, "catalogs_remembered"),
@@ -93,13 +109,7 @@ static void print_figures(struct stats *s, const cJSON *stats)
 	printf("  %-22s %.0f source files\n", "open now", mounted_number(stats, "open_files"));
 	bytes_line("decoded, in memory", mounted_number(stats, "cache_bytes"));
 	bytes_line("decoded, spilled", mounted_number(stats, "spill_bytes"));
-}
-
-static const char *text_of(const cJSON *o, const char *key)
-{
-	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
-
-	return text ? text : "?";
+	print_ways(stats);
 }
 
 static void add_row(struct table *t, const cJSON *one)

@@ -129,9 +129,9 @@ static const struct row rows[] = {
 	{ MOUNTED, "cache", VERB_MOUNT, ONE_OF, "both|mount|sources",
 	  "what the kernel keeps of a file that was read: SOURCE's pages and the mount's (both), or one of them",
 	  HERE(cache) },
-	{ MOUNTED, "reads", VERB_MOUNT, STRING, "cached|ordered|direct|auto",
-	  "how shards are read: through the page cache, asked for ahead (cached), each from front to back, one read at a "
-	  "time (ordered), past the page cache (direct), or as the first large load shows to be fastest (auto, the default)",
+	{ MOUNTED, "reads", VERB_MOUNT, STRING, "cached|threads|ordered|direct|auto",
+	  "how shards are read: through the page cache, asked for ahead by one thread (cached) or by 16 (threads), each "
+	  "from front to back, one read at a time (ordered), past the page cache (direct), or as the first large load shows to be fastest (auto, the default)",
 	  IN_LIBRARY(reads) },
 	{ MOUNTED, "readahead", VERB_MOUNT, COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)",
 	  HERE(read_ahead_kb) },

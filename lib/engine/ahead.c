@@ -16,20 +16,21 @@
 #include "base/thread.h"
 
 enum {
-	MOST_FILES = UNS_AHEAD_THREAD_FDS, /* of one thread */
+	MOST_FILES = UNS_AHEAD_STORAGE_FDS, /* of one storage */
 	MOST_STRETCHES = 64,
 	IDLE_SECONDS = 1, /* of a thread; of a file that it has open */
 	END_SECONDS = 1,
 	BITE_BYTES = 1 << 20, /* then a reader may have gone */
 };
 
-/* Made by the thread that asks first. Its descriptor is used without the lock, but only while it is `asked`. */
+/* Made by the thread that asks first. Its descriptor is used without the lock, but only by threads that are asking. */
 struct file {
 	const struct uns_file *of;
 	struct uns_identity id; /* `of` may be another's by now */
 	int fd; /* of the description that readers have; -1 = there is no file here */
 	int64_t used_ns;
-	bool asked, let_go; /* let_go: the thread that asks now closes it */
+	unsigned n_asking; /* threads that ask for a part of it now */
+	bool let_go; /* and the last of these closes it */
 };
 
 struct stretch {
@@ -38,13 +39,12 @@ struct stretch {
 	const void *reader;
 };
 
-/* A thread and its work. The thread that joins it frees the lane. */
+/* What one storage is to be asked for. The last of its threads to end frees it. */
 struct lane {
 	SLIST_ENTRY(lane) next;
 	struct uns_ahead *ahead;
-	pthread_t thread;
-	bool takes_work; /* until it has waited for some in vain */
-	bool ended;
+	bool takes_work; /* until its last thread has waited for some in vain */
+	unsigned n_threads, n_idle, most_threads; /* n_idle: of these, they wait for work */
 	uint64_t dev;
 	pthread_cond_t added;
 	struct file file[MOST_FILES];
@@ -52,12 +52,21 @@ struct lane {
 	unsigned n;
 };
 
+/* The thread that joins it frees it. */
+struct worker {
+	SLIST_ENTRY(worker) next;
+	struct lane *lane; /* until it has ended */
+	pthread_t thread;
+	bool ended;
+};
+
 struct uns_ahead {
 	struct uns_processors processors; /* of its threads */
 	pthread_mutex_t lock;
 	pthread_cond_t thread_ended;
 	atomic_bool ending;
-	bool left; /* uns_ahead_free has gone: a thread frees its lane, and the last one this */
+	bool left; /* uns_ahead_free has gone: a thread frees its worker, and the last one this */
+	SLIST_HEAD(, worker) workers;
 	SLIST_HEAD(, lane) lanes;
 	unsigned n_lanes, most_lanes;
 };
@@ -117,7 +126,7 @@ static struct file take_idle(struct lane *l, int64_t idle_ns)
 	unsigned i, k;
 
 	for (i = 0; i < MOST_FILES && taken.fd < 0; i++) {
-		if (l->file[i].fd < 0 || now_ns - l->file[i].used_ns < idle_ns)
+		if (l->file[i].fd < 0 || l->file[i].n_asking || now_ns - l->file[i].used_ns < idle_ns)
 			continue;
 		for (k = 0; k < l->n && l->stretch[k].file != i; k++)
 			;
@@ -159,16 +168,25 @@ static void remove_lane(struct lane *l)
 	free(l);
 }
 
-/* Lock held; dropped for good. */
-static void end_thread(struct lane *l)
+/* Lock held. */
+static void remove_worker(struct uns_ahead *a, struct worker *w)
 {
-	struct uns_ahead *a = l->ahead;
+	SLIST_REMOVE(&a->workers, w, worker, next);
+	free(w);
+}
+
+/* Lock held; dropped for good. */
+static void end_thread(struct worker *w)
+{
+	struct uns_ahead *a = w->lane->ahead;
 	bool last = false;
 
-	l->ended = true;
+	if (--w->lane->n_threads == 0)
+		remove_lane(w->lane);
+	w->ended = true;
 	if (a->left) {
-		remove_lane(l);
-		last = a->n_lanes == 0;
+		remove_worker(a, w);
+		last = SLIST_EMPTY(&a->workers);
 	}
 	pthread_cond_signal(&a->thread_ended);
 	pthread_mutex_unlock(&a->lock);
@@ -176,35 +194,62 @@ static void end_thread(struct lane *l)
 		ahead_destroy(a);
 }
 
-static void *lane_run(void *ctx)
+/* Until there is work for this thread. Returns false if it is to end. Lock held. */
+static bool wait_for_work(struct lane *l)
 {
-	struct lane *l = ctx;
-	struct timespec until;
-	struct stretch bite;
-	struct file *f;
-	int code;
+	const struct timespec until = after(IDLE_SECONDS);
+	int code = 0;
+
+	l->n_idle++;
+	while (!l->n && !code && !atomic_load(&l->ahead->ending))
+		code = pthread_cond_clockwait(&l->added, &l->ahead->lock, CLOCK_MONOTONIC, &until);
+	l->n_idle--;
+	return l->n && !atomic_load(&l->ahead->ending) && l->n_threads <= l->most_threads;
+}
+
+static bool add_worker(struct lane *l);
+
+/* Another thread takes what is left. Lock held. */
+static void share_work(struct lane *l)
+{
+	if (l->n && l->n_idle)
+		pthread_cond_signal(&l->added);
+	else if (l->n && l->n_threads < l->most_threads)
+		add_worker(l);
+}
+
+/* Lock held, but not while storage is asked. */
+static void ask_for_bite(struct lane *l)
+{
+	const struct stretch bite = take_bite(l);
+	struct file *f = &l->file[bite.file];
+
+	f->n_asking++;
+	share_work(l);
+	pthread_mutex_unlock(&l->ahead->lock);
+	ask_for(l->ahead, f, &bite);
+	pthread_mutex_lock(&l->ahead->lock);
+	f->n_asking--;
+	f->used_ns = f->let_go ? 0 : uns_now_ns();
+	close_idle(l, IDLE_SECONDS * INT64_C(1000000000));
+}
+
+static void *worker_run(void *ctx)
+{
+	struct worker *w = ctx;
+	struct lane *l = w->lane;
 
 	pthread_mutex_lock(&l->ahead->lock);
-	for (;;) {
-		until = after(IDLE_SECONDS);
-		for (code = 0; !l->n && !code && !atomic_load(&l->ahead->ending);)
-			code = pthread_cond_clockwait(&l->added, &l->ahead->lock, CLOCK_MONOTONIC, &until);
-		if (!l->n || atomic_load(&l->ahead->ending))
-			break;
-		bite = take_bite(l);
-		f = &l->file[bite.file];
-		f->asked = true;
-		pthread_mutex_unlock(&l->ahead->lock);
-		ask_for(l->ahead, f, &bite);
-		pthread_mutex_lock(&l->ahead->lock);
-		f->asked = false;
-		f->used_ns = f->let_go ? 0 : uns_now_ns();
-		close_idle(l, IDLE_SECONDS * INT64_C(1000000000));
+	while (wait_for_work(l))
+		ask_for_bite(l);
+	if (l->n_threads == 1) {
+		l->takes_work = false; /* what comes now begins another */
+		l->n = 0;
+		close_idle(l, 0);
+	} else if (l->n) { /* it was woken for this, but there are more threads than there may be now */
+		pthread_cond_signal(&l->added);
 	}
-	l->takes_work = false; /* what comes now begins another */
-	l->n = 0;
-	close_idle(l, 0);
-	end_thread(l);
+	end_thread(w);
 	return NULL;
 }
 
@@ -213,15 +258,35 @@ static void *lane_run(void *ctx)
 /* Waits only for a thread to return, which needs nothing more. Lock held. */
 static void join_ended(struct uns_ahead *a)
 {
-	struct lane *l, *next;
+	struct worker *w, *next;
 
-	for (l = SLIST_FIRST(&a->lanes); l; l = next) {
-		next = SLIST_NEXT(l, next);
-		if (l->ended) {
-			pthread_join(l->thread, NULL);
-			remove_lane(l);
+	for (w = SLIST_FIRST(&a->workers); w; w = next) {
+		next = SLIST_NEXT(w, next);
+		if (w->ended) {
+			pthread_join(w->thread, NULL);
+			remove_worker(a, w);
 		}
 	}
+}
+
+/* false = there cannot be another. Lock held. */
+static bool add_worker(struct lane *l)
+{
+	struct uns_ahead *a = l->ahead;
+	struct worker *w;
+
+	join_ended(a);
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return false;
+	w->lane = l;
+	if (uns_thread_begin_small(&w->thread, &a->processors, worker_run, w) != 0) {
+		free(w);
+		return false;
+	}
+	l->n_threads++;
+	SLIST_INSERT_HEAD(&a->workers, w, next);
+	return true;
 }
 
 /* NULL = there cannot be another. Lock held. */
@@ -230,7 +295,6 @@ static struct lane *add_lane(struct uns_ahead *a, uint64_t dev)
 	struct lane *l;
 	unsigned i;
 
-	join_ended(a);
 	l = a->n_lanes < a->most_lanes ? calloc(1, sizeof(*l)) : NULL;
 	if (!l)
 		return NULL;
@@ -240,14 +304,12 @@ static struct lane *add_lane(struct uns_ahead *a, uint64_t dev)
 	for (i = 0; i < MOST_FILES; i++)
 		l->file[i].fd = -1;
 	pthread_cond_init(&l->added, NULL);
-	if (uns_thread_begin_small(&l->thread, &a->processors, lane_run, l) != 0) {
-		pthread_cond_destroy(&l->added);
-		free(l);
-		return NULL;
-	}
 	a->n_lanes++;
 	SLIST_INSERT_HEAD(&a->lanes, l, next);
-	return l;
+	if (add_worker(l))
+		return l;
+	remove_lane(l);
+	return NULL;
 }
 
 /* MOST_FILES = there is no room for it. Lock held. */
@@ -298,8 +360,10 @@ bool uns_ahead_ask(struct uns_ahead *a, const struct uns_ahead_ask *ask)
 		break;
 	if (!l)
 		l = add_lane(a, ask->file->stat.id.dev);
-	if (l)
+	if (l) {
+		l->most_threads = ask->most_threads;
 		file = file_of(l, ask);
+	}
 	added = file < MOST_FILES && add_stretch(l, file, ask);
 	if (added)
 		pthread_cond_signal(&l->added);
@@ -325,14 +389,14 @@ void uns_ahead_forget(struct uns_ahead *a, const void *reader)
 static int let_go_of(struct lane *l, unsigned file)
 {
 	struct file *f = &l->file[file];
-	const int fd = f->asked ? -1 : f->fd;
+	const int fd = f->n_asking ? -1 : f->fd;
 	unsigned i;
 
 	for (i = l->n; i-- > 0;)
 		if (l->stretch[i].file == file)
 			remove_stretch(l, i);
-	f->let_go = f->asked;
-	if (!f->asked)
+	f->let_go = f->n_asking > 0;
+	if (!f->n_asking)
 		f->fd = -1;
 	return fd;
 }
@@ -365,15 +429,16 @@ void uns_ahead_let_go(struct uns_ahead *a, const struct uns_file *file)
 
 /* -- life -- */
 
-int uns_ahead_new(unsigned most_threads, struct uns_ahead **out, struct uns_err *err)
+int uns_ahead_new(unsigned most_storages, struct uns_ahead **out, struct uns_err *err)
 {
 	struct uns_ahead *a = calloc(1, sizeof(*a));
 
 	UNS_TRY_ALLOC(a, err);
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->thread_ended, NULL);
+	SLIST_INIT(&a->workers);
 	SLIST_INIT(&a->lanes);
-	a->most_lanes = most_threads;
+	a->most_lanes = most_storages;
 	uns_processors_take(&a->processors);
 	*out = a;
 	return 0;
@@ -388,23 +453,23 @@ static void end_threads(struct uns_ahead *a)
 
 	atomic_store(&a->ending, true);
 	SLIST_FOREACH(l, &a->lanes, next)
-	pthread_cond_signal(&l->added);
-	for (join_ended(a); a->n_lanes && !code; join_ended(a))
+	pthread_cond_broadcast(&l->added);
+	for (join_ended(a); !SLIST_EMPTY(&a->workers) && !code; join_ended(a))
 		code = pthread_cond_clockwait(&a->thread_ended, &a->lock, CLOCK_MONOTONIC, &until);
 }
 
 void uns_ahead_free(struct uns_ahead *a)
 {
-	struct lane *l;
+	struct worker *w;
 	bool left;
 
 	if (!a)
 		return;
 	pthread_mutex_lock(&a->lock);
 	end_threads(a);
-	SLIST_FOREACH(l, &a->lanes, next)
-	pthread_detach(l->thread);
-	a->left = left = a->n_lanes > 0;
+	SLIST_FOREACH(w, &a->workers, next)
+	pthread_detach(w->thread);
+	a->left = left = !SLIST_EMPTY(&a->workers);
 	pthread_mutex_unlock(&a->lock);
 	if (!left)
 		ahead_destroy(a);

@@ -22,14 +22,14 @@ static void engine_free_p(struct uns_engine **engine)
 /* Source files, spilled pieces and threads that ask ahead hold descriptors; a quarter is plenty for spilled pieces, and
  * for those threads. */
 static void share_descriptors(const struct uns_engine_options *options, size_t *files, size_t *spilled,
-			      unsigned *ahead_threads)
+			      unsigned *ahead_storages)
 {
 	enum { MOST_SPILLED = 4096 };
 	size_t all = uns_fds_budget(), others;
 
 	*spilled = (size_t)uns_u64_min(all / 4 + 1, MOST_SPILLED);
-	*ahead_threads = (unsigned)uns_u64_min(all / 4 / UNS_AHEAD_THREAD_FDS, options->ahead_threads);
-	others = *spilled + *ahead_threads * (size_t)UNS_AHEAD_THREAD_FDS;
+	*ahead_storages = (unsigned)uns_u64_min(all / 4 / UNS_AHEAD_STORAGE_FDS, options->ahead_storages);
+	others = *spilled + *ahead_storages * (size_t)UNS_AHEAD_STORAGE_FDS;
 	*files = uns_u64_max(all - uns_u64_min(others, all), 1);
 	if (options->max_open_files)
 		*files = uns_u64_min(*files, options->max_open_files);
@@ -39,11 +39,11 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 {
 	UNS_CLEANUP(engine_free_p) struct uns_engine *e = calloc(1, sizeof(*e));
 	struct uns_cache_limits cache = { .mem_bytes = options->cache_bytes, .spill_bytes = options->spill_bytes };
-	unsigned ahead_threads;
+	unsigned ahead_storages;
 	size_t max_open;
 
 	UNS_TRY_ALLOC(e, err);
-	share_descriptors(options, &max_open, &cache.spill_files, &ahead_threads);
+	share_descriptors(options, &max_open, &cache.spill_files, &ahead_storages);
 	uns_fds_init(&e->fds, max_open, &e->count);
 	uns_windows_init(&e->windows, uns_u64_max(options->window_bytes, LEAST_WINDOW_BYTES));
 	e->delay_read_us = options->delay_read_us;
@@ -55,7 +55,7 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 	e->log = options->log;
 	uns_ways_init(&e->ways);
 	UNS_TRY(uns_pool_new(options->n_threads ? options->n_threads : UNS_THREADS_SESSION, NULL, &e->pool, err));
-	UNS_TRY(uns_ahead_new(ahead_threads, &e->ahead, err));
+	UNS_TRY(uns_ahead_new(ahead_storages, &e->ahead, err));
 	UNS_TRY(uns_cache_new(&cache, options->cache_dir, &e->count, options->log, &e->cache, err));
 	*out = UNS_TAKE(e);
 	return 0;
@@ -82,6 +82,14 @@ struct uns_pool *uns_engine_pool(const struct uns_engine *engine)
 const char *uns_engine_cache_dir(const struct uns_engine *e)
 {
 	return uns_cache_dir(e->cache);
+}
+
+size_t uns_engine_ways(struct uns_engine *e, uint64_t dev, struct uns_way_of out[UNS_WAYS_STORAGES])
+{
+	if (e->finds_way)
+		return uns_ways_known(&e->ways, out);
+	out[0] = (struct uns_way_of){ dev, e->way };
+	return 1;
 }
 
 #define GET(name) atomic_load_explicit(&engine->count.name, memory_order_relaxed)

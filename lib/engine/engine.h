@@ -27,8 +27,8 @@ struct uns_engine_options {
 	/* 8 MiB at least */
 	uint64_t ahead_bytes; /* how far storage is asked ahead of all sequential readers, in sum; 0 = never. Less if
 				 memory is short */
-	unsigned ahead_threads; /* at most, to ask storage that may let them wait (ahead.h); 0 = the reader's thread
-				   asks */
+	unsigned ahead_storages; /* that threads ask at once, if they may let one wait (ahead.h); 0 = the reader's
+				    thread asks */
 	enum uns_way way; /* by which files are read that a program opened (streams.h) */
 	bool finds_way; /* find that out, for each storage */
 	struct uns_ways_memory ways;
@@ -55,6 +55,8 @@ void uns_engine_free(struct uns_engine *engine);
 struct uns_pool *uns_engine_pool(const struct uns_engine *engine);
 const char *uns_engine_cache_dir(const struct uns_engine *engine); /* the default one, too */
 void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *out);
+/* Which storages are read in which way, as far as that was found out. If it was named, it holds for all: one, `dev`. */
+size_t uns_engine_ways(struct uns_engine *engine, uint64_t dev, struct uns_way_of out[UNS_WAYS_STORAGES]);
 
 /* The catalog must outlive the backing. */
 int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat, struct uns_backing **out,

@@ -155,21 +155,27 @@ static uint64_t step_of(const struct uns_backing *b, uint64_t window)
 	return b->is_far ? uns_u64_max(STEP_BYTES, window / 4) : STEP_BYTES;
 }
 
+/* By these, storage is asked for what comes next. */
+static bool asks_ahead(enum uns_way way)
+{
+	return way == UNS_WAY_CACHE || way == UNS_WAY_THREADS;
+}
+
 /* By which way the reader reads at `at`. Reads here and there, or of a header, go through the page cache, and show
  * nothing about ways. What was asked for comes through it too. Returns whether to ask for more. Lock held. */
-static bool try_way(const struct uns_backing *b, const struct uns_stream *s, uint64_t size, uint64_t at,
+static bool try_way(const struct uns_backing *b, const struct uns_stream *s, uint64_t size, uint64_t at, size_t len,
 		    struct uns_trial *out)
 {
 	enum uns_way trying;
 
-	*out = (struct uns_trial){ .way = UNS_WAY_CACHE };
+	*out = (struct uns_trial){ .way = b->finds_way ? UNS_WAY_CACHE : b->engine->way };
 	if (!b->finds_way || s->taken < BEGIN_BYTES)
 		return true;
 	if (uns_ways_chosen(&b->engine->ways, b->dev, &trying) == UNS_WAY_CACHE && (size < LARGE_BYTES || !s->window))
 		return true;
-	if (trying == UNS_WAY_CACHE || at >= s->asked)
-		*out = uns_ways_begin(&b->engine->ways, b->dev, uns_now_ns());
-	return trying == UNS_WAY_CACHE;
+	if (asks_ahead(trying) || at >= s->asked)
+		*out = uns_ways_begin(&b->engine->ways, b->dev, len, uns_now_ns());
+	return asks_ahead(trying) && !out->waits;
 }
 
 /* The stretch to ask for, [*from, *to); false where there is none. */
@@ -179,7 +185,7 @@ static bool stream_advance(struct uns_streams *streams, const struct uns_backing
 {
 	struct uns_engine *engine = b->engine;
 	struct uns_stream *s;
-	uint64_t window;
+	uint64_t window, end;
 	bool any;
 
 	pthread_mutex_lock(&streams->lock);
@@ -188,13 +194,14 @@ static bool stream_advance(struct uns_streams *streams, const struct uns_backing
 	s->used_at = ++streams->clock;
 	s->next = uns_u64_max(s->next, at + len);
 	s->taken += len;
-	any = try_way(b, s, size, at, trial);
+	any = try_way(b, s, size, at, len, trial);
 	if (any && s->taken >= BEGIN_BYTES + s->window && s->asked < size)
 		b->of_objects ? window_widen_of_object(s, engine) : window_widen(s, engine);
 	window = window_now(s, b);
 	*from = uns_u64_max(s->asked, s->next);
-	*to = uns_u64_min(s->next + window, size);
-	any = any && window && *from < *to && (*to - *from >= step_of(b, window) || *to == size);
+	end = trial->counts ? uns_u64_min(s->next + trial->left_bytes, size) : size;
+	*to = uns_u64_min(s->next + window, end);
+	any = any && window && *from < *to && (*to - *from >= step_of(b, window) || *to == end);
 	if (any)
 		s->asked = *to;
 	if (s->asked == size)
@@ -235,6 +242,7 @@ struct stretch {
 struct wish {
 	struct uns_backing *b;
 	const struct uns_stream *reader;
+	unsigned most_threads; /* that ask for it */
 	struct stretch *v;
 	size_t n, cap;
 	uint64_t asked_bytes, cached_bytes; /* cached: they were in memory already */
@@ -245,7 +253,7 @@ static void ask_file(struct wish *wish, const struct stretch *s)
 {
 	struct uns_backing *b = wish->b;
 	const struct uns_file *f = &b->cat->files[s->file];
-	struct uns_ahead_ask ask = { .file = f, .reader = wish->reader };
+	struct uns_ahead_ask ask = { .file = f, .reader = wish->reader, .most_threads = wish->most_threads };
 	struct uns_fd_slot *slot = &b->slot[s->file];
 	uint64_t at = s->at, end = uns_u64_min(s->end, f->stat.id.size), step;
 
@@ -431,11 +439,11 @@ static void learn(struct uns_backing *b)
 /* The bytes of a stretch, before it is read: are most of them in the page cache? */
 static bool is_in_memory(struct uns_backing *b, const struct uns_layout *layout, uint64_t from)
 {
-	const uint64_t bytes = UNS_WAYS_WARM_BYTES + UNS_WAYS_TRIAL_BYTES;
 	struct wish wish = { .b = b };
 	size_t i;
 
-	uns_pieces_extents(b, layout, from, uns_u64_min(from + bytes, layout->size_bytes), add_piece, &wish);
+	uns_pieces_extents(b, layout, from, uns_u64_min(from + UNS_WAYS_TRIAL_BYTES, layout->size_bytes), add_piece,
+			   &wish);
 	for (i = 0; i < wish.n; i++)
 		count_cached(&wish, &wish.v[i]);
 	free(wish.v);
@@ -454,21 +462,22 @@ struct uns_reading uns_streams_read(struct uns_streams *streams, struct uns_back
 		learn(b);
 	way = uns_source_way(b);
 	if (way == UNS_WAY_TURNS ||
-	    (way != UNS_WAY_CACHE && !b->finds_way)) /* all reads, not a sequential reader's alone */
-		return (struct uns_reading){ way, false };
+	    (!asks_ahead(way) && !b->finds_way)) /* all reads, not a sequential reader's alone */
+		return (struct uns_reading){ .way = way };
 	foresee_all(b);
 	if (!b->of_objects && layout->size_bytes > BEGIN_BYTES) /* else nothing is ever asked for */
 		limit_by_memory(b->engine);
 	if (stream_advance(streams, b, layout->size_bytes, at, len, &wish.reader, &trial, &from, &to)) {
+		wish.most_threads = trial.way == UNS_WAY_THREADS ? UNS_AHEAD_THREADS : 1;
 		uns_pieces_extents(b, layout, from, to, add_piece, &wish);
 		ask_all(&wish);
 		free(wish.v);
 	}
 	if (trial.counts)
 		uns_ways_note(&b->engine->ways, b->dev, wish.asked_bytes, wish.cached_bytes);
-	if (trial.counts && trial.first && trial.way != UNS_WAY_CACHE && is_in_memory(b, layout, at))
+	if (trial.counts && trial.first && !asks_ahead(trial.way) && is_in_memory(b, layout, at))
 		uns_ways_restart(&b->engine->ways, b->dev);
-	return (struct uns_reading){ trial.way, trial.counts };
+	return (struct uns_reading){ trial.way, trial.counts, trial.stretch };
 }
 
 static unsigned long long mb(double bytes)
@@ -482,12 +491,12 @@ void uns_streams_read_end(struct uns_backing *b, const struct uns_reading *readi
 	struct uns_ways_found found;
 	const double *rate = found.bytes_per_s;
 
-	if (!reading->counts || !uns_ways_end(&b->engine->ways, b->dev, reading->way, len, uns_now_ns(), &found))
+	if (!reading->counts || !uns_ways_end(&b->engine->ways, b->dev, reading->stretch, len, uns_now_ns(), &found))
 		return;
 	uns_log(b->engine->log, UNS_LOG_INFO,
-		"device %u:%u is read with reads=%s: cached %llu MB/s, ordered %llu, direct %llu (0: not tried)",
+		"device %u:%u is read with reads=%s: cached %llu MB/s, threads %llu, ordered %llu, direct %llu (0: not tried)",
 		major(found.dev), minor(found.dev), uns_way_name(found.way), mb(rate[UNS_WAY_CACHE]),
-		mb(rate[UNS_WAY_TURNS]), mb(rate[UNS_WAY_LONG]));
+		mb(rate[UNS_WAY_THREADS]), mb(rate[UNS_WAY_TURNS]), mb(rate[UNS_WAY_LONG]));
 	if (memory->keep)
 		memory->keep(memory->ctx, found.dev, found.way);
 }

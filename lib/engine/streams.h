@@ -34,6 +34,7 @@ struct uns_streams {
 struct uns_reading {
 	enum uns_way way;
 	bool counts; /* for what is found out about ways */
+	unsigned stretch; /* then: of the trial */
 };
 
 void uns_streams_init(struct uns_streams *streams);

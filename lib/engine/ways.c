@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/checked.h"
+
 static const double enough = 1.2; /* times as fast as the page cache */
 
 void uns_ways_init(struct uns_ways *ways)
@@ -30,9 +32,11 @@ static struct uns_storage *find(struct uns_ways *ways, uint64_t dev)
 static void begin_stretch(struct uns_storage *s, unsigned trial, int64_t now_ns)
 {
 	s->trial = trial;
+	s->stretch++;
+	s->left = s->reading;
 	s->way = s->tried[trial];
-	s->begun = s->warm = false;
-	s->bytes = s->asked_bytes = s->cached_bytes = 0;
+	s->begun = false;
+	s->begun_bytes = s->bytes = s->asked_bytes = s->cached_bytes = 0;
 	s->busy_ns = 0;
 	s->since_ns = now_ns;
 }
@@ -44,17 +48,19 @@ bool uns_ways_knows(struct uns_ways *ways, uint64_t dev)
 
 void uns_ways_learn(struct uns_ways *ways, uint64_t dev, bool is_far, const enum uns_way *known)
 {
-	/* The last one is the faster of the two before. */
-	static const enum uns_way far[] = { UNS_WAY_CACHE, UNS_WAY_TURNS, UNS_WAY_LONG, UNS_WAY_CACHE, UNS_WAY_TURNS };
-	static const enum uns_way near[] = { UNS_WAY_CACHE, UNS_WAY_LONG, UNS_WAY_CACHE, UNS_WAY_LONG };
+	/* And the fastest of the other ways again. Between two that ask ahead is one that does not: it begins when all
+	 * is read that was asked for. On a block device to ask is not to wait, and many threads are no help. */
+	static const enum uns_way far[] = { UNS_WAY_CACHE, UNS_WAY_TURNS, UNS_WAY_THREADS, UNS_WAY_LONG,
+					    UNS_WAY_CACHE };
+	static const enum uns_way near[] = { UNS_WAY_CACHE, UNS_WAY_LONG, UNS_WAY_CACHE };
 	struct uns_storage *s;
 
 	pthread_mutex_lock(&ways->lock);
 	if (!find(ways, dev) && ways->n < UNS_WAYS_STORAGES) {
 		s = &ways->storage[ways->n];
 		s->dev = dev;
-		s->n_trials = is_far ? 5 : 4;
-		memcpy(s->tried, is_far ? far : near, s->n_trials * sizeof(*far));
+		s->n_trials = is_far ? 6 : 4;
+		memcpy(s->tried, is_far ? far : near, (s->n_trials - 1) * sizeof(*far));
 		s->way = known ? *known : UNS_WAY_CACHE;
 		s->decided = known;
 		atomic_fetch_add_explicit(&ways->n, 1, memory_order_release);
@@ -62,7 +68,7 @@ void uns_ways_learn(struct uns_ways *ways, uint64_t dev, bool is_far, const enum
 	pthread_mutex_unlock(&ways->lock);
 }
 
-struct uns_trial uns_ways_begin(struct uns_ways *ways, uint64_t dev, int64_t now_ns)
+struct uns_trial uns_ways_begin(struct uns_ways *ways, uint64_t dev, uint64_t bytes, int64_t now_ns)
 {
 	struct uns_storage *s = find(ways, dev);
 	struct uns_trial trial = { .way = UNS_WAY_CACHE };
@@ -72,11 +78,16 @@ struct uns_trial uns_ways_begin(struct uns_ways *ways, uint64_t dev, int64_t now
 	if (atomic_load_explicit(&s->decided, memory_order_acquire))
 		return (struct uns_trial){ .way = s->way };
 	pthread_mutex_lock(&ways->lock);
-	trial.way = s->way;
-	trial.counts = !s->decided;
+	trial.waits = !s->decided && s->left;
+	trial.counts = !s->decided && !s->left;
+	if (!trial.waits)
+		trial.way = s->way;
 	if (trial.counts) {
 		if (s->reading++ == 0)
 			s->since_ns = now_ns;
+		trial.stretch = s->stretch;
+		s->begun_bytes += bytes;
+		trial.left_bytes = UNS_WAYS_TRIAL_BYTES - uns_u64_min(s->begun_bytes, UNS_WAYS_TRIAL_BYTES);
 		trial.first = !s->begun;
 		s->begun = true;
 	}
@@ -95,6 +106,17 @@ enum uns_way uns_ways_chosen(struct uns_ways *ways, uint64_t dev, enum uns_way *
 	decided = atomic_load_explicit(&s->decided, memory_order_acquire);
 	*trying = atomic_load_explicit(&s->way, memory_order_relaxed);
 	return decided ? *trying : UNS_WAY_CACHE;
+}
+
+size_t uns_ways_known(struct uns_ways *ways, struct uns_way_of out[UNS_WAYS_STORAGES])
+{
+	const size_t all = atomic_load_explicit(&ways->n, memory_order_acquire);
+	size_t i, n = 0;
+
+	for (i = 0; i < all; i++)
+		if (atomic_load_explicit(&ways->storage[i].decided, memory_order_acquire))
+			out[n++] = (struct uns_way_of){ ways->storage[i].dev, ways->storage[i].way };
+	return n;
 }
 
 void uns_ways_note(struct uns_ways *ways, uint64_t dev, uint64_t asked_bytes, uint64_t cached_bytes)
@@ -144,6 +166,18 @@ static double fastest(const struct uns_storage *s, enum uns_way way)
 	return most;
 }
 
+/* Of the other ways than the page cache, each tried once. */
+static enum uns_way fastest_other(const struct uns_storage *s)
+{
+	enum uns_way found = s->tried[1];
+	unsigned i;
+
+	for (i = 2; i < s->trial; i++)
+		if (s->tried[i] != UNS_WAY_CACHE && slowest(s, s->tried[i]) > slowest(s, found))
+			found = s->tried[i];
+	return found;
+}
+
 static void decide(struct uns_storage *s, struct uns_ways_found *found)
 {
 	const enum uns_way other = s->tried[s->n_trials - 1];
@@ -156,25 +190,12 @@ static void decide(struct uns_storage *s, struct uns_ways_found *found)
 		found->bytes_per_s[s->tried[i]] = slowest(s, s->tried[i]);
 }
 
-/* By the first stretch through the page cache, how long so many bytes took, twice; 0 = there was none. */
-static double too_long_ns(const struct uns_storage *s, uint64_t bytes)
-{
-	return s->trial && s->bytes_per_s[0] > 0 ? 2e9 * (double)bytes / s->bytes_per_s[0] : 0;
-}
-
-/* Is the stretch read, or does it take too long? */
+/* Is the stretch read, or does it take twice as long as the first one, through the page cache? */
 static bool stretch_ends(const struct uns_storage *s)
 {
-	const double most_ns = too_long_ns(s, UNS_WAYS_TRIAL_BYTES);
+	const double most_ns = s->trial ? 2e9 * UNS_WAYS_TRIAL_BYTES / s->bytes_per_s[0] : 0;
 
 	return s->bytes >= UNS_WAYS_TRIAL_BYTES || (most_ns > 0 && (double)s->busy_ns > most_ns);
-}
-
-static bool is_warm(const struct uns_storage *s)
-{
-	const double most_ns = too_long_ns(s, UNS_WAYS_WARM_BYTES);
-
-	return s->bytes >= UNS_WAYS_WARM_BYTES || (most_ns > 0 && (double)s->busy_ns > most_ns);
 }
 
 /* Lock held. Returns whether that was the last stretch. */
@@ -185,21 +206,22 @@ static bool end_stretch(struct uns_storage *s, int64_t now_ns)
 		return false;
 	}
 	s->bytes_per_s[s->trial] = 1e9 * (double)s->bytes / (double)(s->busy_ns ? s->busy_ns : 1);
-	if (s->trial + 1 == s->n_trials) {
-		s->trial++;
+	if (++s->trial == s->n_trials)
 		return true;
-	}
-	if (s->trial + 2 == s->n_trials && s->n_trials == UNS_WAYS_TRIALS) {
-		s->trial++;
-		if (slowest(s, UNS_WAY_LONG) > slowest(s, UNS_WAY_TURNS))
-			s->tried[s->trial] = UNS_WAY_LONG;
-		s->trial--;
-	}
-	begin_stretch(s, s->trial + 1, now_ns);
+	if (s->trial + 1 == s->n_trials)
+		s->tried[s->trial] = fastest_other(s);
+	begin_stretch(s, s->trial, now_ns);
 	return false;
 }
 
-bool uns_ways_end(struct uns_ways *ways, uint64_t dev, enum uns_way way, uint64_t bytes, int64_t now_ns,
+/* A read of this stretch has ended. Returns whether that was the last stretch. Lock held. */
+static bool add_bytes(struct uns_storage *s, uint64_t bytes, int64_t now_ns)
+{
+	s->bytes += bytes;
+	return stretch_ends(s) && end_stretch(s, now_ns);
+}
+
+bool uns_ways_end(struct uns_ways *ways, uint64_t dev, unsigned stretch, uint64_t bytes, int64_t now_ns,
 		  struct uns_ways_found *found)
 {
 	struct uns_storage *s;
@@ -212,18 +234,12 @@ bool uns_ways_end(struct uns_ways *ways, uint64_t dev, enum uns_way way, uint64_
 		s->since_ns = now_ns;
 		s->reading--;
 	}
-	if (s && !s->decided && way == s->way) { /* else it began in the stretch before */
-		s->bytes += bytes;
-		if (s->warm && stretch_ends(s))
-			last = end_stretch(s, now_ns);
-		else if (!s->warm && is_warm(s)) {
-			s->warm = true;
-			s->bytes = 0;
-			s->busy_ns = 0;
-		}
-		if (last)
-			decide(s, found);
-	}
+	if (s && !s->decided && stretch == s->stretch)
+		last = add_bytes(s, bytes, now_ns);
+	else if (s && !s->decided && --s->left == 0)
+		s->busy_ns = 0;
+	if (last)
+		decide(s, found);
 	pthread_mutex_unlock(&ways->lock);
 	return last;
 }

@@ -1,10 +1,10 @@
 /* Which way of reading suits a storage (`-o reads=auto`): found out by the first large load from it.
  *
  * While a program reads a large file from front to back, stretches of it are read by one way after the other: through
- * the page cache, in turns where storage is a program or a server, past the page cache, and again. What counts is the
- * time in which reads were under way: how long the program itself took between them does not. Another way than the page
- * cache is chosen if both its stretches were faster than both of that, by a fifth. A way that takes twice as long ends
- * its stretch early.
+ * the page cache, past it, and by two more where storage is a program or a server; then through the page cache again,
+ * and by the fastest of the others. What counts is the time in which reads were under way: how long the program itself
+ * took between them does not. Another way than the page cache is chosen if both its stretches were faster than both of
+ * that, by a fifth. A way that takes twice as long ends its stretch early.
  *
  * Threads: any. */
 #ifndef UNS_ENGINE_WAYS_H
@@ -20,9 +20,8 @@
 
 enum {
 	UNS_WAYS_STORAGES = 16, /* of others nothing is found out */
-	UNS_WAYS_TRIALS = 5,
-	UNS_WAYS_WARM_BYTES = 8 << 20, /* at the beginning of a stretch, which do not count */
-	UNS_WAYS_TRIAL_BYTES = 32 << 20,
+	UNS_WAYS_TRIALS = 6,
+	UNS_WAYS_TRIAL_BYTES = 40 << 20, /* a stretch */
 };
 
 /* Fields belong to the lock of its uns_ways; `way` and `decided` are read without it. */
@@ -33,11 +32,13 @@ struct uns_storage {
 	enum uns_way tried[UNS_WAYS_TRIALS];
 	double bytes_per_s[UNS_WAYS_TRIALS];
 	unsigned trial, n_trials;
-	bool begun, warm;
-	uint64_t bytes; /* read since the stretch began, or was warm */
+	unsigned stretch; /* the how manieth */
+	bool begun;
+	uint64_t begun_bytes, bytes; /* since the stretch began: of reads that began and ended */
 	uint64_t asked_bytes,
 		cached_bytes; /* since it began: asked for ahead, and of these in the page cache already */
-	unsigned reading;
+	unsigned reading, left; /* left: of these, they began in an earlier stretch. The next waits until they have
+				   ended, as what is asked for meanwhile would seem to take no time */
 	int64_t since_ns, busy_ns;
 };
 
@@ -51,7 +52,16 @@ struct uns_ways {
 struct uns_trial {
 	enum uns_way way;
 	bool counts; /* uns_ways_end is to be called */
+	bool waits; /* no stretch is being read: ask for nothing */
 	bool first; /* of its stretch */
+	unsigned stretch;
+	uint64_t
+		left_bytes; /* if it counts: of its stretch, after this read. To ask for more would be another's gain */
+};
+
+struct uns_way_of {
+	uint64_t dev;
+	enum uns_way way;
 };
 
 /* What was found out. */
@@ -77,12 +87,14 @@ bool uns_ways_knows(struct uns_ways *ways, uint64_t dev);
 void uns_ways_learn(struct uns_ways *ways, uint64_t dev, bool is_far, const enum uns_way *known);
 
 /* A read begins, at this moment. */
-struct uns_trial uns_ways_begin(struct uns_ways *ways, uint64_t dev, int64_t now_ns);
+struct uns_trial uns_ways_begin(struct uns_ways *ways, uint64_t dev, uint64_t bytes, int64_t now_ns);
 /* It has ended. true: that decided it; *found is what was found out. */
-bool uns_ways_end(struct uns_ways *ways, uint64_t dev, enum uns_way way, uint64_t bytes, int64_t now_ns,
+bool uns_ways_end(struct uns_ways *ways, uint64_t dev, unsigned stretch, uint64_t bytes, int64_t now_ns,
 		  struct uns_ways_found *found);
 /* The chosen way; until there is one, the page cache. *trying: the way of the stretch that is being read. */
 enum uns_way uns_ways_chosen(struct uns_ways *ways, uint64_t dev, enum uns_way *trying);
+/* Of which storages it is known, and which way; in the order in which files of them were read first. */
+size_t uns_ways_known(struct uns_ways *ways, struct uns_way_of out[UNS_WAYS_STORAGES]);
 /* So much of what is being read was asked for ahead, of which the page cache had some. A stretch of which it had most
  * shows nothing: all begins again when it ends. */
 void uns_ways_note(struct uns_ways *ways, uint64_t dev, uint64_t asked_bytes, uint64_t cached_bytes);

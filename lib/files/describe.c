@@ -324,14 +324,21 @@ void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat
 
 /* -- figures -- */
 
-void uns_figures_json(struct uns_text *out, const struct uns_figure *v, size_t n)
+void uns_figures_json(struct uns_text *out, const struct uns_figure *v, size_t n, const struct uns_way_figure *ways,
+		      size_t n_ways)
 {
 	size_t i;
 
 	uns_text_printf(out, "{\n  \"version\": \"%s\"", UNSHARD_VERSION);
 	for (i = 0; i < n; i++)
 		uns_text_printf(out, ",\n  \"%s\": %llu", v[i].name, (unsigned long long)v[i].value);
-	uns_text_str(out, "\n}\n");
+	uns_text_str(out, ",\n  \"ways\": [");
+	for (i = 0; i < n_ways; i++) {
+		uns_text_printf(out, "%s{\"device\": \"%s\", \"file_system\": ", i ? ", " : "", ways[i].device);
+		uns_text_json_str(out, ways[i].type);
+		uns_text_printf(out, ", \"reads\": \"%s\"}", ways[i].way);
+	}
+	uns_text_str(out, "]\n}\n");
 }
 
 void uns_figures_metrics(struct uns_text *out, const struct uns_figure *v, size_t n)

@@ -43,7 +43,13 @@ struct uns_figure {
 	bool counter; /* it only grows */
 	bool for_people; /* not a metric: it follows from others */
 };
-void uns_figures_json(struct uns_text *out, const struct uns_figure *v, size_t n);
+/* Of one file system: its device number, "0:51", its type, and which of `-o reads=` holds for it. */
+struct uns_way_figure {
+	char device[32], type[64];
+	const char *way;
+};
+void uns_figures_json(struct uns_text *out, const struct uns_figure *v, size_t n, const struct uns_way_figure *ways,
+		      size_t n_ways);
 void uns_figures_metrics(struct uns_text *out, const struct uns_figure *v, size_t n);
 
 #endif

@@ -23,7 +23,10 @@ enum {
 /* -- which way -- */
 
 static const char *const names[UNS_WAY_N] = {
-	[UNS_WAY_CACHE] = "cached", [UNS_WAY_LONG] = "direct", [UNS_WAY_TURNS] = "ordered"
+	[UNS_WAY_CACHE] = "cached",
+	[UNS_WAY_LONG] = "direct",
+	[UNS_WAY_TURNS] = "ordered",
+	[UNS_WAY_THREADS] = "threads",
 };
 
 const char *uns_way_name(enum uns_way way)

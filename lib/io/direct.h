@@ -16,10 +16,11 @@ enum uns_way {
 	UNS_WAY_SUITED, /* whichever uns_direct_suits names */
 	UNS_WAY_LONG,   /* past it, if it is long and less than half of it is cached */
 	UNS_WAY_TURNS,  /* the page cache, each file from front to back, one read at a time */
+	UNS_WAY_THREADS, /* the page cache, asked for ahead by several threads */
 	UNS_WAY_N,
 };
 
-/* The way's name in `-o reads=`, in the log and in the store: of CACHE, LONG and TURNS. NULL = it has none. */
+/* The way's name in `-o reads=`, in the log and in the store: of CACHE, LONG, TURNS and THREADS. NULL = it has none. */
 const char *uns_way_name(enum uns_way way);
 /* The way of that name, of `len` bytes. false = there is none. */
 bool uns_way_find(const char *name, size_t len, enum uns_way *out);
@@ -27,7 +28,7 @@ bool uns_way_find(const char *name, size_t len, enum uns_way *out);
 /* How one descriptor is read. All zero: by way of the page cache. */
 struct uns_direct {
 	_Atomic uint32_t block_bytes; /* offsets in the file are multiples of it; 0 = by way of the page cache */
-	uint32_t align_bytes;         /* addresses in memory are multiples of it */
+	uint32_t align_bytes; /* addresses in memory are multiples of it */
 };
 
 /* Is [off, off+len) long, and less than half of it in the page cache? Where the kernel does not report what is cached,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -13,6 +14,7 @@
 #include "files/layout_map.h"
 #include "files/tree_map.h"
 #include "files/attributes.h"
+#include "io/mounts.h"
 #include "model/read_cost.h"
 #include "paths/forms.h"
 #include "session/reasons.h"
@@ -92,6 +94,21 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 
 	memcpy(out, all, sizeof(all));
 	return sizeof(all) / sizeof(*all);
+}
+
+/* Which file systems are read in which way. One that an option names, or the file system's type, holds for all. */
+static size_t ways(struct unshard *u, struct uns_way_figure *out)
+{
+	struct uns_way_of of[UNS_WAYS_STORAGES];
+	const size_t n = uns_engine_ways(u->engine, u->top.id.dev, of);
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		out[i] = (struct uns_way_figure){ .way = uns_way_name(of[i].way) };
+		snprintf(out[i].device, sizeof(out[i].device), "%u:%u", major(of[i].dev), minor(of[i].dev));
+		uns_mount_type(major(of[i].dev), minor(of[i].dev), out[i].type, sizeof(out[i].type));
+	}
+	return n;
 }
 
 static void known_problem(const struct dir_record *record, const struct uns_finding *why, struct uns_text *out)
@@ -181,6 +198,14 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 	}
 }
 
+static void root_stats(struct unshard *u, struct uns_text *out)
+{
+	struct uns_figure f[MOST_FIGURES];
+	struct uns_way_figure w[UNS_WAYS_STORAGES];
+
+	uns_figures_json(out, f, figures(u, f), w, ways(u, w));
+}
+
 static void root_metrics(struct unshard *u, struct uns_text *out)
 {
 	struct uns_figure f[MOST_FIGURES];
@@ -191,10 +216,8 @@ static void root_metrics(struct unshard *u, struct uns_text *out)
 
 int root_info_text(struct unshard *u, const char *name, struct uns_text *out)
 {
-	struct uns_figure f[MOST_FIGURES];
-
 	if (strcmp(name, "stats.json") == 0)
-		uns_figures_json(out, f, figures(u, f));
+		root_stats(u, out);
 	else if (strcmp(name, "metrics.prom") == 0)
 		root_metrics(u, out);
 	else if (strcmp(name, "usage.json") == 0)

@@ -12,7 +12,7 @@
 /* From "global_step_7/actor" to the run. */
 enum { RUN_ABOVE = 2 };
 
-enum { AHEAD_THREADS = 16 }; /* one for each storage that may let it wait: engine/ahead.h */
+enum { AHEAD_STORAGES = 16 }; /* that are asked ahead at once by threads: engine/ahead.h */
 
 static int choose_real_root(struct unshard *u, const char *source, struct uns_err *err)
 {
@@ -35,7 +35,7 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 		.cache_bytes = u->opt.mem_bytes / 2,
 		.window_bytes = u->opt.mem_bytes / 2,
 		.ahead_bytes = u->opt.mem_bytes,
-		.ahead_threads = AHEAD_THREADS,
+		.ahead_storages = AHEAD_STORAGES,
 		.spill_bytes = u->opt.cache_size_bytes,
 		.way = u->opt.finds_way ? usual : u->opt.way,
 		.finds_way = u->opt.finds_way && usual == UNS_WAY_CACHE, /* where another is known, trials only cost */

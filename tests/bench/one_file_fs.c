@@ -1,7 +1,7 @@
 /* The least that a FUSE server can do: one file, whose bytes are those of one source file. What a
  * mount costs beyond this is its own doing; what this costs beyond the source file is FUSE's.
  *
- *     one_file_fs SOURCE MOUNTPOINT [DELAY_US]
+ *     one_file_fs SOURCE MOUNTPOINT [DELAY_US [one]]
  *
  * Serves MOUNTPOINT/file in the foreground until it is unmounted or gets a signal. With a delay, every read
  * takes so many microseconds more: storage at the other end of a network, that answers many requests at once. Request
@@ -35,6 +35,7 @@ static atomic_uint reads, reads_now, most_reads;
 struct source {
 	int fd;
 	useconds_t delay_us;
+	bool one_at_a_time;
 	struct stat st;
 };
 
@@ -122,9 +123,11 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	const unsigned unwanted = FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE;
+	const struct source *source = userdata;
 
-	(void)userdata;
 	conn->want &= ~unwanted;
+	if (source->one_at_a_time)
+		conn->want &= ~(unsigned)FUSE_CAP_ASYNC_READ;
 	conn->max_read = REQUEST_BYTES;
 	conn->max_background = BACKGROUND_REQUESTS;
 	conn->congestion_threshold = BACKGROUND_REQUESTS * 3 / 4;
@@ -164,8 +167,8 @@ int main(int argc, char **argv)
 	struct source source = { 0 };
 	int code;
 
-	if (argc != 3 && argc != 4) {
-		fprintf(stderr, "usage: %s SOURCE MOUNTPOINT [DELAY_US]\n", argv[0]);
+	if (argc < 3 || argc > 5 || (argc == 5 && strcmp(argv[4], "one"))) {
+		fprintf(stderr, "usage: %s SOURCE MOUNTPOINT [DELAY_US [one]]\n", argv[0]);
 		return 2;
 	}
 	source.fd = open(argv[1], O_RDONLY | O_CLOEXEC);
@@ -173,7 +176,8 @@ int main(int argc, char **argv)
 		perror(argv[1]);
 		return 2;
 	}
-	source.delay_us = argc == 4 ? (useconds_t)strtoul(argv[3], NULL, 10) : 0;
+	source.delay_us = argc > 3 ? (useconds_t)strtoul(argv[3], NULL, 10) : 0;
+	source.one_at_a_time = argc == 5;
 	se = fuse_session_new(&args, &ops, sizeof(ops), &source);
 	if (!se)
 		return 2;

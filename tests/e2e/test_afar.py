@@ -13,15 +13,17 @@ SERVER = Path(UNSHARD).parent / "one_file_fs"
 SIZE = 96 << 20
 DELAY_US = 50_000  # long, that a busy machine asks for the next meanwhile
 WORKERS = 16  # threads of the mount that answer the kernel
+AHEAD = 16  # threads that ask ahead with -o reads=threads
+BY_ITSELF = 8  # reads under way that the kernel has the mount answer for one reader: twice 4 MiB by 1 MiB
 
 
 class Storage:
-    def __init__(self, top):
+    def __init__(self, top, *words):
         self.source, self.path = top / "bytes", top / "runs/afar"
         self.path.mkdir(parents=True)
         with open(self.source, "wb") as f:
             f.truncate(SIZE)
-        self.process = subprocess.Popen([str(SERVER), self.source, self.path, str(DELAY_US)], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([str(SERVER), self.source, self.path, str(DELAY_US), *words], stdout=subprocess.PIPE, text=True)
         eventually(lambda: is_mounted(self.path))
         dev = os.stat(self.path).st_dev
         self.read_ahead = int(Path(f"/sys/class/bdi/{os.major(dev)}:{os.minor(dev)}/read_ahead_kb").read_text()) << 10
@@ -37,13 +39,20 @@ class Storage:
 
 
 @pytest.fixture
-def storage(tmp_path):
-    it = Storage(tmp_path)
-    yield it
-    if it.process.poll() is None:
-        subprocess.run(["fusermount3", "-uz", it.path])
-    it.process.wait()
-    it.process.stdout.close()
+def storages(tmp_path):
+    """Makes one."""
+    made = []
+    yield lambda *words: made.append(Storage(tmp_path / f"{len(made)}", *words)) or made[-1]
+    for it in made:
+        if it.process.poll() is None:
+            subprocess.run(["fusermount3", "-uz", it.path])
+        it.process.wait()
+        it.process.stdout.close()
+
+
+@pytest.fixture
+def storage(storages):
+    return storages()
 
 
 def read_through(path):
@@ -61,6 +70,18 @@ def test_one_reader_keeps_many_reads_under_way(storage, mount, command):
     n, at_once = storage.counted()
     assert at_once > WORKERS
     assert n < 0.7 * SIZE / storage.read_ahead
+
+
+def test_several_threads_keep_as_many_reads_under_way_where_each_lets_its_thread_wait(storages, mount, command):
+    """The kernel of such storage reads nothing asynchronously: one thread that asks ahead has one read under way."""
+    at_once = {}
+    for way in ("cached", "threads"):
+        storage = storages("one")
+        m = mount(storage.path.parent, f"store=none,reads={way}", changing=True)
+        read_through(m / "weights/afar/file")
+        command("umount", m)
+        _, at_once[way] = storage.counted()
+    assert at_once["cached"] <= BY_ITSELF + 1 < at_once["threads"] <= BY_ITSELF + AHEAD
 
 
 def test_processes_that_read_at_once_read_storage_once(storage, mount):

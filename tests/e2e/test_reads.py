@@ -3,15 +3,19 @@
 import errno
 import json
 import os
+import re
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 
-from conftest import unshard
+from conftest import UNSHARD, eventually, is_mounted, unshard
 
-WAYS = ["cached", "ordered", "direct", "auto"]
+WAYS = ["cached", "threads", "ordered", "direct", "auto"]
 
 
 @pytest.fixture
@@ -72,26 +76,102 @@ def test_no_way_gives_bytes_of_a_changed_shard(run, mount, way):
 
 def test_another_word_is_refused(run, mnt):
     done = unshard("mount", run[0], mnt, "-o", "reads=fast", check=False)
-    assert done.returncode != 0 and "reads=fast: expected cached, ordered, direct or auto" in done.stderr
+    assert done.returncode != 0 and "reads=fast: expected cached, threads, ordered, direct or auto" in done.stderr
+
+
+# -- what is found out --
+
+LARGE, SMALL = 600 << 20, 500 << 20  # bytes of a file: of less than 512 MiB nothing is found out
+TRIALS, KNOWN = 300, 16  # MiB read from front to back: in which a way is found, and after which it is looked for
+SERVER = Path(UNSHARD).parent / "one_file_fs"
+
+
+def file_of(top, size):
+    """A file without blocks, of no checkpoint: it is read as a shard is. -> the directory to mount"""
+    (top / "runs").mkdir(parents=True)
+    with open(top / "runs/file", "wb") as f:
+        f.truncate(size)
+    return top / "runs"
+
+
+@pytest.fixture
+def afar(tmp_path):
+    """The same file, on a file system whose program answers at once. -> the directory to mount"""
+    bytes_of, source = file_of(tmp_path / "bytes", LARGE) / "file", tmp_path / "afar"
+    (source / "file-system").mkdir(parents=True)
+    server = subprocess.Popen([str(SERVER), bytes_of, source / "file-system"], stdout=subprocess.DEVNULL)
+    eventually(lambda: is_mounted(source / "file-system"))
+    yield source
+    subprocess.run(["fusermount3", "-uz", source / "file-system"])
+    server.wait()
+
+
+class Read(NamedTuple):
+    ways: list  # what stats.json has of them
+    lines: list  # of the log, about ways
+
+
+def read_of(source, mount, command, log, MiB, *options):
+    """What a mount shows that it has found, after so much of its file was read from front to back. None of it is in the page
+    cache before."""
+    path, = source.rglob("file")
+    forget(path)
+    m = mount(source, f"log={log}", *options)
+    with open(m / "weights" / path.relative_to(source), "rb", buffering=0) as f:
+        for _ in range(MiB):
+            f.read(1 << 20)
+    ways = json.loads((m / ".unshard/stats.json").read_text())["ways"]
+    shown = command("stats", "--once", m).stdout
+    assert [line.split("reads=")[1] for line in shown.splitlines() if "reads=" in line] == [
+        f"{way['reads']}, {way['file_system']}, device {way['device']}" for way in ways]
+    command("umount", m)
+    return Read(ways, [line for line in log.read_text().splitlines() if "is read with reads=" in line])
+
+
+def device_of(source):
+    path, = source.rglob("file")
+    number = path.stat().st_dev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def test_the_way_that_was_found_is_logged_shown_and_remembered(afar, mount, command, tmp_path):
+    """For this file system: of another one, nothing is known."""
+    store = f"store={tmp_path / 'store.db'}"
+    first = read_of(afar, mount, command, tmp_path / "log-1", TRIALS, store)
+    line, = first.lines
+    way, = first.ways
+    assert way["device"] == device_of(afar) and way["file_system"] == "fuse.one_file"
+    assert f"device {way['device']} is read with reads={way['reads']}: " in line
+    rates = re.search(r"cached (\d+) MB/s, threads (\d+), ordered (\d+), direct (\d+) ", line)
+    assert all(int(rate) > 0 for rate in rates.groups())  # each was tried
+    later = read_of(afar, mount, command, tmp_path / "log-2", KNOWN, store)
+    assert later == Read(first.ways, [])
+    other = read_of(file_of(tmp_path / "other", LARGE), mount, command, tmp_path / "log-3", KNOWN, store)
+    assert other == Read([], [])
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "auto"])
+def test_a_way_that_is_named_holds_from_the_beginning_and_nothing_is_tried(afar, mount, command, tmp_path, way):
+    store = f"store={tmp_path / 'store.db'}"
+    got = read_of(afar, mount, command, tmp_path / "log-1", TRIALS, store, f"reads={way}")
+    assert not got.lines and [of["reads"] for of in got.ways] == [way]
+    assert read_of(afar, mount, command, tmp_path / "log-2", KNOWN, store) == Read([], [])  # nor was anything remembered
+
+
+def test_a_small_file_shows_nothing_about_ways(mount, command, tmp_path):
+    source = file_of(tmp_path / "small", SMALL)
+    assert read_of(source, mount, command, tmp_path / "log", TRIALS, f"store={tmp_path / 'store.db'}") == Read([], [])
 
 
 @pytest.mark.long
-def test_the_way_that_was_found_is_logged_and_remembered(tmp_path, mnt):
-    """A file of 600 MB, once by each of two mounts. The kernel reports what is cached to the shard's owner."""
-    torch.manual_seed(3)
-    where = tmp_path / "runs/checkpoint-1/pytorch_model_fsdp_0"
-    dcp.save({"model": {"a.weight": torch.randn(30000, 5000)}}, checkpoint_id=where, no_dist=True)
-    shard, = where.glob("*.distcp")
-    said = []
-    for n in range(2):
-        log = tmp_path / f"log-{n}"
-        unshard("mount", tmp_path / "runs", mnt, "-o", f"settle=0,reads=auto,store={tmp_path / 'store.db'},log={log}")
-        try:
-            forget(shard)
-            with open(mnt / "weights/checkpoint-1/model.safetensors", "rb") as f:
-                while f.read(1 << 20):
-                    pass
-        finally:
-            unshard("umount", mnt)
-        said.append([line for line in log.read_text().splitlines() if "is read with reads=" in line])
-    assert len(said[0]) == 1 and "ordered 0, " in said[0][0] and not said[1]
+def test_on_a_disk_neither_threads_nor_turns_are_tried(mount, command, tmp_path):
+    """The kernel reports what is cached to the file's owner. What has no blocks is read as if it were cached."""
+    source = file_of(tmp_path / "large", LARGE)
+    with open(source / "file", "r+b") as f:
+        for _ in range(TRIALS):
+            f.write(bytes(1 << 20))
+    number = (source / "file").stat().st_dev
+    got = read_of(source, mount, command, tmp_path / "log", TRIALS, "store=none")
+    line, = got.lines
+    assert [of["device"] for of in got.ways] == [device_of(source)]
+    assert ("threads 0, ordered 0, " in line) == (os.major(number) != 0)

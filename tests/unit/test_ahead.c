@@ -1,6 +1,6 @@
-/* Threads that ask storage ahead: each byte once and in order, readers in turn, one thread for each storage, nobody
- * held up by storage that does not answer, and nothing left behind. Storage is a posix_fadvise that waits until it is
- * let go. */
+/* Threads that ask storage ahead: each byte once and in order, readers in turn, as many threads for each storage as one
+ * wants, nobody held up by storage that does not answer, and nothing left behind. Storage is a posix_fadvise that waits
+ * until it is let go. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static struct call {
 } call[CALLS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* what follows, and call */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static unsigned n_calls, n_waiting, threads_made;
+static unsigned n_calls, n_waiting, most_waiting, threads_made;
 static bool hangs[STORAGES];
 static atomic_bool no_thread, no_dup;
 static char path[FILES][64];
@@ -72,6 +72,7 @@ int __wrap_posix_fadvise64(int at_fd, off_t at, off_t len, int advice)
 	assert_int_equal(advice, POSIX_FADV_WILLNEED);
 	pthread_mutex_lock(&lock);
 	n_waiting++;
+	most_waiting = n_waiting > most_waiting ? n_waiting : most_waiting;
 	pthread_cond_broadcast(&changed);
 	while (hangs[i % STORAGES])
 		pthread_cond_wait(&changed, &lock);
@@ -186,6 +187,7 @@ static void wait_until_nothing_is_left(void)
 /* -- */
 
 static struct uns_ahead *ahead;
+static unsigned most_threads; /* of a storage */
 
 static int setup(void **state)
 {
@@ -196,6 +198,8 @@ static int setup(void **state)
 	n_calls = n_waiting = threads_made = 0;
 	atomic_store(&threads_gone, 0);
 	no_thread = no_dup = false;
+	most_threads = 1;
+	most_waiting = 0;
 	for (i = 0; i < FILES; i++) {
 		strcpy(path[i], "/tmp/unshard-ahead-XXXXXX");
 		fd[i] = mkstemp(path[i]);
@@ -229,7 +233,7 @@ static int teardown(void **state)
 
 static bool ask_as(unsigned i, const char *who, uint64_t at, uint64_t end)
 {
-	const struct uns_ahead_ask ask = { &file[i], fd[i], at, end, CALL, who };
+	const struct uns_ahead_ask ask = { &file[i], fd[i], at, end, CALL, who, most_threads };
 
 	return uns_ahead_ask(ahead, &ask);
 }
@@ -259,6 +263,66 @@ static void asks_for_each_byte_once_and_in_order(void **state)
 	}
 	assert_int_equal(at, 5 + 32 * MiB);
 	assert_int_equal(threads_made, 1);
+}
+
+/* Storage that answers one call of a thread at a time has as many under way as there are threads, of what comes first.
+ */
+static void several_threads_ask_for_what_comes_first(void **state)
+{
+	static unsigned char times[32 * MiB / CALL];
+	uint64_t i;
+
+	(void)state;
+	memset(times, 0, sizeof(times));
+	most_threads = 4;
+	hang(0, true);
+	for (i = 0; i < 32; i++)
+		assert_true(ask(0, i * MiB, (i + 1) * MiB));
+	wait_for(&n_waiting, 4);
+	hang(0, false);
+	wait_for(&n_calls, 32 * MiB / CALL);
+	assert_int_equal(most_waiting, 4);
+	assert_int_equal(threads_made, 4);
+	for (i = 0; i < 4; i++)
+		assert_true(call[i].at < 4 * MiB);
+	for (i = 0; i < calls(); i++)
+		times[call[i].at / CALL]++;
+	for (i = 0; i < sizeof(times); i++)
+		assert_int_equal(times[i], 1);
+}
+
+static void one_thread_asks_again_after_several(void **state)
+{
+	(void)state;
+	most_threads = 4;
+	hang(0, true);
+	assert_true(ask(0, 0, 8 * MiB));
+	wait_for(&n_waiting, 4);
+	hang(0, false);
+	wait_for(&n_calls, 8 * MiB / CALL);
+	most_threads = 1;
+	most_waiting = 0;
+	hang(0, true);
+	assert_true(ask(0, 8 * MiB, 16 * MiB));
+	wait_for(&n_waiting, 1);
+	hang(0, false);
+	wait_for(&n_calls, 16 * MiB / CALL);
+	assert_int_equal(most_waiting, 1);
+}
+
+/* The last of the threads that ask for a part closes it. */
+static void a_file_that_is_let_go_of_is_closed_when_no_thread_asks_for_it(void **state)
+{
+	(void)state;
+	most_threads = 4;
+	hang(0, true);
+	assert_true(ask(0, 0, 32 * MiB));
+	wait_for(&n_waiting, 4);
+	uns_ahead_let_go(ahead, &file[0]);
+	assert_int_equal(entries("/proc/self/fd"), n_fds_before + 1);
+	hang(0, false);
+	wait_until_nothing_is_left();
+	assert_int_equal(calls(), 4 * MiB / CALL);
 }
 
 static void a_storage_that_hangs_holds_nobody_up(void **state)
@@ -394,6 +458,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(asks_for_each_byte_once_and_in_order, setup, teardown),
+		cmocka_unit_test_setup_teardown(several_threads_ask_for_what_comes_first, setup, teardown),
+		cmocka_unit_test_setup_teardown(one_thread_asks_again_after_several, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_file_that_is_let_go_of_is_closed_when_no_thread_asks_for_it, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(a_storage_that_hangs_holds_nobody_up, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_end_does_not_wait_for_storage_that_hangs, setup, teardown),
 		cmocka_unit_test_setup_teardown(forgets_what_a_reader_wants_no_more, setup, teardown),
