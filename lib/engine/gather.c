@@ -132,7 +132,7 @@ static int piece_open(const struct uns_gather *g, const struct uns_piece *piece,
 {
 	struct uns_location where = { 0 };
 
-	*out = (struct opened){ .b = g->b, .file = piece->file, .how = { g->way, may_wait } };
+	*out = (struct opened){ .b = g->b, .file = piece->file, .how = { g->way, may_wait, g->unchecked } };
 	if (piece->container == UNS_BLOCK)
 		return g->never_decode ? UNS_MUST_DECODE : block_open(g, piece, &out->cached, err);
 	if (piece->codec == UNS_CODEC_NONE)
@@ -566,6 +566,8 @@ static int read_of_source(void *ctx, bool may_decode, const struct uns_layout *s
 		const uint64_t in = off + done - s->at_bytes;
 
 		g.way = whole->way;
+		if (whole->tensor->joined->in_order) /* else the bytes may be kept for other requests */
+			g.unchecked = whole->unchecked;
 		g.never_decode = whole->never_decode || !may_decode;
 		n = (size_t)uns_u64_min(len - done, s->len_bytes - in);
 		UNS_TRY(uns_gather_bytes(&g, dst + done, s->first_elem * uns_dtype_size(s->out) + in, n, err));

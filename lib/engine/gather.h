@@ -14,6 +14,8 @@ struct uns_gather {
 	size_t n_pieces;
 	struct uns_reading_segment reading;
 	enum uns_way way; /* by which elements come that lie in a file as they are wanted */
+	struct uns_unchecked *unchecked; /* those elements' files are added to these (source_read.h); NULL = they are
+					    checked at once */
 	bool never_decode; /* fail with UNS_MUST_DECODE instead */
 };
 

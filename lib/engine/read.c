@@ -12,6 +12,7 @@
 #include "engine/elements.h"
 #include "engine/gather.h"
 #include "engine/scaled.h"
+#include "engine/source_read.h"
 
 /* Elements of a tensor, converted. */
 struct converted {
@@ -61,20 +62,27 @@ static int read_of_matrix(void *ctx, const struct uns_layout *matrix, uint8_t *d
 	return n < 0 ? (int)n : 0;
 }
 
-static int read_scaled(enum uns_way way, struct uns_backing *b, const struct uns_segment *s, uint8_t *dst, size_t len,
-		       uint64_t off, struct uns_err *err)
+/* A request for bytes of one layout. */
+struct request {
+	struct uns_backing *b;
+	const struct uns_layout *layout;
+	enum uns_way way;
+	struct uns_unchecked unchecked;
+};
+
+static int read_scaled(const struct request *r, const struct uns_segment *s, uint8_t *dst, size_t len, uint64_t off,
+		       struct uns_err *err)
 {
-	struct of_matrix of = { way, b };
+	struct of_matrix of = { r->way, r->b };
 	const struct uns_scaled_reader reader = { read_of_matrix, &of };
 
-	return uns_scaled_bytes(b, s->tensor, &reader, dst, s->first_elem * uns_dtype_size(s->out) + off, len, err);
+	return uns_scaled_bytes(r->b, s->tensor, &reader, dst, s->first_elem * uns_dtype_size(s->out) + off, len, err);
 }
 
 /* Bytes [off, off+len) of one segment. */
-static int read_segment(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout, size_t segment,
-			uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
+static int read_segment(struct request *r, size_t segment, uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
 {
-	const struct uns_segment *s = &layout->segment[segment];
+	const struct uns_segment *s = &r->layout->segment[segment];
 	struct uns_gather g;
 	uint32_t crc;
 	size_t i;
@@ -88,14 +96,15 @@ static int read_segment(enum uns_way way, struct uns_backing *b, const struct un
 		return 0;
 	case UNS_FROM_PIECES:
 		if (s->tensor->scaled)
-			return read_scaled(way, b, s, dst, len, off, err);
-		g = uns_gather_of_segment(b, layout, segment);
-		g.way = way;
+			return read_scaled(r, s, dst, len, off, err);
+		g = uns_gather_of_segment(r->b, r->layout, segment);
+		g.way = r->way;
+		g.unchecked = &r->unchecked;
 		if (s->out != g.tensor->dtype)
 			return read_cast(&g, s, dst, len, off, err);
 		return uns_gather_bytes(&g, dst, s->first_elem * uns_dtype_size(s->out) + off, len, err);
 	case UNS_FROM_CRC32:
-		UNS_TRY(uns_backing_crc(b, s->tensor, s->out, &crc, err));
+		UNS_TRY(uns_backing_crc(r->b, s->tensor, s->out, &crc, err));
 		for (i = 0; i < len; i++)
 			dst[i] = (uint8_t)(crc >> (8 * (off + i)));
 		return 0;
@@ -103,23 +112,35 @@ static int read_segment(enum uns_way way, struct uns_backing *b, const struct un
 	return uns_fail(err, -EINVAL, "a segment of unknown kind");
 }
 
+static int read_segments(struct request *r, uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
+{
+	size_t i, done = 0, n;
+
+	for (i = uns_layout_find(r->layout, off); done < len; i++, done += n) {
+		const struct uns_segment *s = &r->layout->segment[i];
+		uint64_t in_segment = off + done - s->at_bytes;
+
+		n = (size_t)uns_u64_min(len - done, s->len_bytes - in_segment);
+		UNS_TRY(read_segment(r, i, dst + done, n, in_segment, err));
+	}
+	return 0;
+}
+
 ssize_t uns_read_by(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout, void *buf, size_t len,
 		    uint64_t off, struct uns_err *err)
 {
-	uint8_t *dst = buf;
-	size_t i, done = 0, n;
+	struct request r = { .b = b, .layout = layout, .way = way };
+	int code;
 
 	if (off >= layout->size_bytes)
 		return 0;
 	len = (size_t)uns_u64_min(uns_u64_min(len, SSIZE_MAX), layout->size_bytes - off);
-	for (i = uns_layout_find(layout, off); done < len; i++, done += n) {
-		const struct uns_segment *s = &layout->segment[i];
-		uint64_t in_segment = off + done - s->at_bytes;
-
-		n = (size_t)uns_u64_min(len - done, s->len_bytes - in_segment);
-		UNS_TRY(read_segment(way, b, layout, i, dst + done, n, in_segment, err));
-	}
-	return (ssize_t)len;
+	uns_unchecked_init(&r.unchecked);
+	code = read_segments(&r, buf, len, off, err);
+	if (code == 0)
+		code = uns_source_check_read(b, &r.unchecked, err);
+	uns_unchecked_fini(&r.unchecked);
+	return code < 0 ? code : (ssize_t)len;
 }
 
 ssize_t uns_read(struct uns_backing *b, const struct uns_layout *layout, void *buf, size_t len, uint64_t off,

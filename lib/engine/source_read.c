@@ -32,70 +32,99 @@ static int count_failure(struct uns_backing *b, int code)
 	return code;
 }
 
-/* The slot is pinned. */
-static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot, const struct uns_file *file, void *buf,
-		       size_t len, uint64_t off, bool may_wait, struct uns_err *err)
+static void count_read(struct uns_backing *b, const struct uns_fd_slot *slot, size_t len)
 {
-	int code;
-
-	UNS_TRY(uns_fds_check(&b->engine->fds, slot, file, err));
-	if (may_wait) {
-		delay_for_tests(b->engine->delay_read_us);
-		code = uns_direct_pread(&slot->direct, slot->fd, buf, len, off, file->path, err);
-		if (code < 0)
-			uns_fail_in(err, "%s", uns_root_path(file->root));
-	} else {
-		code = slot->no_pages ? -EAGAIN : uns_fd_pread_now(slot->fd, buf, len, off);
-	}
-	if (code < 0)
-		return code;
-	UNS_TRY(uns_fds_check(&b->engine->fds, slot, file, err));
 	uns_count(&b->engine->count.source_reads, 1);
 	uns_count(&b->engine->count.source_read_bytes, len);
 	if (uns_direct_is_on(&slot->direct))
 		uns_count(&b->engine->count.direct_read_bytes, len);
+}
+
+/* Of a pinned slot, unchecked. */
+static int pread_pinned(struct uns_backing *b, struct uns_fd_slot *slot, const struct uns_file *file, void *buf,
+			size_t len, uint64_t off, struct uns_err *err)
+{
+	int code;
+
+	delay_for_tests(b->engine->delay_read_us);
+	code = uns_direct_pread(&slot->direct, slot->fd, buf, len, off, file->path, err);
+	if (code < 0)
+		uns_fail_in(err, "%s", uns_root_path(file->root));
+	return code;
+}
+
+/* If a file has changed, that is why a read of it has failed. */
+static int why_failed(struct uns_backing *b, struct uns_fd_slot *slot, const struct uns_file *file,
+		      const struct uns_err *failed, struct uns_err *err)
+{
+	struct uns_err changed = { 0 };
+
+	return uns_fail_as(err, uns_fds_check(&b->engine->fds, slot, file, &changed) == -ESTALE ? &changed : failed);
+}
+
+/* A check before the read would find nothing that the one after it does not. The slot is pinned. */
+static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot, const struct uns_file *file, struct uns_how how,
+		       void *buf, size_t len, uint64_t off, struct uns_err *err)
+{
+	struct uns_err failed = { 0 };
+
+	if (how.may_wait && pread_pinned(b, slot, file, buf, len, off, &failed) < 0)
+		return why_failed(b, slot, file, &failed, err);
+	if (!how.may_wait && (slot->no_pages || uns_fd_pread_now(slot->fd, buf, len, off) < 0))
+		return -EAGAIN;
+	if (!how.unchecked || !uns_unchecked_add(how.unchecked, slot, file))
+		UNS_TRY(uns_fds_check(&b->engine->fds, slot, file, err));
+	count_read(b, slot, len);
 	return 0;
 }
 
-static int read_from(struct uns_backing *b, struct uns_fd_slot *slot, uint32_t file, void *buf, size_t len,
-		     uint64_t off, bool may_wait, struct uns_err *err)
+static int read_from(struct uns_backing *b, struct uns_fd_slot *slot, uint32_t file, struct uns_how how, void *buf,
+		     size_t len, uint64_t off, struct uns_err *err)
 {
 	const struct uns_file *f = &b->cat->files[file];
 	int code;
 
 	UNS_TRY(uns_fds_pin(&b->engine->fds, slot, f, err));
-	code = read_pinned(b, slot, f, buf, len, off, may_wait, err);
+	code = read_pinned(b, slot, f, how, buf, len, off, err);
 	uns_fds_unpin(&b->engine->fds, slot);
 	return code;
 }
 
-/* The bytes between go into the page cache, where the request that wants them finds them. */
+/* The bytes between go into the page cache, where the request that wants them finds them, and checks them. */
 static int read_between(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) void *scratch = NULL;
+	struct uns_fd_slot *slot = &b->turn_slot[file];
+	const struct uns_file *f = &b->cat->files[file];
 	size_t len;
 
 	if (at >= end || end - at > BETWEEN_BYTES)
 		return 0;
 	UNS_TRY_ALLOC(scratch = malloc((size_t)uns_u64_min(end - at, STEP_BYTES)), err);
+	UNS_TRY(uns_fds_pin(&b->engine->fds, slot, f, err));
 	for (; at < end; at += len) {
 		len = (size_t)uns_u64_min(end - at, STEP_BYTES);
-		UNS_TRY(read_from(b, &b->turn_slot[file], file, scratch, len, at, true, err));
+		if (pread_pinned(b, slot, f, scratch, len, at, NULL) < 0)
+			break; /* the wanted bytes may be there */
+		count_read(b, slot, len);
 	}
+	uns_fds_unpin(&b->engine->fds, slot);
 	return 0;
 }
 
-static int read_in_turn(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off, struct uns_err *err)
+static int read_in_turn(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf, size_t len, uint64_t off,
+			struct uns_err *err)
 {
+	const struct uns_how now = { .way = how.way, .unchecked = how.unchecked };
 	struct uns_fd_slot *slot = &b->turn_slot[file];
 	const uint64_t next = uns_turn_take(&b->turns, &b->turn[file], off);
 	uint64_t end = off + len;
 	int code = read_between(b, file, next, off, err);
 
-	if (code == 0 && end <= next && read_from(b, slot, file, buf, len, off, false, NULL) == 0)
+	if (code == 0 && end <= next && read_from(b, slot, file, now, buf, len, off, NULL) == 0)
 		end = next; /* it was in memory: storage has seen no read */
 	else if (code == 0)
-		code = read_from(b, slot, file, buf, len, off, true, err);
+		code = read_from(b, slot, file, how, buf, len, off, err);
 	if (code == 0)
 		uns_count(&b->engine->count.ordered_read_bytes, len);
 	uns_turn_pass(&b->turns, &b->turn[file], end);
@@ -127,11 +156,16 @@ int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how ho
 	if (how.way == UNS_WAY_DIRECT && !how.may_wait)
 		return -EAGAIN;
 	if (code == 0 && how.way == UNS_WAY_TURNS && how.may_wait)
-		code = read_in_turn(b, file, buf, len, off, err);
+		code = read_in_turn(b, file, how, buf, len, off, err);
 	else if (code == 0)
-		code = read_from(b, how.way == UNS_WAY_DIRECT ? &b->direct_slot[file] : slot, file, buf, len, off,
-				 how.may_wait, err);
+		code = read_from(b, how.way == UNS_WAY_DIRECT ? &b->direct_slot[file] : slot, file, how, buf, len, off,
+				 err);
 	return count_failure(b, code);
+}
+
+int uns_source_check_read(struct uns_backing *b, const struct uns_unchecked *unchecked, struct uns_err *err)
+{
+	return count_failure(b, uns_unchecked_check(unchecked, &b->engine->fds, err));
 }
 
 enum uns_way uns_source_way(struct uns_backing *b)
