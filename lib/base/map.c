@@ -61,12 +61,16 @@ void *uns_map_get(const struct uns_map *map, const char *key)
 	return e ? e->value : NULL;
 }
 
-void *uns_map_get_in_turn(const struct uns_map *map, const char *key, size_t *turn)
+void *uns_map_get_in_turn(const struct uns_map *map, const char *key, size_t *turn, uint32_t *hash)
 {
 	const struct uns_map_entry *e = *turn < map->n_used ? &map->entry[*turn] : NULL;
 
-	if (!e || !key || !e->key || strcmp(e->key, key) != 0)
-		e = entry_find(map, key);
+	if (!key)
+		return NULL;
+	if (!e || !e->key || strcmp(e->key, key) != 0) {
+		*hash = hash_of(key);
+		e = entry_of(map, key, *hash);
+	}
 	if (!e)
 		return NULL;
 	*turn = (size_t)(e - map->entry) + 1;
@@ -121,6 +125,14 @@ bool uns_map_reserve(struct uns_map *map, size_t n)
 	return cap == map->cap || map_resize(map, cap);
 }
 
+bool uns_map_put_new(struct uns_map *map, const char *key, uint32_t hash, void *value)
+{
+	if (!key || !value || (map->n_used == map->cap / 4 * 3 && !map_grow(map)))
+		return false;
+	append(map, &(struct uns_map_entry){ key, value, hash });
+	return true;
+}
+
 bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old)
 {
 	const uint32_t hash = key ? hash_of(key) : 0;
@@ -134,10 +146,7 @@ bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old)
 		e->value = value;
 		return true;
 	}
-	if (map->n_used == map->cap / 4 * 3 && !map_grow(map))
-		return false;
-	append(map, &(struct uns_map_entry){ key, value, hash });
-	return true;
+	return uns_map_put_new(map, key, hash, value);
 }
 
 /* Move up what linear probing would no longer find behind the hole. */

@@ -21,12 +21,15 @@ struct uns_map {
 void *uns_map_get(const struct uns_map *map, const char *key);
 
 /* The same when keys are likely asked for in the order in which they were added: looks first at the entry behind the
- * one that was found last. *turn: where that is; begins with 0. */
-void *uns_map_get_in_turn(const struct uns_map *map, const char *key, size_t *turn);
+ * one that was found last. *turn: where that is; begins with 0. *hash: of a key that is absent, for uns_map_put_new. */
+void *uns_map_get_in_turn(const struct uns_map *map, const char *key, size_t *turn, uint32_t *hash);
 
 /* Inserts or replaces; `old` (may be NULL) receives the value replaced, or NULL. Returns false if memory is out, also
  * if key or value is NULL because it could not be allocated. */
 bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old);
+
+/* Puts a key that uns_map_get_in_turn has not found. Returns false as uns_map_put does. */
+bool uns_map_put_new(struct uns_map *map, const char *key, uint32_t hash, void *value);
 
 /* Makes room for n more keys at once: adding them then moves none. Returns false if memory is out. */
 bool uns_map_reserve(struct uns_map *map, size_t n);

@@ -34,11 +34,16 @@ void uns_dcp_plain_fini(struct uns_dcp_plain *plain)
 	uns_arena_fini(&plain->scratch);
 }
 
+static bool looks_like_none(const struct uns_tensor *t, const struct uns_piece *piece)
+{
+	return strncmp(uns_dtype_info(t->dtype)->torch, "complex", 7) == 0 || piece->codec != UNS_CODEC_NONE;
+}
+
 /* Returns in text what tensors that look alike have in common: the key with each run of digits replaced by '#', dtype,
  * length of the first item and shape of the first chunk. Complex tensors and compressed items look like no other. */
 static void look_text(const struct uns_tensor *t, const struct uns_piece *piece, struct uns_text *text)
 {
-	bool alone = strncmp(uns_dtype_info(t->dtype)->torch, "complex", 7) == 0 || piece->codec != UNS_CODEC_NONE;
+	bool alone = looks_like_none(t, piece);
 	static const char digits[] = "0123456789";
 	const char *p = t->key;
 	uint32_t d;
@@ -61,10 +66,18 @@ static void look_text(const struct uns_tensor *t, const struct uns_piece *piece,
 	}
 }
 
-static int look_find(struct uns_dcp_plain *plain, const struct uns_tensor *t, const struct look **out,
-		     struct uns_err *err)
+/* Does the tensor look like one that was judged before, under a key that is like its own? */
+static bool is_like(const struct uns_dcp_judged *before, const struct uns_tensor *t, const struct uns_piece *piece)
 {
-	const struct uns_piece *piece = &plain->cat->pieces[t->first_piece];
+	const size_t bytes = piece->box->n * sizeof(*piece->box->len);
+
+	return before->look && before->dtype == t->dtype && before->length_bytes == piece->length_bytes &&
+	       before->box->n == piece->box->n && memcmp(before->box->len, piece->box->len, bytes) == 0;
+}
+
+static int look_make(struct uns_dcp_plain *plain, const struct uns_tensor *t, const struct uns_piece *piece,
+		     const struct look **out, struct uns_err *err)
+{
 	const struct uns_dcp_item_location location = { piece->file, piece->offset_bytes, piece->length_bytes,
 							piece->codec };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -88,6 +101,26 @@ static int look_find(struct uns_dcp_plain *plain, const struct uns_tensor *t, co
 		return uns_fail_if_passing(err, code, &why);
 	if (uns_torchfile_peek(head, &arena, &v) && uns_torch_readable(v, &why) == -ENOTSUP)
 		UNS_TRY_ALLOC(look->strange = uns_arena_str(&plain->scratch, why.text), err);
+	return 0;
+}
+
+static int look_find(struct uns_dcp_plain *plain, const struct uns_tensor *t, const struct look **out,
+		     struct uns_err *err)
+{
+	const struct uns_piece *piece = &plain->cat->pieces[t->first_piece];
+	struct uns_dcp_judged *judged;
+	bool is_new;
+
+	if (looks_like_none(t, piece))
+		return look_make(plain, t, piece, out, err);
+	judged = &plain->judged[uns_alike_find(&plain->alike, t->key, &is_new)];
+	if (!is_new && is_like(judged, t, piece)) {
+		*out = judged->look;
+		return 0;
+	}
+	judged->look = NULL;
+	UNS_TRY(look_make(plain, t, piece, out, err));
+	*judged = (struct uns_dcp_judged){ *out, t->dtype, piece->length_bytes, piece->box };
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 #ifndef UNS_DCP_PLAIN_H
 #define UNS_DCP_PLAIN_H
 
+#include "base/alike.h"
 #include "base/map.h"
 #include "base/text.h"
 #include "dcp/item.h"
@@ -22,6 +23,14 @@ struct uns_dcp_plain {
 	struct uns_map by_look;
 	struct uns_map refused; /* scope and sentence -> struct refused */
 	struct uns_text text; /* what the tensor at hand has in common with others */
+	/* The same of the tensor that was judged last of each of a few sets of keys, without writing it out. */
+	struct uns_alike alike;
+	struct uns_dcp_judged {
+		const struct look *look; /* NULL = none was judged */
+		enum uns_dtype dtype;
+		uint64_t length_bytes;
+		const struct uns_box *box;
+	} judged[UNS_ALIKE_KEPT];
 };
 
 /* Begins. `where` must live in the catalog's arena. */

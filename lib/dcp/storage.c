@@ -12,10 +12,17 @@ enum { MAX_TRANSFORMS = 16 };
 
 struct kept_string {
 	const void *note;
+	struct uns_dcp_item *first; /* of this name */
+	bool has_more; /* then all of them are in the table of items */
 	char text[];
 };
 
-static const char *string_keep(struct uns_dcp_strings *strings, const char *text)
+static struct kept_string *kept_of(const char *text)
+{
+	return (struct kept_string *)(uintptr_t)(text - offsetof(struct kept_string, text));
+}
+
+static const char *string_keep(struct uns_dcp_strings *strings, const char *text, uint32_t hash)
 {
 	const size_t size = strlen(text) + 1;
 	struct kept_string *kept = uns_arena_alloc(strings->arena, 1, sizeof(*kept) + size);
@@ -23,28 +30,40 @@ static const char *string_keep(struct uns_dcp_strings *strings, const char *text
 	if (!kept)
 		return NULL;
 	memcpy(kept->text, text, size);
-	return uns_map_put(&strings->map, kept->text, kept->text, NULL) ? kept->text : NULL;
+	return uns_map_put_new(&strings->map, kept->text, hash, kept->text) ? kept->text : NULL;
 }
 
 const void **uns_dcp_string_note(const char *text)
 {
-	return (const void **)(uintptr_t)(text - offsetof(struct kept_string, text));
+	return &kept_of(text)->note;
+}
+
+static const char *string_find(struct uns_dcp_strings *strings, const char *text)
+{
+	uint32_t hash;
+	const char *kept = uns_map_get_in_turn(&strings->map, text, &strings->turn, &hash);
+
+	return kept ? kept : string_keep(strings, text, hash);
 }
 
 const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_value *v)
 {
+	const size_t at = (uintptr_t)v / sizeof(*v) % UNS_DCP_RECENT_STRINGS;
 	const char *text, *kept;
 
 	if (!v || v->kind != UNS_VALUE_STR || v->n > UNS_DCP_MAX_NAME)
 		return NULL;
+	if (strings->recent[at].value == v)
+		return strings->recent[at].kept;
 	text = uns_value_str(v);
 	if (!text)
 		return NULL;
-	kept = uns_map_get_in_turn(&strings->map, text, &strings->turn);
-	if (kept)
-		return kept;
-	kept = string_keep(strings, text);
+	kept = string_find(strings, text);
 	strings->failed |= !kept;
+	if (kept) {
+		strings->recent[at].value = v;
+		strings->recent[at].kept = kept;
+	}
 	return kept;
 }
 
@@ -141,6 +160,7 @@ static bool item_is(const struct uns_dcp_item *item, const char *name, const uin
 	return !lo || (item->at->n == n_dims && memcmp(item->at->lo, lo, n_dims * sizeof(*lo)) == 0);
 }
 
+/* In the table. */
 static struct uns_dcp_item **slot_of(const struct uns_dcp_items *items, const char *name, const uint64_t *lo,
 				     size_t n_dims)
 {
@@ -154,10 +174,25 @@ static struct uns_dcp_item **slot_of(const struct uns_dcp_items *items, const ch
 struct uns_dcp_item *uns_dcp_items_find(const struct uns_dcp_items *items, const char *name, const uint64_t *lo,
 					size_t n_dims)
 {
-	return items->cap ? *slot_of(items, name, lo, n_dims) : NULL;
+	const struct kept_string *kept = kept_of(name);
+
+	if (kept->has_more)
+		return *slot_of(items, name, lo, n_dims);
+	return kept->first && item_is(kept->first, name, lo, n_dims) ? kept->first : NULL;
 }
 
-static int item_add(struct uns_dcp_items *items, struct uns_dcp_item *item, struct uns_err *err)
+static int table_make(struct uns_dcp_items *items, struct uns_err *err)
+{
+	size_t cap = 16;
+
+	while (cap < 2 * items->n_most)
+		cap *= 2;
+	UNS_TRY_ALLOC(items->slot = calloc(cap, sizeof(struct uns_dcp_item *)), err);
+	items->cap = cap;
+	return 0;
+}
+
+static int table_add(struct uns_dcp_items *items, struct uns_dcp_item *item, struct uns_err *err)
 {
 	struct uns_dcp_item **slot =
 		slot_of(items, item->name, item->at ? item->at->lo : NULL, item->at ? item->at->n : 0);
@@ -168,16 +203,20 @@ static int item_add(struct uns_dcp_items *items, struct uns_dcp_item *item, stru
 	return 0;
 }
 
-static int items_reserve(struct uns_dcp_items *items, size_t n, struct uns_err *err)
+static int item_add(struct uns_dcp_items *items, struct uns_dcp_item *item, struct uns_err *err)
 {
-	items->cap = 16;
-	while (items->cap < 2 * n)
-		items->cap *= 2;
-	items->slot = calloc(items->cap, sizeof(struct uns_dcp_item *));
-	if (items->slot)
+	struct kept_string *kept = kept_of(item->name);
+
+	if (!kept->first) {
+		kept->first = item;
 		return 0;
-	items->cap = 0;
-	return uns_oom(err);
+	}
+	if (!items->cap)
+		UNS_TRY(table_make(items, err));
+	if (!kept->has_more)
+		UNS_TRY(table_add(items, kept->first, err));
+	kept->has_more = true;
+	return table_add(items, item, err);
 }
 
 int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_strings *strings,
@@ -191,7 +230,7 @@ int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_str
 		return 0;
 	if (storage_data->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -EBADMSG, "storage_data is not a dict");
-	UNS_TRY(items_reserve(out, storage_data->n, err));
+	out->n_most = storage_data->n;
 	for (i = 0; i < storage_data->n; i++) {
 		UNS_TRY_ALLOC(item = UNS_NEW(strings->arena, struct uns_dcp_item), err);
 		UNS_TRY(parse_index(storage_data->pair[i].key, strings, boxes, item, err));

@@ -21,9 +21,16 @@ struct uns_dcp_storage {
 	size_t n_transforms;                 /* almost always 0 */
 };
 
+enum { UNS_DCP_RECENT_STRINGS = 256 };
+
 /* Keeps strings in the result's arena, each once. */
 struct uns_dcp_strings {
 	struct uns_map map;
+	/* Pickles have few paths of files, and name each many times by one value. */
+	struct {
+		const struct uns_value *value;
+		const char *kept;
+	} recent[UNS_DCP_RECENT_STRINGS];
 	size_t turn; /* names are described in about the order in which storage_data has them */
 	struct uns_arena *arena;
 	bool failed; /* out of memory: a NULL from uns_dcp_string then means nothing for the string */
@@ -44,9 +51,10 @@ struct uns_dcp_item {
 	size_t claim;                   /* 1 + index of the chunk that this item belongs to; 0 = none yet */
 };
 
+/* Most names have one item, which goes with the name; those of names that have several are in a table. */
 struct uns_dcp_items {
 	struct uns_dcp_item **slot; /* open addressing, at most half full; from malloc */
-	size_t cap;
+	size_t cap, n_most; /* n_most: how many items there are */
 };
 
 /* Parses storage_data; NULL or None gives an empty table. Strings, boxes and items live in strings->arena. */
@@ -54,7 +62,8 @@ int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_str
 			struct uns_box_pool *boxes, struct uns_dcp_items *out, struct uns_err *err);
 void uns_dcp_items_fini(struct uns_dcp_items *items);
 
-/* Finds an item. lo = NULL: the item without an offset. NULL if there is none. O(1). */
+/* Finds an item by its name, a string of the items' strings. lo = NULL: the item without an offset. NULL if there is
+ * none. O(1). */
 struct uns_dcp_item *uns_dcp_items_find(const struct uns_dcp_items *items, const char *name, const uint64_t *lo,
 					size_t n_dims);
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alike.h"
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
@@ -246,28 +247,42 @@ struct seen {
 	bool in_file; /* an adapter's tensor under its name in PEFT's files */
 };
 
+static void name_look(const struct search *s, const char *name, struct seen *seen)
+{
+	const bool own = is_adapters(name), trained = uns_map_get(&s->params, name);
+	size_t len;
+
+	seen->wrapped |= is_wrapped(name);
+	seen->layers |= is_wrapped_layer(name);
+	seen->by_default |= own && is_of_default(name);
+	seen->lora |= strstr(name, ".lora_") != NULL;
+	seen->adapter |= own || (trained && is_wrapped(name));
+	seen->base |= !own && !trained && !is_left_out(name);
+	seen->in_file |= own && !uns_adapter_of(name, &len);
+}
+
+static bool is_in_file(const struct uns_catalog *cat, const struct uns_tensor *t)
+{
+	return t->n_pieces &&
+	       uns_str_starts(uns_path_name(cat->files[cat->pieces[t->first_piece].file].path), "adapter_model.");
+}
+
+/* The params that are trained are a matter of each name; all else is the same of names that are alike. */
 static struct seen names_look(const struct search *s)
 {
 	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
 	struct seen seen = { .wrapped = uns_catalog_companion(s->cat, "adapter_config.json") };
-	bool own, trained;
-	const char *file;
-	size_t len;
+	struct uns_alike alike = { 0 };
+	bool is_new = true;
 
 	for (; t < end; t++) {
 		if (t->role != UNS_ROLE_WEIGHT)
 			continue;
-		own = is_adapters(t->name);
-		trained = uns_map_get(&s->params, t->name);
-		seen.wrapped |= is_wrapped(t->name);
-		seen.layers |= is_wrapped_layer(t->name);
-		seen.by_default |= own && is_of_default(t->name);
-		seen.lora |= strstr(t->name, ".lora_") != NULL;
-		seen.adapter |= own || (trained && is_wrapped(t->name));
-		seen.base |= !own && !trained && !is_left_out(t->name);
-		file = t->n_pieces ? s->cat->files[s->cat->pieces[t->first_piece].file].path : "";
-		seen.in_file |= uns_str_starts(uns_path_name(file), "adapter_model.") ||
-				(own && !uns_adapter_of(t->name, &len));
+		if (!s->params.n)
+			uns_alike_find(&alike, t->name, &is_new);
+		if (is_new)
+			name_look(s, t->name, &seen);
+		seen.in_file |= is_in_file(s->cat, t);
 	}
 	seen.wrapped |= seen.layers && seen.by_default;
 	return seen;

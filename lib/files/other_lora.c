@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alike.h"
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "model/joined_tensor.h"
@@ -106,11 +107,18 @@ static const char *part_of(const struct uns_tensor *t, const char **in_peft)
 void uns_other_lora_find(struct uns_catalog *cat)
 {
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	struct uns_alike alike = { 0 };
+	bool is_new;
 
-	while (t < end && !(uns_role_is_model(t->role) && uns_other_lora_program(t->name)))
-		t++;
-	if (t < end)
+	for (; t < end; t++) {
+		if (!uns_role_is_model(t->role))
+			continue;
+		uns_alike_find(&alike, t->name, &is_new);
+		if (!is_new || !uns_other_lora_program(t->name))
+			continue;
 		cat->summary.adapter = UNS_ADAPTER_OTHER;
+		return;
+	}
 }
 
 bool uns_other_lora_has(const struct uns_tensor *t)

@@ -1,7 +1,7 @@
 /* Building, sealing and searching a catalog. Owns its arrays: they grow by realloc while a format fills
- * them, and move into the arena, at their exact size, when the catalog is sealed (pieces stay). What the session
- * adds behind that (borrowed files, what it found out about them) grows them inside the arena.
- * Must not know formats or views, and reads nothing of a file but its stat. */
+ * them, and move into the arena, at their exact size, when the catalog is sealed (tensors and pieces stay). What the
+ * session adds behind that (borrowed files, what it found out about them) grows them inside the arena. Must not know
+ * formats or views, and reads nothing of a file but its stat. */
 #include "model/catalog.h"
 
 #include <stdio.h>
@@ -66,9 +66,9 @@ void uns_catalog_free(struct uns_catalog *cat)
 		return;
 	free(cat->pieces);
 	free(cat->proven);
+	free(cat->sealed ? cat->own_tensors : cat->tensors);
 	if (!cat->sealed) {
 		free(cat->files);
-		free(cat->tensors);
 		free(cat->groups);
 		free(cat->values);
 		free(cat->companions);
@@ -510,19 +510,26 @@ static int seal_tensor(const struct uns_catalog *cat, const struct uns_tensor *t
 	return sort_pieces(cat, t, err);
 }
 
-/* Moves the lists into the arena, at their exact size. Pieces may be most of what a process has in memory: they stay
- * where they are, because a copy would need that memory twice. */
+/* The list at its exact size; as it is, if there is no memory for that. */
+static void *exact(void *list, size_t n, size_t *cap, size_t size)
+{
+	void *v = n < *cap ? reallocarray(list, n + !n, size) : NULL;
+
+	if (v)
+		*cap = n;
+	return v ? v : list;
+}
+
+/* Moves the lists into the arena, at their exact size. Tensors and pieces may be most of what a process has in memory:
+ * they stay where they are, because a copy would need that memory twice. */
 static int settle_lists(struct uns_catalog *cat, struct uns_err *err)
 {
-	struct uns_piece *exact = cat->n_pieces < cat->cap_pieces
-					  ? reallocarray(cat->pieces, cat->n_pieces + !cat->n_pieces, sizeof(*exact))
-					  : NULL;
 	struct {
 		void *array;
 		size_t n, *cap, size;
 	} list[] = {
 #define LIST(name) { &cat->name, cat->n_##name, &cat->cap_##name, sizeof(*cat->name) }
-		LIST(files), LIST(tensors), LIST(groups), LIST(values), LIST(companions), LIST(findings),
+		LIST(files), LIST(groups), LIST(values), LIST(companions), LIST(findings),
 #undef LIST
 	};
 	void **array, *copy;
@@ -537,10 +544,9 @@ static int settle_lists(struct uns_catalog *cat, struct uns_err *err)
 		*array = copy;
 		*list[i].cap = list[i].n;
 	}
-	if (exact) {
-		cat->pieces = exact;
-		cat->cap_pieces = cat->n_pieces;
-	}
+	cat->pieces = exact(cat->pieces, cat->n_pieces, &cat->cap_pieces, sizeof(*cat->pieces));
+	cat->own_tensors = cat->tensors = exact(cat->tensors, cat->n_tensors, &cat->cap_tensors, sizeof(*cat->tensors));
+	cat->cap_tensors = cat->n_tensors; /* it grows in the arena from now on */
 	uns_box_pool_fini(&cat->boxes); /* no piece comes any more */
 	cat->sealed = true;
 	return uns_arena_check(&cat->arena, err);

@@ -314,6 +314,7 @@ struct uns_catalog {
 
 	/* Private to model/catalog.c: arrays grow by realloc until seal moves them into the arena. */
 	bool sealed;
+	struct uns_tensor *own_tensors; /* of a sealed catalog: those that it was sealed with, which stay */
 	struct uns_map file_by_path; /* "ROOT path" -> index + 1 */
 	struct uns_box_pool boxes;
 };

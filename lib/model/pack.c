@@ -132,16 +132,37 @@ const char *pack_bytes(struct pack *p, const char *v, size_t *n)
 	return copy ? copy : "";
 }
 
+/* Writes the text, or the number of one that was written before. Returns its number. */
+static uint64_t text_find(struct pack *p, const char *s)
+{
+	uint32_t hash;
+	void *known = uns_map_get_in_turn(&p->texts, s, &p->turn, &hash);
+	size_t n;
+
+	if (known) {
+		write_u64(p, (uintptr_t)known);
+		return (uintptr_t)known;
+	}
+	n = strlen(s);
+	write_u64(p, TEXT_NEW);
+	pack_bytes(p, s, &n);
+	known = (void *)(TEXT_FIRST + p->n_texts++);
+	if (!uns_map_put_new(&p->texts, s, hash, known))
+		p->out->failed = true;
+	return (uintptr_t)known;
+}
+
 static const char *write_text(struct pack *p, const char *s)
 {
-	void *known = s ? uns_map_get(&p->texts, s) : NULL;
-	size_t n = s ? strlen(s) : 0;
+	struct pack_recent *recent = &p->recent[(uintptr_t)s / sizeof(void *) % PACK_RECENT_TEXTS];
 
-	write_u64(p, !s ? TEXT_NULL : known ? (uint64_t)(uintptr_t)known : TEXT_NEW);
-	if (s && !known) {
-		pack_bytes(p, s, &n);
-		if (!uns_map_put(&p->texts, s, (void *)(TEXT_FIRST + p->n_texts++), NULL))
-			p->out->failed = true;
+	if (!s) {
+		write_u64(p, TEXT_NULL);
+	} else if (recent->text == s) {
+		write_u64(p, recent->number);
+	} else {
+		recent->number = text_find(p, s);
+		recent->text = s;
 	}
 	return s;
 }

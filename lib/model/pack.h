@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "model/catalog.h"
 
+enum { PACK_RECENT_TEXTS = 64, PACK_RECENT_CUTS = 8 };
+
 struct pack {
 	struct uns_catalog *cat; /* being filled; or written, and not changed */
 	const struct uns_root *root;
@@ -25,7 +27,16 @@ struct pack {
 	struct uns_text *out; /* NULL = reading */
 	size_t at; /* in `out`, where pieces begin */
 	struct uns_map texts; /* text -> its number */
-	struct uns_map cuts; /* shape and number of pieces -> the last such tensor's index */
+	size_t turn; /* in `texts` */
+	struct pack_recent {
+		const char *text; /* many fields have the same one: roots, and keys that are names */
+		uint64_t number;
+	} recent[PACK_RECENT_TEXTS];
+	struct uns_map cuts; /* shape and number of pieces -> struct pack_cut */
+	struct pack_cut {
+		size_t last; /* such tensor's index */
+	} *cut[PACK_RECENT_CUTS]; /* a few, which most tensors have */
+	unsigned n_cuts;
 	struct uns_arena scratch;
 
 	/* reading: after the first thing that is wrong everything reads as 0, and `bad` stays */

@@ -231,17 +231,46 @@ static bool is_cut_alike(const struct uns_piece *a, const struct uns_piece *b, s
 	return true;
 }
 
+/* The cut of the shape and number of pieces of tensor number `of`, which may be the first. NULL = out of memory. */
+static struct pack_cut *cut_find(struct pack *p, size_t of)
+{
+	const struct uns_tensor *t = &p->cat->tensors[of], *last;
+	struct pack_cut *cut;
+	char shape[256];
+	const char *key;
+	unsigned i;
+
+	for (i = 0; i < PACK_RECENT_CUTS && p->cut[i]; i++) {
+		last = &p->cat->tensors[p->cut[i]->last];
+		if (last->n_pieces == t->n_pieces && uns_shape_equal(&last->shape, &t->shape))
+			return p->cut[i];
+	}
+	key = uns_arena_printf(&p->scratch, "%u %s", t->n_pieces, uns_shape_text(&t->shape, shape, sizeof(shape)));
+	cut = uns_map_get(&p->cuts, key);
+	if (!cut) {
+		cut = UNS_NEW(&p->scratch, struct pack_cut);
+		if (!uns_map_put(&p->cuts, key, cut, NULL)) {
+			p->no_memory = true;
+			return NULL;
+		}
+		cut->last = of;
+	}
+	p->cut[p->n_cuts++ % PACK_RECENT_CUTS] = cut;
+	return cut;
+}
+
 /* The last tensor before number i that has as many pieces, and of which nothing else is known; i = none. */
 static size_t last_of_shape(struct pack *p, size_t i)
 {
-	const struct uns_tensor *t = &p->cat->tensors[i];
-	char shape[256];
-	const char *key =
-		uns_arena_printf(&p->scratch, "%u %s", t->n_pieces, uns_shape_text(&t->shape, shape, sizeof(shape)));
-	uint32_t before = key ? uns_map_index(&p->cuts, key) : UNS_MAP_NO_INDEX;
+	const struct uns_tensor *t = p->cat->tensors;
+	struct pack_cut *cut = cut_find(p, i);
+	size_t before;
 
-	p->no_memory |= !uns_map_put_index(&p->cuts, key, (uint32_t)i);
-	return before == UNS_MAP_NO_INDEX || p->cat->tensors[before].n_pieces != t->n_pieces ? i : before;
+	if (!cut)
+		return i;
+	before = cut->last;
+	cut->last = i;
+	return t[before].n_pieces == t[i].n_pieces ? before : i;
 }
 
 /* The tensor before number i that was cut alike; NULL = none is known. */

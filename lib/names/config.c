@@ -151,15 +151,27 @@ static bool is_weight(const struct uns_tensor *t)
 	return t->role == UNS_ROLE_WEIGHT;
 }
 
+static bool is_embedding(const char *name)
+{
+	static const char *const ends[] = { "embed_tokens.weight", "wte.weight", "word_embeddings.weight" };
+	const size_t len = strlen(name);
+	size_t i, n;
+
+	for (i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		n = strlen(ends[i]);
+		if (len >= n && memcmp(name + len - n, ends[i], n) == 0 && (len == n || name[len - n - 1] == '.'))
+			return true;
+	}
+	return false;
+}
+
 /* Compares the input embedding, if there is one. If there are several of different sizes, vocab_size may mean any. */
 static int embedding_check(const struct uns_config_info *info, const struct uns_catalog *cat, struct uns_err *err)
 {
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors, *found = NULL;
 
 	for (; t < end; t++) {
-		if (!is_weight(t) || t->shape.n != 2 ||
-		    !(uns_name_ends(t->name, "embed_tokens.weight") || uns_name_ends(t->name, "wte.weight") ||
-		      uns_name_ends(t->name, "word_embeddings.weight")))
+		if (!is_weight(t) || t->shape.n != 2 || !is_embedding(t->name))
 			continue;
 		if (found && !uns_shape_equal(&found->shape, &t->shape))
 			return 0;
@@ -181,6 +193,7 @@ struct layer_stack {
 	const char *prefix; /* "model" of "model.layers.7.mlp": borrowed, not terminated */
 	size_t prefix_len;
 	uint64_t n; /* highest index + 1 */
+	size_t len; /* of the last name that was found to be of it, up to the dot behind the index */
 };
 
 /* Splits "model.layers.7.mlp.weight" into its stack and index. Only the outermost stack counts, not a stack inside a
@@ -206,6 +219,7 @@ static bool layer_of(const char *name, struct layer_stack *stack, uint64_t *inde
 	*index = strtoull(digits, &end, 10);
 	stack->prefix = name;
 	stack->prefix_len = (size_t)(at - name);
+	stack->len = (size_t)(end + 1 - name);
 	return *end == '.' && *index < UINT32_MAX;
 }
 
@@ -214,13 +228,17 @@ static bool layer_of(const char *name, struct layer_stack *stack, uint64_t *inde
 static bool text_stack(const struct uns_catalog *cat, struct layer_stack *out)
 {
 	static const char language[] = "language_model";
-	struct layer_stack all[8], s;
+	struct layer_stack all[8], s = { .prefix = "", .len = 1 };
 	size_t i, k, n = 0, n_text = 0, text = 0;
 	uint64_t index;
 
 	for (i = 0; i < cat->n_tensors; i++) {
-		if (!is_weight(&cat->tensors[i]) || !layer_of(cat->tensors[i].name, &s, &index))
+		if (!is_weight(&cat->tensors[i]) || strncmp(cat->tensors[i].name, s.prefix, s.len) == 0)
+			continue; /* of the same layer as the one before */
+		if (!layer_of(cat->tensors[i].name, &s, &index)) {
+			s = (struct layer_stack){ .prefix = "", .len = 1 };
 			continue;
+		}
 		for (k = 0; k < n; k++)
 			if (all[k].prefix_len == s.prefix_len && memcmp(all[k].prefix, s.prefix, s.prefix_len) == 0)
 				break;

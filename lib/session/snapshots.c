@@ -50,7 +50,8 @@ static size_t snapshot_bytes(const struct snapshot *snap)
 	size_t bytes = sizeof(*snap) + snap->beside.arena.held_bytes;
 
 	if (snap->cat)
-		bytes += snap->cat->arena.held_bytes + snap->cat->n_pieces * sizeof(*snap->cat->pieces);
+		bytes += snap->cat->arena.held_bytes + snap->cat->n_pieces * sizeof(*snap->cat->pieces) +
+			 snap->cat->n_tensors * sizeof(*snap->cat->tensors);
 	if (snap->backing)
 		bytes += uns_backing_bytes(snap->backing);
 	if (snap->ties_learned.known)

@@ -39,7 +39,7 @@ bool uns_pickle_memo_make(struct uns_pickle_memo *memo)
 		return false;
 	for (i = 0; i < memo->n_words; i++) {
 		memo->before[i] = (uint32_t)n;
-		n += (size_t)__builtin_popcountll(memo->fetched[i]);
+		n += uns_pickle_memo_count(memo->fetched[i]);
 	}
 	memo->bytes += memo->n_words * sizeof(*memo->before) + n * sizeof(*memo->v);
 	memo->v = calloc(n + 1, sizeof(struct uns_value *));

@@ -25,6 +25,16 @@ static inline uint64_t uns_pickle_memo_bit(uint64_t at)
 	return UINT64_C(1) << at % UNS_PICKLE_MEMO_WORD;
 }
 
+/* How many bits are set. A processor's own instruction for it is not part of x86-64's first version, and without that
+ * compilers call a function that looks at each byte in a table. */
+static inline unsigned uns_pickle_memo_count(uint64_t bits)
+{
+	bits -= bits >> 1 & UINT64_C(0x5555555555555555);
+	bits = (bits & UINT64_C(0x3333333333333333)) + (bits >> 2 & UINT64_C(0x3333333333333333));
+	bits = (bits + (bits >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+	return (unsigned)(bits * UINT64_C(0x0101010101010101) >> 56);
+}
+
 /* Room for numbers up to max. Returns false when out of memory; fini is needed in either case. */
 bool uns_pickle_memo_init(struct uns_pickle_memo *memo, size_t max);
 void uns_pickle_memo_fini(struct uns_pickle_memo *memo);
@@ -41,7 +51,7 @@ static inline struct uns_value **uns_pickle_memo_entry(const struct uns_pickle_m
 
 	if (word >= memo->n_words || !(memo->fetched[word] & bit))
 		return NULL;
-	return &memo->v[memo->before[word] + (unsigned)__builtin_popcountll(memo->fetched[word] & (bit - 1))];
+	return &memo->v[memo->before[word] + uns_pickle_memo_count(memo->fetched[word] & (bit - 1))];
 }
 
 /* Was something put at this number? at must be max or less. */

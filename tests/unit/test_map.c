@@ -187,25 +187,31 @@ static void in_turn_finds_what_get_finds(void **state)
 	static char name[N_NAMES][8];
 	struct uns_map map = UNS_MAP_INIT;
 	size_t turn = 0;
+	uint32_t hash;
 	unsigned i;
 
 	(void)state;
-	assert_null(uns_map_get_in_turn(&map, "absent", &turn));
+	assert_null(uns_map_get_in_turn(&map, "absent", &turn, &hash));
 	for (i = 0; i < N_NAMES; i++) {
 		snprintf(name[i], sizeof(name[i]), "t%u", i);
 		assert_true(uns_map_put(&map, name[i], name[i], NULL));
 	}
 	for (i = 0; i < N_NAMES; i++) {
-		assert_ptr_equal(uns_map_get_in_turn(&map, name[i], &turn), name[i]);
+		assert_ptr_equal(uns_map_get_in_turn(&map, name[i], &turn, &hash), name[i]);
 		assert_int_equal(turn, i + 1);
 	}
-	assert_ptr_equal(uns_map_get_in_turn(&map, name[7], &turn), name[7]);
-	assert_null(uns_map_get_in_turn(&map, "absent", &turn));
-	assert_null(uns_map_get_in_turn(&map, NULL, &turn));
+	assert_ptr_equal(uns_map_get_in_turn(&map, name[7], &turn, &hash), name[7]);
+	assert_null(uns_map_get_in_turn(&map, "absent", &turn, &hash));
+	assert_null(uns_map_get_in_turn(&map, NULL, &turn, &hash));
 	assert_int_equal(turn, 8);
 	assert_ptr_equal(uns_map_del(&map, name[8]), name[8]);
-	assert_null(uns_map_get_in_turn(&map, name[8], &turn));
-	assert_ptr_equal(uns_map_get_in_turn(&map, name[9], &turn), name[9]);
+	assert_null(uns_map_get_in_turn(&map, name[8], &turn, &hash));
+	assert_ptr_equal(uns_map_get_in_turn(&map, name[9], &turn, &hash), name[9]);
+	assert_null(uns_map_get_in_turn(&map, "absent", &turn, &hash));
+	assert_true(uns_map_put_new(&map, "absent", hash, name[0]));
+	assert_ptr_equal(uns_map_get(&map, "absent"), name[0]);
+	assert_false(uns_map_put_new(&map, NULL, hash, name[0]));
+	assert_false(uns_map_put_new(&map, "other", hash, NULL));
 	uns_map_fini(&map);
 }
 
