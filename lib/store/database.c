@@ -173,18 +173,31 @@ int database_roll_back(struct uns_store *store, struct uns_err *err)
 	return database_exec(store, "ROLLBACK", err);
 }
 
-int database_begin(struct uns_store *store, struct uns_err *err)
+/* After one that could not be rolled back, for want of memory, and is still open. */
+static int begin(struct uns_store *store, const char *sql, const char *doing, struct uns_err *err)
 {
 	int code;
 
+	if (!sqlite3_get_autocommit(store->db))
+		UNS_TRY(database_roll_back(store, err));
+	code = sqlite3_exec(store->db, sql, NULL, NULL, NULL);
+	return code ? database_fail(store, code, doing, err) : 0;
+}
+
+int database_begin_reading(struct uns_store *store, struct uns_err *err)
+{
+	return begin(store, "BEGIN", "cannot be used", err);
+}
+
+int database_begin(struct uns_store *store, struct uns_err *err)
+{
 	if (store->why_read_only.code)
 		return uns_fail_as(err, &store->why_read_only);
 	if (store->read_only)
 		return uns_fail(err, -EROFS,
 				"metadata store %s cannot be written: it is read-only: " UNS_STORE_ELSEWHERE,
 				store->path);
-	code = sqlite3_exec(store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-	return code ? database_fail(store, code, "cannot be written", err) : 0;
+	return begin(store, "BEGIN IMMEDIATE", "cannot be written", err);
 }
 
 int database_end(struct uns_store *store, int result, struct uns_err *err)

@@ -46,7 +46,8 @@ enum {
 /* SQLite's last error (or `code`, when there is no handle) as errno and sentence. */
 int database_fail(struct uns_store *store, int code, const char *doing, struct uns_err *err);
 int database_exec(struct uns_store *store, const char *sql, struct uns_err *err);
-/* Ends the transaction that is open, without its changes. Tried twice: one that stays open keeps others from writing.
+/* Ends the transaction that is open, without its changes. Tried twice: one that stays open keeps others from writing,
+ * until the next one begins.
  */
 int database_roll_back(struct uns_store *store, struct uns_err *err);
 /* One that was prepared before, if it has the same text. Not two of the same text at once. */
@@ -60,6 +61,8 @@ int statement_step(struct uns_store *store, sqlite3_stmt *statement, struct uns_
 int statement_text(struct uns_store *store, sqlite3_stmt *statement, int column, const char **out, struct uns_err *err);
 int statement_bytes(struct uns_store *store, sqlite3_stmt *statement, int column, struct uns_span *out,
 		    struct uns_err *err);
+/* A transaction that only reads, all of it at one moment; database_roll_back ends it. */
+int database_begin_reading(struct uns_store *store, struct uns_err *err);
 /* A write transaction; database_end commits when code is 0, else rolls back, and returns the result. */
 int database_begin(struct uns_store *store, struct uns_err *err);
 int database_end(struct uns_store *store, int code, struct uns_err *err);

@@ -52,7 +52,7 @@ static int look_once(struct uns_store *store, int busy_ms, look_fn *work, void *
 	int code;
 
 	sqlite3_busy_timeout(store->db, busy_ms);
-	UNS_TRY(database_exec(store, "BEGIN", err));
+	UNS_TRY(database_begin_reading(store, err));
 	code = work(store, arg, err);
 	UNS_TRY(database_roll_back(store, err));
 	return code;

@@ -64,7 +64,7 @@ static int version_now(struct uns_store *store, int *version, struct uns_err *er
 {
 	int code;
 
-	UNS_TRY(database_exec(store, "BEGIN", err));
+	UNS_TRY(database_begin_reading(store, err));
 	code = version_of(store, version, err);
 	UNS_TRY(database_roll_back(store, err));
 	return code;

@@ -34,8 +34,14 @@ static struct faults_plan own;
 static struct faults_plan *plan = &own;
 struct faults_plan *const faults_plan = &own;
 
+bool (*faults_choose)(enum faults_call call, uint64_t where, uint32_t *action, int *error);
+unsigned faults_frames;
+
 static void *stack[FAULTS_DEEP];
 static int stack_len;
+static struct {
+	uintptr_t from, to;
+} program; /* where a linked test's own code lies */
 
 /* -- what is passed on to -- */
 
@@ -150,21 +156,13 @@ static bool has_path(enum faults_call call)
 	return call != FAULTS_MALLOC && call != FAULTS_SQLITE && call != FAULTS_THREAD;
 }
 
-/* Counts the call; true = it is the one. */
-static bool is_struck(enum faults_call call, int dir, const char *path, void *caller)
+/* Counts the call; true = it is of those that the plan means. */
+static bool is_meant(enum faults_call call, int dir, const char *path, void *caller)
 {
-	uint64_t n;
-
 	if (!process_is_meant() || !caller_is_meant(caller) || (has_path(call) && !path_is_meant(dir, path)))
 		return false;
 	__atomic_add_fetch(&plan->count[call], 1, __ATOMIC_RELAXED);
-	if (!(plan->calls & 1u << call))
-		return false;
-	n = __atomic_add_fetch(&plan->seen, 1, __ATOMIC_RELAXED);
-	if (plan->nth && n != plan->nth)
-		return false;
-	__atomic_add_fetch(&plan->struck, 1, __ATOMIC_RELAXED);
-	return true;
+	return plan->calls & 1u << call;
 }
 
 static bool is_armed(void)
@@ -189,9 +187,53 @@ static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *unus
 	return _URC_NO_REASON;
 }
 
-/* In here, or in what bears no failure: nothing is counted. Aligned: RELRO begins at .tbss, and mold 1.10 may put that
- * of a single byte at the end of the page before the segment, where nothing is. Such a program does not start. */
+enum { OWN_FRAMES = 3 }; /* from the one that looks back to malloc, open .. of this file */
+
+struct place {
+	unsigned skip, left;
+	uint64_t hash;
+};
+
+static _Unwind_Reason_Code add_to_hash(struct _Unwind_Context *context, void *ctx)
+{
+	struct place *place = ctx;
+	uintptr_t at = (uintptr_t)_Unwind_GetIP(context);
+
+	if (place->skip) {
+		place->skip--;
+		return _URC_NO_REASON;
+	}
+	if (faults_frames && (at < program.from || at >= program.to))
+		return _URC_NO_REASON;
+	place->hash = (place->hash ^ at) * 0x9e3779b97f4a7c15u;
+	place->hash ^= place->hash >> 29;
+	return --place->left ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
+static __attribute__((noinline)) uint64_t where_called(void)
+{
+	struct place place = { OWN_FRAMES, faults_frames ? faults_frames : FAULTS_DEEP, 1 };
+
+	_Unwind_Backtrace(add_to_hash, &place);
+	return place.hash;
+}
+
+/* In here, or in what bears no failure: nothing is counted. And what becomes of the call that fails. Aligned: RELRO
+ * begins at .tbss, and mold 1.10 may put that of a single byte at the end of the page before the segment, where nothing
+ * is. Such a program does not start. */
 static __thread bool inside __attribute__((aligned(16)));
+static __thread uint32_t action __attribute__((aligned(16)));
+
+static __attribute__((always_inline)) inline bool is_chosen(enum faults_call call, int *error)
+{
+	uint64_t n = __atomic_add_fetch(&plan->seen, 1, __ATOMIC_RELAXED);
+
+	action = plan->action;
+	*error = plan->error;
+	if (faults_choose)
+		return faults_choose(call, where_called(), &action, error);
+	return !plan->nth || n == plan->nth;
+}
 
 /* What becomes of a call: true = it fails with *error, which may be a short count for who can. */
 static __attribute__((noinline)) bool strikes(enum faults_call call, int dir, const char *path, void *caller,
@@ -200,19 +242,21 @@ static __attribute__((noinline)) bool strikes(enum faults_call call, int dir, co
 	int saved = errno;
 	bool struck = false;
 
-	if (!inside && is_struck(call, dir, path, caller)) {
+	if (!inside && is_meant(call, dir, path, caller)) {
 		inside = true; /* unwinding may allocate */
-		if (plan == &own) {
+		struck = is_chosen(call, error);
+		if (struck)
+			__atomic_add_fetch(&plan->struck, 1, __ATOMIC_RELAXED);
+		if (struck && plan == &own) {
 			stack_len = 0;
 			_Unwind_Backtrace(add_frame, NULL);
 		}
-		if (plan->action == FAULTS_KILL)
+		if (struck && action == FAULTS_KILL)
 			raw(SYS_kill, raw(SYS_getpid, 0, 0, 0), SIGKILL, 0);
-		if (plan->action == FAULTS_HOLD)
+		if (struck && action == FAULTS_HOLD) {
 			hold();
-		else
-			struck = true;
-		*error = plan->error;
+			struck = false;
+		}
 		inside = false;
 	}
 	errno = saved;
@@ -232,16 +276,16 @@ static __attribute__((noinline)) bool strikes(enum faults_call call, int dir, co
 	} while (0)
 
 /* The same for one that moves bytes: *len is 1 where it is to come short. */
-#define FAIL_OR_SHORTEN(call, fd, len)                                  \
-	do {                                                            \
-		int fail_error;                                         \
-		if (STRIKES(call, fd, NULL, &fail_error)) {             \
-			if (plan->action != FAULTS_SHORT || len == 0) { \
-				errno = fail_error;                     \
-				return -1;                              \
-			}                                               \
-			len = 1;                                        \
-		}                                                       \
+#define FAIL_OR_SHORTEN(call, fd, len)                            \
+	do {                                                      \
+		int fail_error;                                   \
+		if (STRIKES(call, fd, NULL, &fail_error)) {       \
+			if (action != FAULTS_SHORT || len == 0) { \
+				errno = fail_error;               \
+				return -1;                        \
+			}                                         \
+			len = 1;                                  \
+		}                                                 \
 	} while (0)
 
 /* -- the plan -- */
@@ -263,8 +307,28 @@ __attribute__((constructor)) static void map_plan(void)
 		plan = at;
 }
 
+/* The program is the first of all objects. */
+static int look_at_program(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	uintptr_t start;
+	int i;
+
+	(void)size;
+	(void)unused;
+	for (i = 0; i < info->dlpi_phnum; i++) {
+		start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+		if (info->dlpi_phdr[i].p_type == PT_LOAD && info->dlpi_phdr[i].p_flags & PF_X) {
+			program.from = program.from && program.from < start ? program.from : start;
+			program.to = start + info->dlpi_phdr[i].p_memsz;
+		}
+	}
+	return 1;
+}
+
 void faults_arm(void)
 {
+	if (!program.to)
+		dl_iterate_phdr(look_at_program, NULL);
 	own.seen = own.struck = 0;
 	memset(own.count, 0, sizeof(own.count));
 	stack_len = 0;

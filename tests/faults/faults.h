@@ -17,6 +17,7 @@
 #ifndef UNSHARD_TESTS_FAULTS_H
 #define UNSHARD_TESTS_FAULTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What calls are told apart by. The order is known to tests/e2e/faults.py. */
@@ -67,6 +68,12 @@ struct faults_plan {
 };
 
 extern struct faults_plan *const faults_plan; /* of a linked test: this process's own */
+
+/* Of a linked test, in place of `nth`: asked of each call that the plan means. `where` is a hash of the places that it
+ * is made from: the innermost faults_frames ones of the program's own code, or all, those in libraries too, where that
+ * is 0. true = it fails, in this way. In any thread; what it calls does not fail. */
+extern bool (*faults_choose)(enum faults_call call, uint64_t where, uint32_t *action, int *error);
+extern unsigned faults_frames;
 
 /* Arms: counters at 0. For a linked test; a preloaded process is armed through the file. */
 void faults_arm(void);

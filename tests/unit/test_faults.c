@@ -5,12 +5,17 @@
  *
  *   test_faults GROUP [SUBJECT]   GROUP: files, memory, store; SUBJECT: a name in golden_sources.h
  *
- * Where there are many calls of a kind, some of them are chosen, others under the sanitizers than without, and of
- * these every sixth fails: each fault at a sixth of the checkpoints. UNSHARD_LONG=1 lets a hundred to two hundred times
- * as many fail, UNSHARD_LONG=all all of them (that takes hours). Wrong answers are told by where the call failed. */
+ * A call fails once for each place that makes it: its caller, that one's caller, and so on for a few functions of the
+ * program. The question during which one failed is asked again, so that the next place fails, until none is new. So
+ * every place fails in the first session that comes by, whatever the build: several in one session, one at a time. If
+ * an answer is wrong then, each of these fails alone in a session of its own, and what is wrong there is told.
+ *
+ * UNSHARD_LONG=1 tells places apart by all functions, in libraries too; UNSHARD_LONG=all lets every call fail in
+ * a session of its own (that takes hours). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -32,15 +37,23 @@
 enum {
 	MAX_STEPS = 1500,
 	MAX_GROUPS = 200,
+	MAX_TRIED = 1 << 17,    /* faults at places; a power of two */
+	MAX_STRUCK = 32,          /* of these in one session */
 	SAME_FRAMES = 10,       /* of a stack: wrong answers from there are told once */
 	CASE_SECONDS = 120,     /* one that takes longer hangs */
 	OLD_ENOUGH_US = 200000, /* for what is known of a file to be kept in the store */
-	KEPT_US = 1200000,      /* a session goes on with what it saw of a directory for less */
+	KEPT_S = 2,               /* a session goes on with what it saw of a directory for less */
+	STORE_S = 12,             /* and without a store that failed twice */
 };
 
-static unsigned halves = 1; /* of `most` in the table below are made to fail, rounded up; 0 = all calls are */
-static unsigned every = 6;  /* of those that were chosen, one after the other, one in so many fails */
-static unsigned n_chosen;
+/* Functions of the program that tell places apart. Under a sanitizer all takes three times as long. */
+#ifdef __SANITIZE_ADDRESS__
+enum { PROGRAM_FRAMES = 3 };
+#else
+enum { PROGRAM_FRAMES = 4 };
+#endif
+
+static bool each; /* call fails in a session of its own */
 static char work[] = "/dev/shm/unshard-faults-XXXXXX";
 static char doing[400]; /* what is under way, for who reads of a crash */
 
@@ -304,6 +317,7 @@ static int ask_code(unshard *u, const struct step *s, struct answer *a)
 
 static void ask(unshard *u, const struct step *s, struct answer *a)
 {
+	alarm(CASE_SECONDS);
 	*a = (struct answer){ 0 };
 	a->code = ask_code(u, s, a);
 }
@@ -406,7 +420,9 @@ struct group {
 
 static struct group groups[MAX_GROUPS];
 static size_t n_groups;
-static unsigned n_cases, n_struck, n_bad;
+static unsigned n_cases, n_bad;
+static bool telling; /* else a wrong answer is but a suspicion: several calls failed */
+static bool suspected;
 
 static const char *const call_name[FAULTS_CALLS] = {
 	"open",  "stat",   "read", "readdir", "readlink", "mmap",   "write",
@@ -437,6 +453,10 @@ static void found(const struct step *step, enum phase phase, const struct answer
 	char is[600], was[600];
 	struct group *g = groups;
 
+	if (!telling) {
+		suspected = true;
+		return;
+	}
 	n_bad++;
 	while (g < groups + n_groups &&
 	       (g->depth < common || memcmp(g->stack, stack, (size_t)common * sizeof(*stack)) != 0))
@@ -486,19 +506,138 @@ static int tell(void)
 			if (groups[i].n[phase])
 				fprintf(stderr, "  %u times wrong %s\n", groups[i].n[phase], groups[i].example[phase]);
 	}
-	printf("%u cases, %u struck, %u wrong answers in %zu places\n", n_cases, n_struck, n_bad, n_groups);
+	printf("%u calls failed, %u wrong answers in %zu places\n", n_cases, n_bad, n_groups);
 	return n_bad ? 1 : 0;
 }
 
-/* -- one case -- */
+/* -- what fails -- */
+
+static const struct fault {
+	const char *group;
+	enum faults_call call;
+	enum faults_action action;
+	int error;
+	bool remembered; /* an earlier session has put into the store what it found */
+} faults[] = {
+	{ "files", FAULTS_OPEN, FAULTS_FAIL, EIO, false },
+	{ "files", FAULTS_OPEN, FAULTS_FAIL, EMFILE, false },
+	{ "files", FAULTS_OPEN, FAULTS_FAIL, EACCES, false },
+	{ "files", FAULTS_OPEN, FAULTS_FAIL, EINTR, false },
+	{ "files", FAULTS_READ, FAULTS_FAIL, EIO, false },
+	{ "files", FAULTS_READ, FAULTS_FAIL, EINTR, false },
+	{ "files", FAULTS_READ, FAULTS_SHORT, EIO, false },
+	{ "files", FAULTS_STAT, FAULTS_FAIL, EIO, false },
+	{ "files", FAULTS_STAT, FAULTS_FAIL, EACCES, false },
+	{ "files", FAULTS_READDIR, FAULTS_FAIL, EIO, false },
+	{ "files", FAULTS_READLINK, FAULTS_FAIL, EIO, false },
+	{ "files", FAULTS_MMAP, FAULTS_FAIL, ENOMEM, false },
+	{ "files", FAULTS_THREAD, FAULTS_FAIL, EAGAIN, false },
+	{ "memory", FAULTS_MALLOC, FAULTS_FAIL, ENOMEM, false },
+	{ "store", FAULTS_WRITE, FAULTS_FAIL, ENOSPC, false },
+	{ "store", FAULTS_WRITE, FAULTS_FAIL, EIO, false },
+	{ "store", FAULTS_WRITE, FAULTS_SHORT, EIO, false },
+	{ "store", FAULTS_FSYNC, FAULTS_FAIL, EIO, false },
+	{ "store", FAULTS_RENAME, FAULTS_FAIL, EACCES, false },
+	{ "store", FAULTS_LOCK, FAULTS_FAIL, EIO, false },
+	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_BUSY, false },
+	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_IOERR, false },
+	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_NOMEM, false },
+	{ "store", FAULTS_OPEN, FAULTS_FAIL, EIO, true },
+	{ "store", FAULTS_STAT, FAULTS_FAIL, EIO, true },
+	{ "store", FAULTS_READ, FAULTS_FAIL, EIO, true },
+	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_IOERR, true },
+	{ "memory", FAULTS_MALLOC, FAULTS_FAIL, ENOMEM, true },
+};
+
+enum { N_FAULTS = sizeof(faults) / sizeof(*faults) };
+
+static const char *group;           /* of these */
+static bool remembered;             /* of these, those */
+static const struct golden_source *subject;
+static uint64_t tried[MAX_TRIED];   /* a hash by itself; 0 = free */
+static size_t one;                  /* of these, where each call fails */
+static uint64_t nth;                /* the call of it */
+static uint64_t only; /* of all faults at all places, this one, once in a session; 0 = those that are new */
+static uint64_t struck[MAX_STRUCK]; /* in this session */
+static unsigned n_struck;
+static bool has_struck[N_FAULTS]; /* in this session */
+
+/* Puts it in; false = it is there. */
+static bool is_new(uint64_t key)
+{
+	size_t i = key % MAX_TRIED;
+
+	for (; tried[i]; i = (i + 1) % MAX_TRIED)
+		if (tried[i] == key)
+			return false;
+	tried[i] = key;
+	return true;
+}
+
+static void strike(size_t i, uint64_t key)
+{
+	n_cases++;
+	has_struck[i] = true;
+	struck[n_struck++] = key;
+	snprintf(doing, sizeof(doing), "%s: %s %s with %d (%s)", subject->name, call_name[faults[i].call],
+		 faults[i].action == FAULTS_SHORT ? "is short" : "fails", faults[i].error, strerror(faults[i].error));
+}
+
+static bool choose_locked(enum faults_call call, uint64_t where, uint32_t *action, int *error)
+{
+	uint64_t key;
+	size_t i;
+
+	for (i = 0; i < N_FAULTS; i++) {
+		if (faults[i].call != call || faults[i].remembered != remembered || strcmp(faults[i].group, group) != 0)
+			continue;
+		key = (where ^ (i + 1)) * 0x9e3779b97f4a7c15u | 1;
+		if (n_struck == MAX_STRUCK)
+			return false;
+		if (each ? i != one || faults_plan->seen != nth : only ? key != only || n_struck : !is_new(key))
+			continue;
+		strike(i, key);
+		*action = faults[i].action;
+		*error = faults[i].error;
+		return true;
+	}
+	return false;
+}
+
+static bool choose(enum faults_call call, uint64_t where, uint32_t *action, int *error)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	bool chosen;
+
+	pthread_mutex_lock(&lock);
+	chosen = choose_locked(call, where, action, error);
+	pthread_mutex_unlock(&lock);
+	return chosen;
+}
+
+static bool has_failed_with(int error)
+{
+	size_t i;
+
+	for (i = 0; i < N_FAULTS; i++)
+		if (has_struck[i] && faults[i].error == error)
+			return true;
+	return false;
+}
+
+/* -- one session -- */
 
 /* A report about everything may pass over what it could not look at, if it says so. */
-static bool says_so(const struct step *s, const struct answer *a, int error)
+static bool says_so(const struct step *s, const struct answer *a)
 {
 	bool reports = s->kind == SCAN || s->kind == CHECK || s->kind == DEEP;
+	size_t i;
 
-	return reports && a->code == 0 && a->text.p &&
-	       strstr(a->text.p, error == ENOMEM ? "out of memory" : strerror(error));
+	for (i = 0; reports && a->code == 0 && a->text.p && i < N_FAULTS; i++)
+		if (has_struck[i] &&
+		    strstr(a->text.p, faults[i].error == ENOMEM ? "out of memory" : strerror(faults[i].error)))
+			return true;
+	return false;
 }
 
 /* A name of SOURCE that is kept to others is not listed: of the lines of `right` some are left out. */
@@ -525,174 +664,183 @@ static bool may_be(const struct answer *a, const struct step *s, const struct an
 {
 	if (same(a, right))
 		return true;
-	if (phase == MEANWHILE && s->kind == LIST && faults_plan->error == EACCES && leaves_out(a, right))
+	if (phase == MEANWHILE && s->kind == LIST && has_failed_with(EACCES) && leaves_out(a, right))
 		return true;
 	/* A lock of others was waited for: it is asked for again after a pause. */
-	if (phase == AFTERWARDS && faults_plan->error == SQLITE_BUSY && a->code == -EBUSY)
+	if (phase == AFTERWARDS && has_failed_with(SQLITE_BUSY) && a->code == -EBUSY)
 		return true;
-	return phase == MEANWHILE && faults_plan->struck && (a->code < 0 || says_so(s, a, faults_plan->error));
+	return phase == MEANWHILE && n_struck && (a->code < 0 || says_so(s, a));
 }
 
-/* What is seen of a directory may be as old as a session keeps it; once. */
+static void let_time_pass(void)
+{
+	faults_plan->later_s += n_struck > 1 ? STORE_S : KEPT_S;
+}
+
+/* Again, for as long as something fails meanwhile. */
+static void ask_and_fail(unshard *u, struct tour *t, size_t i, enum phase phase, struct answer *a)
+{
+	uint64_t before;
+
+	do {
+		if (phase == AFTERWARDS)
+			let_time_pass();
+		answer_fini(a);
+		before = faults_plan->struck;
+		ask(u, &t->step[i], a);
+		if (faults_plan->struck != before && !may_be(a, &t->step[i], &t->right[i], MEANWHILE))
+			found(&t->step[i], MEANWHILE, a, &t->right[i]);
+	} while (faults_plan->struck != before);
+	if (!may_be(a, &t->step[i], &t->right[i], phase))
+		found(&t->step[i], phase, a, &t->right[i]);
+}
+
 static void take_tour(struct tour *t, unshard *u, enum phase phase)
 {
-	bool waited = phase != AFTERWARDS;
-	struct answer a;
+	struct answer a = { 0 };
 	size_t i;
 
 	for (i = 0; i < t->n; i++) {
-		ask(u, &t->step[i], &a);
-		if (!waited && !may_be(&a, &t->step[i], &t->right[i], phase)) {
-			usleep(KEPT_US);
-			waited = true;
-			answer_fini(&a);
+		if (phase == MEANWHILE)
+			ask_and_fail(u, t, i, MEANWHILE, &a);
+		else
 			ask(u, &t->step[i], &a);
-		}
-		if (!may_be(&a, &t->step[i], &t->right[i], phase))
+		if (phase == MEANWHILE && !same(&a, &t->right[i]))
+			ask_and_fail(u, t, i, AFTERWARDS, &a);
+		else if (phase != MEANWHILE && !may_be(&a, &t->step[i], &t->right[i], phase))
 			found(&t->step[i], phase, &a, &t->right[i]);
 		answer_fini(&a);
 	}
 }
 
-static void prepare_store(const struct golden_source *s, struct tour *t, bool remembered)
+static void prepare_store(const struct golden_source *s, struct tour *t)
 {
 	unshard *u;
 
 	fresh_store(s);
 	if (!remembered)
 		return;
-	faults_plan->struck = 0;
 	if (open_session(s, &u, NULL) < 0)
 		exit(1);
 	take_tour(t, u, LATER);
 	unshard_close(u);
 }
 
-static void run_case(const struct golden_source *s, struct tour *t, bool remembered)
+static void opening_failed(const struct unshard_error *err)
+{
+	fprintf(stderr, "%s: %s\n", doing, err->text);
+	exit(1);
+}
+
+/* Opened and asked everything; true = something failed. */
+static bool try_session(const struct golden_source *s, struct tour *t)
 {
 	struct unshard_error err = { 0 };
 	unshard *u;
 	int code;
 
-	snprintf(doing, sizeof(doing), "%s: %s number %llu of all %s with %d (%s)", s->name,
-		 call_name[__builtin_ctz(faults_plan->calls)], (unsigned long long)faults_plan->nth,
-		 faults_plan->action == FAULTS_SHORT ? "is short" : "fails", faults_plan->error,
-		 strerror(faults_plan->error));
 	alarm(CASE_SECONDS);
-	prepare_store(s, t, remembered);
-	n_cases++;
+	n_struck = 0;
+	memset(has_struck, 0, sizeof(has_struck));
 	faults_arm();
 	code = open_session(s, &u, &err);
+	if (code < 0 && !faults_plan->struck)
+		opening_failed(&err);
 	if (code == 0)
 		take_tour(t, u, MEANWHILE);
 	faults_disarm();
-	n_struck += faults_plan->struck > 0;
-	if (code == 0) {
+	if (code == 0 && n_struck) {
+		let_time_pass();
 		take_tour(t, u, AFTERWARDS);
+	}
+	if (code == 0)
 		unshard_close(u);
-	}
-	if (open_session(s, &u, &err) < 0) {
-		fprintf(stderr, "%s: %s\n", doing, err.text);
-		exit(1);
-	}
-	take_tour(t, u, LATER);
-	unshard_close(u);
-	alarm(0);
+	return n_struck;
 }
 
-/* -- groups -- */
-
-static const struct fault {
-	const char *group;
-	enum faults_call call;
-	enum faults_action action;
-	int error;
-	unsigned most;   /* of each subject's */
-	bool remembered; /* an earlier session has put into the store what it found */
-} faults[] = {
-	{ "files", FAULTS_OPEN, FAULTS_FAIL, EIO, 3, false },
-	{ "files", FAULTS_OPEN, FAULTS_FAIL, EMFILE, 1, false },
-	{ "files", FAULTS_OPEN, FAULTS_FAIL, EACCES, 1, false },
-	{ "files", FAULTS_OPEN, FAULTS_FAIL, EINTR, 1, false },
-	{ "files", FAULTS_READ, FAULTS_FAIL, EIO, 3, false },
-	{ "files", FAULTS_READ, FAULTS_FAIL, EINTR, 1, false },
-	{ "files", FAULTS_READ, FAULTS_SHORT, EIO, 1, false },
-	{ "files", FAULTS_STAT, FAULTS_FAIL, EIO, 3, false },
-	{ "files", FAULTS_STAT, FAULTS_FAIL, EACCES, 1, false },
-	{ "files", FAULTS_READDIR, FAULTS_FAIL, EIO, 1, false },
-	{ "files", FAULTS_READLINK, FAULTS_FAIL, EIO, 1, false },
-	{ "files", FAULTS_MMAP, FAULTS_FAIL, ENOMEM, 1, false },
-	{ "files", FAULTS_THREAD, FAULTS_FAIL, EAGAIN, 1, false },
-	{ "memory", FAULTS_MALLOC, FAULTS_FAIL, ENOMEM, 12, false },
-	{ "store", FAULTS_WRITE, FAULTS_FAIL, ENOSPC, 1, false },
-	{ "store", FAULTS_WRITE, FAULTS_FAIL, EIO, 1, false },
-	{ "store", FAULTS_WRITE, FAULTS_SHORT, EIO, 1, false },
-	{ "store", FAULTS_FSYNC, FAULTS_FAIL, EIO, 1, false },
-	{ "store", FAULTS_RENAME, FAULTS_FAIL, EACCES, 1, false },
-	{ "store", FAULTS_LOCK, FAULTS_FAIL, EIO, 1, false },
-	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_BUSY, 6, false },
-	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_IOERR, 2, false },
-	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_NOMEM, 1, false },
-	{ "store", FAULTS_OPEN, FAULTS_FAIL, EIO, 1, true },
-	{ "store", FAULTS_STAT, FAULTS_FAIL, EIO, 1, true },
-	{ "store", FAULTS_READ, FAULTS_FAIL, EIO, 1, true },
-	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_IOERR, 1, true },
-	{ "memory", FAULTS_MALLOC, FAULTS_FAIL, ENOMEM, 3, true },
-};
-
-/* Every one of them, or `most` spread over all. */
-static void run_cases(const struct golden_source *s, struct tour *t, const struct fault *fault, uint64_t n)
+static void later_session(const struct golden_source *s, struct tour *t)
 {
-	uint64_t i, low, high, most = ((uint64_t)halves * fault->most + 1) / 2;
-
-	if (!halves || n < most)
-		most = n;
-
-	*faults_plan =
-		(struct faults_plan){ .calls = 1u << fault->call, .action = fault->action, .error = fault->error };
-	for (i = 0; i < most; i++) {
-		low = 1 + i * n / most;
-		high = 1 + (i + 1) * n / most;
-		faults_plan->nth = low + (uint64_t)random() % (high - low);
-		if (n_chosen++ % every == 0)
-			run_case(s, t, fault->remembered);
-	}
-}
-
-/* How many calls of each kind a tour makes when none fails. */
-static void count_calls(const struct golden_source *s, struct tour *t, bool remembered, uint64_t count[FAULTS_CALLS])
-{
+	struct unshard_error err = { 0 };
 	unshard *u;
 
-	*faults_plan = (struct faults_plan){ 0 };
-	snprintf(doing, sizeof(doing), "%s: nothing fails", s->name);
-	prepare_store(s, t, remembered);
-	faults_arm();
-	if (open_session(s, &u, NULL) < 0)
-		exit(1);
-	take_tour(t, u, MEANWHILE);
-	faults_disarm();
+	alarm(CASE_SECONDS);
+	if (open_session(s, &u, &err) < 0)
+		opening_failed(&err);
+	take_tour(t, u, LATER);
 	unshard_close(u);
-	memcpy(count, faults_plan->count, sizeof(faults_plan->count));
 }
 
-static void run_subject(const struct golden_source *s, const char *group)
+/* Each of what failed in the last session again, alone: is an answer wrong after it? */
+static void tell_apart(const struct golden_source *s, struct tour *t)
+{
+	uint64_t all[MAX_STRUCK];
+	unsigned n = n_struck, cases = n_cases, i;
+
+	memcpy(all, struck, sizeof(all));
+	telling = true;
+	for (i = 0; i < n; i++) {
+		only = all[i];
+		prepare_store(s, t);
+		try_session(s, t);
+		later_session(s, t);
+	}
+	telling = false;
+	only = 0;
+	n_cases = cases;
+}
+
+/* Until a session meets no place that is new. */
+static void try_places(const struct golden_source *s, struct tour *t)
+{
+	bool more;
+
+	do {
+		prepare_store(s, t);
+		suspected = false;
+		more = try_session(s, t);
+		if (more)
+			later_session(s, t);
+		if (suspected)
+			tell_apart(s, t);
+	} while (more);
+}
+
+static void try_each(const struct golden_source *s, struct tour *t)
+{
+	uint64_t n;
+
+	for (nth = 0, n = 0; nth <= n; nth++) {
+		prepare_store(s, t);
+		try_session(s, t);
+		n = nth ? n : faults_plan->seen; /* when none failed */
+		later_session(s, t);
+	}
+}
+
+static void run_subject(const struct golden_source *s)
 {
 	static struct tour t;
-	uint64_t count[2][FAULTS_CALLS];
-	bool counted[2] = { false, false };
+	uint32_t calls[2] = { 0, 0 };
 	size_t i;
 
+	subject = s;
+	snprintf(doing, sizeof(doing), "%s: nothing fails", s->name);
 	tour_plan(&t, s);
-	for (i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
-		const struct fault *f = &faults[i];
-
-		if (strcmp(f->group, group) != 0)
+	for (i = 0; i < N_FAULTS; i++) {
+		if (strcmp(faults[i].group, group) != 0)
 			continue;
-		if (!counted[f->remembered])
-			count_calls(s, &t, f->remembered, count[f->remembered]);
-		counted[f->remembered] = true;
-		run_cases(s, &t, f, count[f->remembered][f->call]);
+		calls[faults[i].remembered] |= 1u << faults[i].call;
+		one = i;
+		remembered = faults[i].remembered;
+		faults_plan->calls = 1u << faults[i].call;
+		if (each)
+			try_each(s, &t);
+	}
+	for (i = 0; i < 2 && !each; i++) {
+		remembered = i;
+		faults_plan->calls = calls[i];
+		if (calls[i])
+			try_places(s, &t);
 	}
 	tour_fini(&t);
 }
@@ -726,20 +874,17 @@ int main(int argc, char **argv)
 
 	if (argc < 2)
 		return fprintf(stderr, "usage: test_faults GROUP [SUBJECT]\n"), 2;
-	if (getenv("UNSHARD_LONG")) {
-		halves = strcmp(getenv("UNSHARD_LONG"), "all") == 0 ? 0 : 40;
-		every = 1;
-	}
-#ifdef __SANITIZE_ADDRESS__
-	srandom(2);
-#endif
+	group = argv[1];
+	telling = each = getenv("UNSHARD_LONG") && strcmp(getenv("UNSHARD_LONG"), "all") == 0;
+	faults_frames = each ? 1 : getenv("UNSHARD_LONG") ? 0 : PROGRAM_FRAMES;
+	faults_choose = choose;
 	signal(SIGALRM, hangs);
 	if (!mkdtemp(work))
 		return 1;
 	make_subjects();
 	for (i = 0; i < sizeof(golden_sources) / sizeof(*golden_sources); i++)
 		if (argc == 2 || strcmp(argv[2], golden_sources[i].name) == 0)
-			run_subject(&golden_sources[i], argv[1]);
+			run_subject(&golden_sources[i]);
 	result = tell();
 	snprintf(line, sizeof(line), "rm -rf %s", work);
 	shell(line);

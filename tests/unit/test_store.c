@@ -758,6 +758,41 @@ static void what_fails_once_on_a_network_is_tried_again(void **state)
 	assert_true(failed > 20);
 }
 
+static uint64_t first_failing;
+
+static bool choose_the_rest(enum faults_call call, uint64_t where, uint32_t *action, int *error)
+{
+	(void)call;
+	(void)where;
+	*action = FAULTS_FAIL;
+	*error = SQLITE_NOMEM;
+	return faults_plan->seen >= first_failing;
+}
+
+/* From one of SQLite's calls on, all of them fail, also those that would end a transaction: the next change finds it
+ * open. */
+static void what_fails_for_a_while_is_over_then(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+	struct uns_err err = { 0 };
+	bool failed = true;
+
+	faults_choose = choose_the_rest;
+	for (first_failing = 1; failed; first_failing++) {
+		*faults_plan = (struct faults_plan){ .calls = 1u << FAULTS_SQLITE };
+		faults_arm();
+		uns_store_set(store, "/r", "k", "1", "test", NULL);
+		faults_disarm();
+		failed = faults_plan->struck;
+		if (uns_store_set(store, "/r", "k", "2", "test", &err) < 0)
+			fail_msg("from call %d on: %s", (int)first_failing, err.text);
+	}
+	faults_choose = NULL;
+	assert_true(first_failing > 5);
+	uns_store_close(store);
+}
+
 /* A full disk is said to be so at once: the file is opened once to write it, and once to read it. */
 static void a_full_disk_is_not_waited_for(void **state)
 {
@@ -1003,6 +1038,7 @@ int main(void)
 		TEST(a_store_that_cannot_be_made),
 		TEST(a_full_disk_loses_nothing),
 		TEST(what_fails_once_on_a_network_is_tried_again),
+		TEST(what_fails_for_a_while_is_over_then),
 		TEST(a_full_disk_is_not_waited_for),
 		TEST(all_of_many_writers_succeed),
 		TEST(without_memory_facts_are_not_read_as_less),
