@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from conftest import UNSHARD, eventually, is_mounted
+from processes import tasks
 
 RENUMBER = Path(UNSHARD).parent / "renumber_fs"
 RCLONE_S = 2  # for so long it takes a directory to be as it was
@@ -28,8 +29,9 @@ class Network:
         assert self.process.wait() == 0
 
     def stop(self):
-        """From now on nothing is answered."""
+        """From now on nothing is taken or answered."""
         os.kill(self.process.pid, signal.SIGSTOP)
+        eventually(lambda: all(state == "T" for _, _, state in tasks(self.process.pid)), every=0.001)
 
     def go_on(self):
         os.kill(self.process.pid, signal.SIGCONT)

@@ -33,11 +33,19 @@ def waits_for_a_fuse_mount(pid):
     return any(function == IN_FUSE for *_, function in threads(pid))
 
 
+def runs_one_of(pid, directory):
+    """A process that is ending has only the beginning of its program's name."""
+    try:
+        return Path(os.readlink(f"/proc/{pid}/exe")).parent == directory
+    except FileNotFoundError:
+        return any(name in {program.name[:15] for program in directory.iterdir()} for _, name, _ in tasks(pid))
+
+
 def of_programs(directory):
     """The processes that run a program of this directory."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and Path(os.readlink(entry / "exe")).parent == directory:
+            if entry.name.isdigit() and runs_one_of(entry.name, directory):
                 yield int(entry.name)
 
 
