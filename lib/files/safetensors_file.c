@@ -3,6 +3,7 @@
  * modeling_utils.py). Layouts only: knows no engine, and no view's names. */
 #include "files/safetensors_file.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,8 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "base/thread.h"
+#include "model/finding.h"
 #include "wire/safetensors.h"
 
 static int entry_of(const struct uns_named_tensor *t, struct uns_st_entry *out, struct uns_err *err)
@@ -133,22 +136,29 @@ static int file_add(const struct uns_catalog *cat, const struct uns_named_tensor
 static int files_add(const struct uns_catalog *cat, const struct split *s, const struct uns_named_tensor *tensors,
 		     size_t n, const char *stem, const char *origin, struct uns_vtree *tree, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *grouped = calloc(n + 1, sizeof(*grouped));
+	UNS_CLEANUP(uns_free_p) size_t *order = calloc(n + 1, sizeof(*order));
 	UNS_CLEANUP(uns_free_p) size_t *end = calloc((size_t)s->n_files + 1, sizeof(*end));
-	size_t i, from = 0;
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *own = NULL; /* one file's */
+	size_t i, from = 0, most = 0;
 	int64_t f;
 
-	UNS_TRY_ALLOC(grouped && end, err);
+	UNS_TRY_ALLOC(order && end, err);
 	/* A stable counting sort by file number: a file's tensors stay in the given order. O(n) */
 	for (i = 0; i < n; i++)
 		end[s->file_of[i] + 1]++;
-	for (f = 0; f < s->n_files; f++)
+	for (f = 0; f < s->n_files; f++) {
+		most = end[f + 1] > most ? end[f + 1] : most;
 		end[f + 1] += end[f];
+	}
 	for (i = 0; i < n; i++)
-		grouped[end[s->file_of[i]]++] = tensors[i];
-	for (f = 0; f < s->n_files; from = end[f++])
-		UNS_TRY(file_add(cat, grouped + from, end[f] - from, file_name(&tree->arena, stem, f, s->n_files),
-				 origin, tree, err));
+		order[end[s->file_of[i]]++] = i;
+	UNS_TRY_ALLOC(own = calloc(most + 1, sizeof(*own)), err);
+	for (f = 0; f < s->n_files; from = end[f++]) {
+		for (i = from; i < end[f]; i++)
+			own[i - from] = tensors[order[i]];
+		UNS_TRY(file_add(cat, own, end[f] - from, file_name(&tree->arena, stem, f, s->n_files), origin, tree,
+				 err));
+	}
 	return 0;
 }
 
@@ -175,41 +185,100 @@ static int row_compare(const void *a, const void *b)
 	return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
 }
 
-/* Adds json.dumps(index, indent=2, sort_keys=True) + "\n". */
-static int index_add(const struct split *s, const struct uns_named_tensor *tensors, size_t n, const char *stem,
-		     const char *origin, struct uns_vtree *tree, struct uns_err *err)
+/* json.dumps(index, indent=2, sort_keys=True) + "\n", and all that it is made of. */
+struct index {
+	const struct split *split;
+	const struct uns_named_tensor *tensors;
+	size_t n;
+	const char **in_file; /* the files' names */
+	struct uns_text text;
+	int code; /* of making it, with its sentence in err */
+	struct uns_err err;
+};
+
+static void index_fini(struct index *index)
 {
-	UNS_CLEANUP(uns_free_p) struct row *rows = calloc(n + 1, sizeof(*rows));
-	UNS_CLEANUP(uns_text_fini) struct uns_text t = UNS_TEXT_INIT;
-	UNS_CLEANUP(uns_free_p) const char **in_file = calloc((size_t)s->n_files, sizeof(*in_file));
-	const char *path = uns_arena_printf(&tree->arena, "%s.safetensors.index.json", stem);
+	free(index->in_file);
+	uns_text_fini(&index->text);
+}
+
+static int index_init(struct index *index, const char *stem, struct uns_arena *arena, struct uns_err *err)
+{
+	const int64_t n_files = index->split->n_files;
 	int64_t f;
+
+	UNS_TRY_ALLOC(index->in_file = calloc((size_t)n_files, sizeof(*index->in_file)), err);
+	for (f = 0; f < n_files; f++)
+		UNS_TRY_ALLOC(index->in_file[f] = file_name(arena, uns_path_name(stem), f, n_files), err);
+	return 0;
+}
+
+static int index_make(struct index *index, struct uns_err *err)
+{
+	const size_t n = index->n;
+	UNS_CLEANUP(uns_free_p) struct row *rows = calloc(n + 1, sizeof(*rows));
+	struct uns_text *t = &index->text;
 	size_t i;
 
-	UNS_TRY_ALLOC(rows && in_file && path, err);
-	for (f = 0; f < s->n_files; f++)
-		UNS_TRY_ALLOC(in_file[f] = file_name(&tree->arena, uns_path_name(stem), f, s->n_files), err);
+	UNS_TRY_ALLOC(rows, err);
 	for (i = 0; i < n; i++)
-		rows[i] = (struct row){ tensors[i].name, s->file_of[i] };
+		rows[i] = (struct row){ index->tensors[i].name, index->split->file_of[i] };
 	qsort(rows, n, sizeof(*rows), row_compare);
 	/* Each file's header refuses duplicates within the file; only here are all files known. */
 	for (i = 1; i < n; i++)
 		if (strcmp(rows[i - 1].name, rows[i].name) == 0)
 			return uns_fail(err, -EBADMSG, "two tensors would be named %s", rows[i].name);
-	uns_text_printf(&t,
+	uns_text_printf(t,
 			"{\n  \"metadata\": {\n    \"total_parameters\": %llu,\n"
 			"    \"total_size\": %llu\n  },\n  \"weight_map\": {\n",
-			(unsigned long long)s->total_params, (unsigned long long)s->total_bytes);
-	uns_text_reserve(&t, lines_room(rows, n, in_file));
+			(unsigned long long)index->split->total_params, (unsigned long long)index->split->total_bytes);
+	uns_text_reserve(t, lines_room(rows, n, index->in_file));
 	for (i = 0; i < n; i++) {
-		uns_text_str(&t, "    ");
-		uns_text_json_str(&t, rows[i].name);
-		uns_text_str(&t, ": \"");
-		uns_text_str(&t, in_file[rows[i].file]);
-		uns_text_str(&t, i + 1 < n ? "\",\n" : "\"\n");
+		uns_text_str(t, "    ");
+		uns_text_json_str(t, rows[i].name);
+		uns_text_str(t, ": \"");
+		uns_text_str(t, index->in_file[rows[i].file]);
+		uns_text_str(t, i + 1 < n ? "\",\n" : "\"\n");
 	}
-	uns_text_str(&t, "  }\n}\n");
-	return t.failed ? uns_oom(err) : uns_vtree_add_text(tree, path, t.p, t.len, origin, err);
+	uns_text_str(t, "  }\n}\n");
+	return t->failed ? uns_oom(err) : 0;
+}
+
+static void *index_run(void *arg)
+{
+	struct index *index = arg;
+
+	index->code = index_make(index, &index->err);
+	return NULL;
+}
+
+/* Adds the files and makes their index, each half in a thread of its own if that is worth one. */
+static int files_add_and_index(const struct uns_catalog *cat, struct index *index, const char *stem, const char *origin,
+			       struct uns_vtree *tree, struct uns_err *err)
+{
+	const struct uns_processors any = { .known = false };
+	pthread_t thread;
+	const bool begun = index->n >= UNS_INDEX_IN_A_THREAD && uns_thread_begin(&thread, &any, index_run, index) == 0;
+	const int code = files_add(cat, index->split, index->tensors, index->n, stem, origin, tree, err);
+
+	if (begun)
+		pthread_join(thread, NULL);
+	if (code < 0)
+		return code;
+	if (!begun)
+		index_run(index);
+	return index->code < 0 ? uns_fail_copy(err, &index->err) : 0;
+}
+
+static int set_add(const struct uns_catalog *cat, const struct split *s, const struct uns_named_tensor *tensors,
+		   size_t n, const char *stem, const char *origin, struct uns_vtree *tree, struct uns_err *err)
+{
+	UNS_CLEANUP(index_fini) struct index index = { .split = s, .tensors = tensors, .n = n, .text = UNS_TEXT_INIT };
+	const char *path = uns_arena_printf(&tree->arena, "%s.safetensors.index.json", stem);
+
+	UNS_TRY(index_init(&index, stem, &tree->arena, err));
+	UNS_TRY(files_add_and_index(cat, &index, stem, origin, tree, err));
+	return uns_vtree_add_text(tree, path, index.text.p, index.text.len, origin, err);
 }
 
 int uns_part_safetensors_set(const struct uns_catalog *cat, const struct uns_named_tensor *tensors, size_t n,
@@ -224,6 +293,5 @@ int uns_part_safetensors_set(const struct uns_catalog *cat, const struct uns_nam
 	split_tensors(&s, tensors, n, max_shard_bytes);
 	if (s.n_files <= 1)
 		return file_add(cat, tensors, n, file_name(&tree->arena, stem, 0, 1), origin, tree, err);
-	UNS_TRY(files_add(cat, &s, tensors, n, stem, origin, tree, err));
-	return index_add(&s, tensors, n, stem, origin, tree, err);
+	return set_add(cat, &s, tensors, n, stem, origin, tree, err);
 }

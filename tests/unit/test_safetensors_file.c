@@ -2,6 +2,7 @@
  * expected was written by safetensors 0.8 (save_file) and huggingface_hub 2.4 (split, index). */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -170,12 +171,53 @@ static void refuses(void **state)
 	}
 }
 
+/* So many that a thread makes the index: it has the names in order, each with the file that has the tensor; a name that
+ * two files have is refused. */
+static void index_of_many(void **state)
+{
+	enum { N = UNS_INDEX_IN_A_THREAD, IN_A_FILE = N / 2, NAME = 8, LINE = 64 };
+	static char name[N][NAME], file[LINE], line[LINE];
+	static struct uns_named_tensor v[N];
+	struct uns_vtree tree = { 0 };
+	struct uns_err err = { 0 };
+	const struct uns_vfile *f;
+	const char *at;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < N; i++) { /* the other way round */
+		snprintf(name[i], NAME, "t%06zu", N - 1 - i);
+		v[i] = (struct uns_named_tensor){ name[i], &twenty, UNS_F32, NULL };
+	}
+	assert_int_equal(uns_part_safetensors_set(&catalog, v, N, "model", 20 * IN_A_FILE, "made", &tree, &err), 0);
+	uns_vtree_seal(&tree);
+	assert_int_equal(tree.n, 3);
+	f = uns_vtree_find(&tree, "model.safetensors.index.json");
+	assert_non_null(f);
+	at = strstr((const char *)f->layout.segment[0].literal, "    \"t0");
+	for (i = 0; i < N; i++) {
+		snprintf(file, sizeof(file), "model-0000%d-of-00002.safetensors", i < IN_A_FILE ? 2 : 1);
+		snprintf(line, sizeof(line), "    \"t%06zu\": \"%s\"%s\n", i, file, i + 1 < N ? "," : "");
+		assert_non_null(at);
+		assert_memory_equal(at, line, strlen(line));
+		at += strlen(line);
+	}
+	assert_string_equal(at, "  }\n}\n");
+	uns_vtree_fini(&tree);
+
+	tree = (struct uns_vtree){ 0 };
+	v[N - 1].name = name[0];
+	assert_int_equal(uns_part_safetensors_set(&catalog, v, N, "model", 20 * IN_A_FILE, "made", &tree, &err),
+			 -EBADMSG);
+	assert_string_equal(err.text, "two tensors would be named t032767");
+	uns_vtree_fini(&tree);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(matches_save_file),
-		cmocka_unit_test(splits_as_the_hub),
-		cmocka_unit_test(index_matches),
+		cmocka_unit_test(matches_save_file), cmocka_unit_test(splits_as_the_hub),
+		cmocka_unit_test(index_matches),     cmocka_unit_test(index_of_many),
 		cmocka_unit_test(refuses),
 	};
 
