@@ -69,7 +69,7 @@ static int copy_strided(const struct uns_strided *s, const struct uns_reader *r,
 static int fill_strided(const struct job *j, struct uns_cached *e, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_source_file source = { j->b, j->piece->file };
+	struct uns_source_file source = { j->b, j->piece->file, NULL };
 	struct uns_reader r = uns_reader_of_source(&source);
 	struct uns_torch_tensor t;
 	struct uns_strided s;

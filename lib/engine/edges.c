@@ -27,6 +27,19 @@ static int edges_pread(void *self, void *buf, size_t len, uint64_t off, struct u
 	return uns_reader_pread(e->whole, buf, len, off, err);
 }
 
+int uns_edges_fill(struct uns_edges *e, struct uns_err *err)
+{
+	const uint64_t size = e->whole->size;
+	const size_t edge = (size_t)uns_u64_min(size, UNS_EDGE_BYTES);
+	uint8_t unused;
+
+	if (size)
+		UNS_TRY(copy_from(e, e->head, &e->head_len, 0, edge, &unused, 1, 0, err));
+	if (size > edge)
+		UNS_TRY(copy_from(e, e->tail, &e->tail_len, size - edge, edge, &unused, 1, size - 1, err));
+	return 0;
+}
+
 struct uns_reader uns_reader_of_edges(struct uns_edges *edges, const struct uns_reader *whole)
 {
 	edges->whole = whole;

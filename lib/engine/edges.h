@@ -13,6 +13,9 @@ struct uns_edges {
 	uint8_t head[UNS_EDGE_BYTES], tail[UNS_EDGE_BYTES];
 };
 
+/* Fills both, the first bytes first. Nothing else of the item is read. */
+int uns_edges_fill(struct uns_edges *edges, struct uns_err *err);
+
 /* `edges` and `whole` must outlive the reader. Not thread safe. */
 struct uns_reader uns_reader_of_edges(struct uns_edges *edges, const struct uns_reader *whole);
 

@@ -52,7 +52,7 @@ int uns_backing_value(struct uns_backing *b, const struct uns_named_value *item,
 		      const struct uns_value **out, struct uns_err *err)
 {
 	const struct uns_file *f = &b->cat->files[item->file];
-	struct uns_source_file source = { b, item->file };
+	struct uns_source_file source = { b, item->file, NULL };
 	struct uns_reader file = uns_reader_of_source(&source);
 	struct uns_subreader part = { &file, item->offset_bytes };
 	struct uns_reader whole = uns_reader_of_part(&part, item->length_bytes), r;

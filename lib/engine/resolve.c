@@ -130,19 +130,34 @@ int uns_item_tensor(const struct uns_backing *b, const struct uns_tensor *tensor
 	return code;
 }
 
+/* All that is parsed, as a rule. An item's directory is behind its elements: the first bytes first, as storage may be
+ * read in turn. */
+static int read_edges(struct uns_source_file *source, struct uns_edges *edges, struct uns_err *err)
+{
+	struct uns_unchecked unchecked;
+	int code;
+
+	uns_unchecked_init(&unchecked);
+	source->unchecked = &unchecked;
+	code = uns_edges_fill(edges, err);
+	if (code == 0)
+		code = uns_source_check_read(source->backing, &unchecked, err);
+	source->unchecked = NULL;
+	uns_unchecked_fini(&unchecked);
+	return code;
+}
+
 int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor, const struct uns_piece *piece,
 		       struct uns_arena *arena, struct uns_torch_tensor *out, struct uns_err *err)
 {
-	struct uns_source_file source = { b, piece->file };
+	struct uns_source_file source = { b, piece->file, NULL };
 	struct uns_reader file = uns_reader_of_source(&source);
 	struct uns_subreader part = { &file, piece->offset_bytes };
 	struct uns_reader item = uns_reader_of_part(&part, piece->length_bytes), r;
 	struct uns_edges edges;
-	uint8_t first;
 
-	if (uns_source_in_turn(b) && piece->length_bytes) /* an item's directory is behind its elements */
-		UNS_TRY(uns_reader_pread(&item, &first, 1, 0, err));
 	r = uns_reader_of_edges(&edges, &item);
+	UNS_TRY(read_edges(&source, &edges, err));
 	UNS_TRY(uns_item_tensor(b, tensor, piece, &r, arena, out, err));
 	out->data_bytes += piece->offset_bytes;
 	uns_count(&b->engine->count.items_resolved, 1);

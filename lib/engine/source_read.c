@@ -180,9 +180,15 @@ bool uns_source_in_turn(struct uns_backing *b)
 	return uns_source_way(b) == UNS_WAY_TURNS;
 }
 
+/* Of what is no element. */
+static enum uns_way way_of_others(struct uns_backing *b)
+{
+	return uns_source_in_turn(b) ? UNS_WAY_TURNS : UNS_WAY_CACHE;
+}
+
 int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
-	const struct uns_how how = { uns_source_in_turn(b) ? UNS_WAY_TURNS : UNS_WAY_CACHE, .may_wait = true };
+	const struct uns_how how = { way_of_others(b), .may_wait = true };
 
 	return uns_source_pread_how(b, file, how, buf, len, off, err);
 }
@@ -238,8 +244,9 @@ int uns_backing_check(struct uns_backing *b, uint32_t file, struct uns_err *err)
 static int source_pread(void *self, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	const struct uns_source_file *source = self;
+	const struct uns_how how = { way_of_others(source->backing), true, source->unchecked };
 
-	return uns_source_pread(source->backing, source->file, buf, len, off, err);
+	return uns_source_pread_how(source->backing, source->file, how, buf, len, off, err);
 }
 
 struct uns_reader uns_reader_of_source(struct uns_source_file *source)

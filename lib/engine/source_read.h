@@ -35,6 +35,7 @@ bool uns_source_will_read(struct uns_backing *b, uint32_t file, uint64_t at, uin
 struct uns_source_file {
 	struct uns_backing *backing;
 	uint32_t file;
+	struct uns_unchecked *unchecked; /* as in struct uns_how */
 };
 struct uns_reader uns_reader_of_source(struct uns_source_file *source);
 

@@ -20,14 +20,16 @@ static bool key_of(uint64_t dev, uint64_t *key)
 	return true;
 }
 
-/* rclone fetches a file as one stream, unless it has a cache of its own: which cannot be seen from here. */
+/* rclone fetches a file as one stream, unless it has a cache of its own: which cannot be seen from here. JuiceFS
+ * fetches blocks ahead of a file's reader, and parts of them more than once if it is not read in order. */
 enum uns_way ways_usual(uint64_t dev)
 {
 	char type[64];
 
-	return uns_mount_type(major(dev), minor(dev), type, sizeof(type)) && strcmp(type, "fuse.rclone") == 0
-		       ? UNS_WAY_TURNS
-		       : UNS_WAY_CACHE;
+	if (uns_mount_type(major(dev), minor(dev), type, sizeof(type)) &&
+	    (strcmp(type, "fuse.rclone") == 0 || strcmp(type, "fuse.juicefs") == 0))
+		return UNS_WAY_TURNS;
+	return UNS_WAY_CACHE;
 }
 
 bool ways_recall(void *ctx, uint64_t dev, enum uns_way *out)

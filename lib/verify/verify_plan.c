@@ -435,7 +435,7 @@ static void arrange(struct uns_verify_file *f)
 int uns_verify_plan(struct uns_backing *b, const struct uns_verify_where *where, uint32_t file,
 		    struct uns_verify_file *out, struct uns_err *err)
 {
-	struct uns_source_file source = { b, file };
+	struct uns_source_file source = { b, file, NULL };
 	struct plan p = { .b = b, .where = where, .index = file, .file = &b->cat->files[file], .out = out };
 	const size_t *first = &where->first_use[file];
 	bool items;

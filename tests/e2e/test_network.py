@@ -136,6 +136,39 @@ def test_a_first_load_opens_each_shard_once(many_ranks, mount, command):
         command("umount", m)
 
 
+def load(net, mount, command, *how):
+    """Mounts it over the file system as it is then, reads the model; what was asked for, and the mount's figures."""
+    net.end()
+    up_and_resting(net, *how)
+    m = mount(net.path, "store=none", changing=True)
+    path = m / "weights/checkpoint-1/model.safetensors"
+    size, before = path.stat().st_size, requests(net.counts)
+    assert len(path.read_bytes()) == size
+    asked = {kind: many - before[kind] for kind, many in requests(net.counts).items()}
+    figures = json.loads((m / ".unshard/stats.json").read_text())
+    command("umount", m)
+    return asked, figures
+
+
+@pytest.mark.parametrize("kind", ["ceph-fuse", "juicefs"])
+def test_attributes_are_asked_for_less_often_than_bytes(many_ranks, mount, command, kind):
+    """Where the client lets the kernel keep none, as that of CephFS: once for both ends of an item, and once for each
+    shard of which a request has elements. For each read the kernel asks once itself, by libfuse's settings here."""
+    asked, figures = load(many_ranks, mount, command, "kept=0", f"type={kind}")
+    ours = asked["getattr"] - figures["source_reads"]
+    print(asked, ours, figures["source_reads"])
+    of_opening = 8 * RANKS  # at most
+    assert figures["items_resolved"] >= RANKS * ITEMS
+    assert ours <= figures["source_reads"] - RANKS * ITEMS + of_opening
+
+
+@pytest.mark.parametrize("kind, in_order", [("juicefs", True), ("rclone", True), ("sshfs", False), ("ceph-fuse", False)])
+def test_shards_are_read_in_order_where_clients_want_that(many_ranks, mount, command, kind, in_order):
+    """By default on rclone and JuiceFS."""
+    figures = load(many_ranks, mount, command, f"type={kind}")[1]
+    assert (figures["ordered_read_bytes"] > 0) is in_order
+
+
 @pytest.mark.long
 def test_a_memo_spares_metadata_headers_and_opens_in_turn(many_ranks, mount, command, tmp_path):
     """A node that has never seen the checkpoint opens the shards and what it shows as it is, each once, and no .metadata.
