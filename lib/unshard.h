@@ -151,7 +151,9 @@ struct unshard_options {
 	 * small ones, were opened: for a program that lives long and does little else. */
 	bool trim_memory;
 	bool keep_names; /* weights keep the names that were saved, also if transformers publishes others */
-	bool reserved[4]; /* zero */
+	bool keeps_pages; /* what was read of shards is to stay in the page cache: reads = "auto" does not try "direct"
+			   */
+	bool reserved[3]; /* zero */
 	/* Where seals are kept (unshard_seal): a directory, or the file NAME.sha256 of one; NULL = in the metadata
 	 * store. An absolute path. */
 	const char *seals;

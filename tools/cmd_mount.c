@@ -331,6 +331,7 @@ static int session_serve(struct mount *m)
 		return command_fail("%s", err.text);
 	library->mountpoint = m->is_passed ? NULL : m->mountpoint; /* where it is mounted is not known */
 	library->trim_memory = true;
+	library->keeps_pages = (enum fs_cache)m->options.cache == FS_CACHE_SOURCES;
 	library->size = sizeof(*library);
 	library->log = log_line;
 	library->log_ctx = &m->log;

@@ -225,6 +225,7 @@ static int take_mean(struct session_options *out, const struct unshard_options *
 static int take_reads(struct session_options *out, const struct unshard_options *o, struct uns_err *err)
 {
 	out->finds_way = !o->reads || strcmp(o->reads, "auto") == 0;
+	out->keeps_pages = o->keeps_pages;
 	if (out->finds_way || uns_way_find(o->reads, strlen(o->reads), &out->way))
 		return 0;
 	return uns_fail(err, -EINVAL, "reads=%s: expected cached, threads, ordered, direct or auto", o->reads);

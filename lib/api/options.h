@@ -43,7 +43,7 @@ struct session_options {
 	struct uns_adapter_choice adapters; /* -o adapters= */
 	enum uns_expert_form experts; /* -o experts= */
 	enum uns_way way; /* -o reads= */
-	bool finds_way;
+	bool finds_way, keeps_pages; /* keeps_pages: through the page cache */
 	uint64_t shown; /* a hash of the options that change what a view shows of a checkpoint: inode numbers contain it
 			 */
 };

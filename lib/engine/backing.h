@@ -30,6 +30,7 @@ struct uns_engine {
 	_Atomic unsigned object_streams; /* that have a window in an object store */
 	enum uns_way way; /* of files that are read from front to back */
 	bool finds_way; /* else, what ways has found */
+	bool keeps_pages;
 	struct uns_ways ways;
 	struct uns_ways_memory memory;
 	const struct uns_log *log;

@@ -51,6 +51,7 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 	e->ahead_limit_bytes = options->ahead_bytes;
 	e->way = options->way;
 	e->finds_way = options->finds_way;
+	e->keeps_pages = options->keeps_pages;
 	e->memory = options->ways;
 	e->log = options->log;
 	uns_ways_init(&e->ways);

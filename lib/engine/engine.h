@@ -31,6 +31,7 @@ struct uns_engine_options {
 				    thread asks */
 	enum uns_way way; /* by which files are read that a program opened (streams.h) */
 	bool finds_way; /* find that out, for each storage */
+	bool keeps_pages; /* of those that go through the page cache */
 	struct uns_ways_memory ways;
 	unsigned delay_read_us; /* tests: added to every read of a source file */
 	const struct uns_log *log; /* must outlive the engine; NULL = no log */

@@ -433,7 +433,8 @@ static void learn(struct uns_backing *b)
 	if (uns_ways_knows(&b->engine->ways, b->dev))
 		return;
 	known = memory->recall && memory->recall(memory->ctx, b->dev, &way);
-	uns_ways_learn(&b->engine->ways, b->dev, b->is_far, known ? &way : NULL);
+	uns_ways_learn(&b->engine->ways, b->dev, (struct uns_ways_kind){ b->is_far, b->engine->keeps_pages },
+		       known ? &way : NULL);
 }
 
 /* The bytes of a stretch, before it is read: are most of them in the page cache? */

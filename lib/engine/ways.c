@@ -6,6 +6,8 @@
 #include "base/checked.h"
 
 static const double enough = 1.2; /* times as fast as the page cache */
+/* Where the page cache gets so much, requests do not wait for each other: as a disk, it is tried past it alone. */
+static const double fast_bytes_per_s = 512e6;
 
 void uns_ways_init(struct uns_ways *ways)
 {
@@ -46,23 +48,36 @@ bool uns_ways_knows(struct uns_ways *ways, uint64_t dev)
 	return find(ways, dev) != NULL;
 }
 
-void uns_ways_learn(struct uns_ways *ways, uint64_t dev, bool is_far, const enum uns_way *known)
+/* The page cache first and, after the others, again; then the fastest of these again. To ask a block device is not to
+ * wait: there, many threads are no help. */
+static void plan(struct uns_storage *s)
 {
-	/* And the fastest of the other ways again. Between two that ask ahead is one that does not: it begins when all
-	 * is read that was asked for. On a block device to ask is not to wait, and many threads are no help. */
-	static const enum uns_way far[] = { UNS_WAY_CACHE, UNS_WAY_TURNS, UNS_WAY_THREADS, UNS_WAY_LONG,
-					    UNS_WAY_CACHE };
-	static const enum uns_way near[] = { UNS_WAY_CACHE, UNS_WAY_LONG, UNS_WAY_CACHE };
+	unsigned n = 0;
+
+	s->tried[n++] = UNS_WAY_CACHE;
+	if (s->kind.is_far) {
+		s->tried[n++] = UNS_WAY_TURNS;
+		s->tried[n++] = UNS_WAY_THREADS;
+	}
+	if (!s->kind.keeps_pages)
+		s->tried[n++] = UNS_WAY_LONG;
+	s->tried[n++] = UNS_WAY_CACHE;
+	s->n_trials = n + 1;
+}
+
+void uns_ways_learn(struct uns_ways *ways, uint64_t dev, struct uns_ways_kind kind, const enum uns_way *known)
+{
+	const bool has_one = !kind.is_far && kind.keeps_pages;
 	struct uns_storage *s;
 
 	pthread_mutex_lock(&ways->lock);
 	if (!find(ways, dev) && ways->n < UNS_WAYS_STORAGES) {
 		s = &ways->storage[ways->n];
 		s->dev = dev;
-		s->n_trials = is_far ? 6 : 4;
-		memcpy(s->tried, is_far ? far : near, (s->n_trials - 1) * sizeof(*far));
+		s->kind = kind;
+		plan(s);
 		s->way = known ? *known : UNS_WAY_CACHE;
-		s->decided = known;
+		s->decided = known || has_one;
 		atomic_fetch_add_explicit(&ways->n, 1, memory_order_release);
 	}
 	pthread_mutex_unlock(&ways->lock);
@@ -190,12 +205,17 @@ static void decide(struct uns_storage *s, struct uns_ways_found *found)
 		found->bytes_per_s[s->tried[i]] = slowest(s, s->tried[i]);
 }
 
-/* Is the stretch read, or does it take twice as long as the first one, through the page cache? */
+/* Is the stretch read? Or is it clear that the first one, through the page cache, was faster: it took no longer, or by
+ * half that time twice as much was read. */
 static bool stretch_ends(const struct uns_storage *s)
 {
-	const double most_ns = s->trial ? 2e9 * UNS_WAYS_TRIAL_BYTES / s->bytes_per_s[0] : 0;
+	const double busy_ns = (double)s->busy_ns;
+	double first_ns;
 
-	return s->bytes >= UNS_WAYS_TRIAL_BYTES || (most_ns > 0 && (double)s->busy_ns > most_ns);
+	if (s->bytes >= UNS_WAYS_TRIAL_BYTES || !s->trial)
+		return s->bytes >= UNS_WAYS_TRIAL_BYTES;
+	first_ns = 1e9 * UNS_WAYS_TRIAL_BYTES / s->bytes_per_s[0];
+	return busy_ns > first_ns || (busy_ns > first_ns / 2 && s->bytes < UNS_WAYS_TRIAL_BYTES / 4);
 }
 
 /* Lock held. Returns whether that was the last stretch. */
@@ -206,6 +226,10 @@ static bool end_stretch(struct uns_storage *s, int64_t now_ns)
 		return false;
 	}
 	s->bytes_per_s[s->trial] = 1e9 * (double)s->bytes / (double)(s->busy_ns ? s->busy_ns : 1);
+	if (s->trial == 0 && s->bytes_per_s[0] > fast_bytes_per_s) {
+		s->kind.is_far = false;
+		plan(s);
+	}
 	if (++s->trial == s->n_trials)
 		return true;
 	if (s->trial + 1 == s->n_trials)

@@ -1,10 +1,11 @@
 /* Which way of reading suits a storage (`-o reads=auto`): found out by the first large load from it.
  *
  * While a program reads a large file from front to back, stretches of it are read by one way after the other: through
- * the page cache, past it, and by two more where storage is a program or a server; then through the page cache again,
- * and by the fastest of the others. What counts is the time in which reads were under way: how long the program itself
- * took between them does not. Another way than the page cache is chosen if both its stretches were faster than both of
- * that, by a fifth. A way that takes twice as long ends its stretch early.
+ * the page cache, past it, and by two more where storage is a program or a server, unless that is as fast as a disk;
+ * then through the page cache again, and by the fastest of the others. What counts is the time in which reads were
+ * under way: how long the program itself took between them does not. Another way than the page cache is chosen if both
+ * its stretches were faster than both of that, by a fifth. A way ends its stretch early when it is clear that it was
+ * slower.
  *
  * Threads: any. */
 #ifndef UNS_ENGINE_WAYS_H
@@ -24,11 +25,18 @@ enum {
 	UNS_WAYS_TRIAL_BYTES = 40 << 20, /* a stretch */
 };
 
+/* Which ways are tried of a storage. */
+struct uns_ways_kind {
+	bool is_far;      /* on no block device, and requests wait for each other */
+	bool keeps_pages; /* none goes past the page cache */
+};
+
 /* Fields belong to the lock of its uns_ways; `way` and `decided` are read without it. */
 struct uns_storage {
 	uint64_t dev; /* constant */
 	_Atomic enum uns_way way; /* of the stretch, or the chosen one */
 	atomic_bool decided; /* set after `way`, for good */
+	struct uns_ways_kind kind;
 	enum uns_way tried[UNS_WAYS_TRIALS];
 	double bytes_per_s[UNS_WAYS_TRIALS];
 	unsigned trial, n_trials;
@@ -83,8 +91,8 @@ void uns_ways_fini(struct uns_ways *ways);
 
 /* Is it known which way is right, or is it being found out? Takes no lock, as uns_ways_chosen. */
 bool uns_ways_knows(struct uns_ways *ways, uint64_t dev);
-/* Find it out, unless an earlier load has (`known`; else NULL). is_far: on no block device. */
-void uns_ways_learn(struct uns_ways *ways, uint64_t dev, bool is_far, const enum uns_way *known);
+/* Find it out, unless an earlier load has (`known`; else NULL). */
+void uns_ways_learn(struct uns_ways *ways, uint64_t dev, struct uns_ways_kind kind, const enum uns_way *known);
 
 /* A read begins, at this moment. */
 struct uns_trial uns_ways_begin(struct uns_ways *ways, uint64_t dev, uint64_t bytes, int64_t now_ns);

@@ -39,7 +39,8 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 		.spill_bytes = u->opt.cache_size_bytes,
 		.way = u->opt.finds_way ? usual : u->opt.way,
 		.finds_way = u->opt.finds_way && usual == UNS_WAY_CACHE, /* where another is known, trials only cost */
-		.ways = { ways_recall, ways_keep, &u->store },
+		.keeps_pages = u->opt.keeps_pages,
+		.ways = { ways_recall, ways_keep, &u->ways },
 		.cache_dir = u->opt.cache_dir,
 		.delay_read_us = o->delay_read_us,
 		.log = &u->log,
@@ -122,6 +123,7 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	UNS_TRY(store_link_choose(&u->store, o->no_store, o->store, u->real_root, &u->arena, err));
 	UNS_TRY(session_options_take(&u->opt, o, u->root, &u->arena, err));
 	UNS_TRY(uns_root_self(u->root, &u->top, err));
+	u->ways = (struct ways_kept){ &u->store, u->opt.keeps_pages };
 	UNS_TRY(open_engine(u, o, err));
 	connect(u, o);
 	look_at_top(u);

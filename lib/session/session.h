@@ -21,6 +21,7 @@
 #include "session/shared_memos.h"
 #include "session/snapshots.h"
 #include "session/usage.h"
+#include "session/ways_kept.h"
 #include "unshard.h"
 
 /* What is known of a checkpoint, or of the session, is in a directory of this name. */
@@ -35,6 +36,7 @@ struct unshard {
 	struct uns_log log;
 	struct session_options opt;
 	struct store_link store;
+	struct ways_kept ways; /* set before the engine is opened */
 	struct memo memo;
 	struct shared_memos memos;
 	struct uns_engine *engine;

@@ -8,7 +8,10 @@
 #include "io/mounts.h"
 #include "store/store_link.h"
 
-static const char kind[] = "way";
+static const char *kind_of(const struct ways_kept *kept)
+{
+	return kept->keeps_pages ? "way_in_pages" : "way";
+}
 
 static bool key_of(uint64_t dev, uint64_t *key)
 {
@@ -35,26 +38,28 @@ enum uns_way ways_usual(uint64_t dev)
 bool ways_recall(void *ctx, uint64_t dev, enum uns_way *out)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct ways_kept *ways = ctx;
 	struct uns_store *store;
 	struct uns_span kept;
 	uint64_t key;
 	int code;
 
-	if (!key_of(dev, &key) || !(store = store_hold(ctx, NULL)))
+	if (!key_of(dev, &key) || !(store = store_hold(ways->store, NULL)))
 		return false;
-	code = uns_store_memo_get(store, kind, key, &arena, &kept, NULL);
-	store_release(ctx);
+	code = uns_store_memo_get(store, kind_of(ways), key, &arena, &kept, NULL);
+	store_release(ways->store);
 	return code == 0 && uns_way_find((const char *)kept.p, uns_span_left(&kept), out);
 }
 
 void ways_keep(void *ctx, uint64_t dev, enum uns_way way)
 {
+	const struct ways_kept *ways = ctx;
 	const char *name = uns_way_name(way);
 	struct uns_store *store;
 	uint64_t key;
 
-	if (!name || !key_of(dev, &key) || !(store = store_hold(ctx, NULL)))
+	if (!name || !key_of(dev, &key) || !(store = store_hold(ways->store, NULL)))
 		return;
-	uns_store_memo_put(store, kind, key, name, strlen(name), NULL);
-	store_release(ctx);
+	uns_store_memo_put(store, kind_of(ways), key, name, strlen(name), NULL);
+	store_release(ways->store);
 }

@@ -1,7 +1,9 @@
 /* Which way of reading suits a file system (engine/ways.h), remembered in the metadata store by the file system's type
  * and source: "fuse.rclone remote:", whose device number changes with each mount.
  *
- * Threads: any. ctx: struct store_link. */
+ * What is known if pages are to stay is known apart: the fastest of fewer ways.
+ *
+ * Threads: any. ctx: struct ways_kept. */
 #ifndef UNS_SESSION_WAYS_KEPT_H
 #define UNS_SESSION_WAYS_KEPT_H
 
@@ -9,6 +11,13 @@
 #include <stdint.h>
 
 #include "io/direct.h"
+
+struct store_link;
+
+struct ways_kept {
+	struct store_link *store;
+	bool keeps_pages;
+};
 
 /* By which way files of this device are read if no option names one. */
 enum uns_way ways_usual(uint64_t dev);

@@ -21,7 +21,7 @@ from shares import Shares
 SHARDS = 8
 LARGE, SMALL = 600e6, 100e6  # `auto` tries ways on files of 512 MiB or more
 MINUTES = 5.5  # then a round that lasts longer than those before it ends within six
-WAYS = ("cached", "ordered", "direct")
+WAYS = ("cached", "threads", "ordered", "direct")
 FIRST, AGAIN = "auto, first load", "auto, later"
 ALONE = {"shards alone: 1 thread": "read", "8 threads past the page cache": "direct"}
 COLUMNS = (*WAYS, FIRST, AGAIN, *ALONE)

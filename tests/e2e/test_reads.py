@@ -1,5 +1,6 @@
 """-o reads=: the ways in which a mount reads shards give the same bytes, and none gives bytes of a shard that has changed."""
 
+import contextlib
 import errno
 import json
 import os
@@ -83,6 +84,7 @@ def test_another_word_is_refused(run, mnt):
 
 LARGE, SMALL = 600 << 20, 500 << 20  # bytes of a file: of less than 512 MiB nothing is found out
 TRIALS, KNOWN = 300, 16  # MiB read from front to back: in which a way is found, and after which it is looked for
+WAITS = ("4000", "one")  # each read takes 4 ms, and one that asks ahead waits: `cached` gets 300 MB/s at most, and all is tried
 SERVER = Path(UNSHARD).parent / "one_file_fs"
 
 
@@ -94,16 +96,29 @@ def file_of(top, size):
     return top / "runs"
 
 
-@pytest.fixture
-def afar(tmp_path):
-    """The same file, on a file system whose program answers at once. -> the directory to mount"""
+@contextlib.contextmanager
+def served(tmp_path, *words):
+    """The same file, on a file system of a program. -> the directory to mount"""
     bytes_of, source = file_of(tmp_path / "bytes", LARGE) / "file", tmp_path / "afar"
     (source / "file-system").mkdir(parents=True)
-    server = subprocess.Popen([str(SERVER), bytes_of, source / "file-system"], stdout=subprocess.DEVNULL)
+    server = subprocess.Popen([str(SERVER), bytes_of, source / "file-system", *words], stdout=subprocess.DEVNULL)
     eventually(lambda: is_mounted(source / "file-system"))
     yield source
     subprocess.run(["fusermount3", "-uz", source / "file-system"])
     server.wait()
+
+
+@pytest.fixture
+def afar(tmp_path):
+    with served(tmp_path, *WAITS) as source:
+        yield source
+
+
+@pytest.fixture
+def prompt(tmp_path):
+    """Its program answers at once."""
+    with served(tmp_path) as source:
+        yield source
 
 
 class Read(NamedTuple):
@@ -151,11 +166,21 @@ def test_the_way_that_was_found_is_logged_shown_and_remembered(afar, mount, comm
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "auto"])
-def test_a_way_that_is_named_holds_from_the_beginning_and_nothing_is_tried(afar, mount, command, tmp_path, way):
+def test_a_way_that_is_named_holds_from_the_beginning_and_nothing_is_tried(prompt, mount, command, tmp_path, way):
     store = f"store={tmp_path / 'store.db'}"
-    got = read_of(afar, mount, command, tmp_path / "log-1", TRIALS, store, f"reads={way}")
+    got = read_of(prompt, mount, command, tmp_path / "log-1", TRIALS, store, f"reads={way}")
     assert not got.lines and [of["reads"] for of in got.ways] == [way]
-    assert read_of(afar, mount, command, tmp_path / "log-2", KNOWN, store) == Read([], [])  # nor was anything remembered
+    assert read_of(prompt, mount, command, tmp_path / "log-2", KNOWN, store) == Read([], [])  # nor was anything remembered
+
+
+def test_with_a_cache_of_sources_nothing_is_read_past_the_page_cache(afar, mount, command, tmp_path):
+    """What is found is known apart from what was found for mounts whose shards' pages may go."""
+    store = f"store={tmp_path / 'store.db'}"
+    assert read_of(afar, mount, command, tmp_path / "log-1", TRIALS, store).lines
+    got = read_of(afar, mount, command, tmp_path / "log-2", TRIALS, store, "cache=sources")
+    line, = got.lines
+    assert ", direct 0 " in line and got.ways[0]["reads"] != "direct"
+    assert read_of(afar, mount, command, tmp_path / "log-3", KNOWN, store, "cache=sources") == Read(got.ways, [])
 
 
 def test_a_small_file_shows_nothing_about_ways(mount, command, tmp_path):

@@ -62,9 +62,11 @@ static void read_from(const struct storage *storage, unsigned many)
 	}
 }
 
-static enum uns_way found_at(const struct storage *storage, bool is_far)
+static const struct uns_ways_kind far = { .is_far = true }, disk = { .is_far = false };
+
+static enum uns_way found_at(const struct storage *storage, struct uns_ways_kind kind)
 {
-	uns_ways_learn(&ways, DEV, is_far, NULL);
+	uns_ways_learn(&ways, DEV, kind, NULL);
 	read_from(storage, UINT16_MAX);
 	assert_int_equal(n_found, 1);
 	assert_int_equal(found.dev, DEV);
@@ -76,7 +78,7 @@ static void storage_that_lets_one_wait_is_asked_by_threads(void **state)
 	enum uns_way trying;
 
 	(void)state;
-	assert_int_equal(found_at(&waits, true), UNS_WAY_THREADS);
+	assert_int_equal(found_at(&waits, far), UNS_WAY_THREADS);
 	assert_int_equal(uns_ways_chosen(&ways, DEV, &trying), UNS_WAY_THREADS);
 	assert_int_equal(uns_ways_begin(&ways, DEV, MiB, now_ns).way, UNS_WAY_THREADS);
 	assert_false(uns_ways_begin(&ways, DEV, MiB, now_ns).counts);
@@ -93,7 +95,7 @@ static void each_way_can_be_the_fastest(void **state)
 		struct storage one = waits;
 
 		one.us[all[i]] = 1000;
-		assert_int_equal(found_at(&one, true), all[i]);
+		assert_int_equal(found_at(&one, far), all[i]);
 		teardown(state);
 		setup(state);
 	}
@@ -103,26 +105,47 @@ static void each_way_can_be_the_fastest(void **state)
 static void a_little_faster_is_not_enough(void **state)
 {
 	struct storage alike = {
-		{ [UNS_WAY_CACHE] = 1000, [UNS_WAY_THREADS] = 850, [UNS_WAY_LONG] = 900, [UNS_WAY_TURNS] = 950 }
+		{ [UNS_WAY_CACHE] = 10000, [UNS_WAY_THREADS] = 8500, [UNS_WAY_LONG] = 9000, [UNS_WAY_TURNS] = 9500 }
 	};
 
-	assert_int_equal(found_at(&alike, true), UNS_WAY_CACHE);
+	assert_int_equal(found_at(&alike, far), UNS_WAY_CACHE);
 	teardown(state);
 	setup(state);
-	alike.us[UNS_WAY_THREADS] = 800;
-	assert_int_equal(found_at(&alike, true), UNS_WAY_THREADS);
+	alike.us[UNS_WAY_THREADS] = 8000;
+	assert_int_equal(found_at(&alike, far), UNS_WAY_THREADS);
 }
 
 /* To ask a block device is not to wait; nor does it fetch a file as one stream. */
 static void a_disk_is_tried_in_two_ways(void **state)
 {
 	(void)state;
-	assert_int_equal(found_at(&waits, false), UNS_WAY_LONG);
+	assert_int_equal(found_at(&waits, disk), UNS_WAY_LONG);
 	assert_int_equal(read_MiB[UNS_WAY_THREADS] + read_MiB[UNS_WAY_TURNS], 0);
 	assert_int_equal(n_read, 4 * STRETCH_MiB);
 }
 
-/* And costs no more than the same bytes twice, and one read. */
+/* If pages are to stay, nothing is read past them: of a disk, no other way is left. */
+static void no_way_goes_past_pages_that_are_to_stay(void **state)
+{
+	struct uns_ways_kind kind = { .is_far = true, .keeps_pages = true };
+	struct storage one = waits;
+	struct uns_way_of of[UNS_WAYS_STORAGES];
+
+	one.us[UNS_WAY_LONG] = 1000;
+	assert_int_equal(found_at(&one, kind), UNS_WAY_THREADS);
+	assert_int_equal(read_MiB[UNS_WAY_LONG], 0);
+	teardown(state);
+	setup(state);
+	kind.is_far = false;
+	uns_ways_learn(&ways, DEV, kind, NULL);
+	read_from(&one, 1000);
+	assert_int_equal(read_MiB[UNS_WAY_CACHE], 1000);
+	assert_int_equal(n_found, 0);
+	assert_int_equal(uns_ways_known(&ways, of), 1);
+	assert_int_equal(of[0].way, UNS_WAY_CACHE);
+}
+
+/* It costs half the time of the same bytes, and one read. */
 static void a_slow_way_ends_early(void **state)
 {
 	struct storage slow = waits;
@@ -131,10 +154,39 @@ static void a_slow_way_ends_early(void **state)
 	(void)state;
 	slow.us[UNS_WAY_TURNS] = 10 * waits.us[UNS_WAY_CACHE];
 	slow.us[UNS_WAY_THREADS] = slow.us[UNS_WAY_LONG] = waits.us[UNS_WAY_CACHE];
-	all_us += 2 * STRETCH_MiB * waits.us[UNS_WAY_CACHE] + slow.us[UNS_WAY_TURNS];
-	assert_int_equal(found_at(&slow, true), UNS_WAY_CACHE);
+	all_us += STRETCH_MiB * waits.us[UNS_WAY_CACHE] / 2 + slow.us[UNS_WAY_TURNS];
+	assert_int_equal(found_at(&slow, far), UNS_WAY_CACHE);
 	assert_true(now_ns <= 1000 * (all_us + 1));
 	assert_true(read_MiB[UNS_WAY_TURNS] < STRETCH_MiB / 4);
+}
+
+/* A stretch that takes as long as the first one ends: whatever it would reach, it was not faster. */
+static void a_way_that_is_no_faster_ends_with_the_time_of_the_first(void **state)
+{
+	struct storage slow = waits;
+
+	(void)state;
+	slow.us[UNS_WAY_LONG] = slow.us[UNS_WAY_THREADS] = slow.us[UNS_WAY_TURNS] = waits.us[UNS_WAY_CACHE] * 3 / 2;
+	assert_int_equal(found_at(&slow, far), UNS_WAY_CACHE);
+	assert_true(now_ns <= 1000 * (6 * STRETCH_MiB * waits.us[UNS_WAY_CACHE] + 4 * slow.us[UNS_WAY_LONG] + 1));
+	assert_true(read_MiB[UNS_WAY_TURNS] > STRETCH_MiB / 2); /* by half that time it had read enough to go on */
+}
+
+/* There, requests do not wait for each other: a trial of what helps against waiting would only cost. */
+static void of_far_storage_as_fast_as_a_disk_two_ways_are_tried(void **state)
+{
+	const struct uns_ways_kind stays = { .is_far = true, .keeps_pages = true };
+	struct storage fast = {
+		{ [UNS_WAY_CACHE] = 1500, [UNS_WAY_THREADS] = 400, [UNS_WAY_LONG] = 1000, [UNS_WAY_TURNS] = 400 }
+	};
+
+	(void)state;
+	assert_int_equal(found_at(&fast, far), UNS_WAY_LONG);
+	assert_int_equal(read_MiB[UNS_WAY_THREADS] + read_MiB[UNS_WAY_TURNS], 0);
+	teardown(state);
+	setup(state);
+	assert_int_equal(found_at(&fast, stays), UNS_WAY_CACHE);
+	assert_int_equal(n_read, read_MiB[UNS_WAY_CACHE]);
 }
 
 static void what_is_known_is_not_looked_for(void **state)
@@ -144,12 +196,12 @@ static void what_is_known_is_not_looked_for(void **state)
 
 	(void)state;
 	assert_false(uns_ways_knows(&ways, DEV));
-	uns_ways_learn(&ways, DEV, true, &known);
+	uns_ways_learn(&ways, DEV, far, &known);
 	assert_true(uns_ways_knows(&ways, DEV));
 	read_from(&waits, 1000);
 	assert_int_equal(read_MiB[UNS_WAY_THREADS], 1000);
 	assert_int_equal(n_found, 0);
-	uns_ways_learn(&ways, DEV + 1, true, NULL); /* nothing is known of this one */
+	uns_ways_learn(&ways, DEV + 1, far, NULL); /* nothing is known of this one */
 	assert_int_equal(uns_ways_known(&ways, of), 1);
 	assert_int_equal(of[0].dev, DEV);
 	assert_int_equal(of[0].way, UNS_WAY_THREADS);
@@ -164,7 +216,7 @@ static void a_stretch_waits_for_the_reads_of_the_one_before(void **state)
 	unsigned i;
 
 	(void)state;
-	uns_ways_learn(&ways, DEV, true, NULL);
+	uns_ways_learn(&ways, DEV, far, NULL);
 	read_from(&waits, STRETCH_MiB);
 	do { /* until the stretch of `ordered` ends */
 		for (i = 0; i < AT_ONCE; i++)
@@ -199,7 +251,7 @@ static void what_was_in_memory_shows_nothing(void **state)
 	enum uns_way trying;
 
 	(void)state;
-	uns_ways_learn(&ways, DEV, true, NULL);
+	uns_ways_learn(&ways, DEV, far, NULL);
 	read_from(&waits, STRETCH_MiB + 1); /* into the second stretch */
 	uns_ways_note(&ways, DEV, 8 * MiB, 5 * MiB);
 	read_from(&waits, STRETCH_MiB);
@@ -217,7 +269,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(each_way_can_be_the_fastest, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_little_faster_is_not_enough, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_disk_is_tried_in_two_ways, setup, teardown),
+		cmocka_unit_test_setup_teardown(no_way_goes_past_pages_that_are_to_stay, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_slow_way_ends_early, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_way_that_is_no_faster_ends_with_the_time_of_the_first, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(of_far_storage_as_fast_as_a_disk_two_ways_are_tried, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_known_is_not_looked_for, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_stretch_waits_for_the_reads_of_the_one_before, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_was_in_memory_shows_nothing, setup, teardown),
