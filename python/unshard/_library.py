@@ -37,7 +37,7 @@ class Options(Sized):
                 ("delay_read_us", c.c_uint), ("no_settling", c.c_bool), ("no_store", c.c_bool),
                 ("hide_rng", c.c_bool), ("keep_rng", c.c_bool), ("crc_exact", c.c_bool),
                 ("assume_fsdp_units", c.c_bool), ("trim_memory", c.c_bool), ("keep_names", c.c_bool),
-                ("reserved", c.c_bool * 4), ("seals", c.c_char_p), ("mean", c.c_char_p),
+                ("keeps_pages", c.c_bool), ("reserved", c.c_bool * 3), ("seals", c.c_char_p), ("mean", c.c_char_p),
                 ("adapters", c.c_char_p), ("experts", c.c_char_p), ("memos", c.c_char_p),
                 ("reads", c.c_char_p)]
 
