@@ -24,14 +24,20 @@ static bool key_of(uint64_t dev, uint64_t *key)
 }
 
 /* rclone fetches a file as one stream, unless it has a cache of its own: which cannot be seen from here. JuiceFS
- * fetches blocks ahead of a file's reader, and parts of them more than once if it is not read in order. */
+ * fetches blocks ahead of a file's reader, and parts of them more than once if it is not read in order. ceph-fuse reads
+ * ahead of a file's reader, too, and needs less processor time for a request that waits for no other. */
+static const char *const read_in_turn[] = { "fuse.rclone", "fuse.juicefs", "fuse.ceph-fuse" };
+
 enum uns_way ways_usual(uint64_t dev)
 {
 	char type[64];
+	size_t i;
 
-	if (uns_mount_type(major(dev), minor(dev), type, sizeof(type)) &&
-	    (strcmp(type, "fuse.rclone") == 0 || strcmp(type, "fuse.juicefs") == 0))
-		return UNS_WAY_TURNS;
+	if (!uns_mount_type(major(dev), minor(dev), type, sizeof(type)))
+		return UNS_WAY_CACHE;
+	for (i = 0; i < sizeof(read_in_turn) / sizeof(*read_in_turn); i++)
+		if (strcmp(type, read_in_turn[i]) == 0)
+			return UNS_WAY_TURNS;
 	return UNS_WAY_CACHE;
 }
 

@@ -162,9 +162,10 @@ def test_attributes_are_asked_for_less_often_than_bytes(many_ranks, mount, comma
     assert ours <= figures["source_reads"] - RANKS * ITEMS + of_opening
 
 
-@pytest.mark.parametrize("kind, in_order", [("juicefs", True), ("rclone", True), ("sshfs", False), ("ceph-fuse", False)])
+@pytest.mark.parametrize("kind, in_order", [("ceph-fuse", True), ("juicefs", True), ("rclone", True),
+                                            ("sshfs", False), ("s3fs", False)])
 def test_shards_are_read_in_order_where_clients_want_that(many_ranks, mount, command, kind, in_order):
-    """By default on rclone and JuiceFS."""
+    """By default on rclone, JuiceFS and ceph-fuse."""
     figures = load(many_ranks, mount, command, f"type={kind}")[1]
     assert (figures["ordered_read_bytes"] > 0) is in_order
 
