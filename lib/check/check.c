@@ -334,7 +334,18 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 	return code;
 }
 
-static int check_snapshot(struct checking *c, struct dir_record *record, struct snapshot *snap, struct uns_err *err)
+/* It could not be opened just now, and its reasons, for which it was opened again, do not have that. */
+static int report_unopened(struct checking *c, const struct dir_record *record, const struct uns_err *unopened)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_finding *f = reason_of_failure(record, unopened, &arena);
+
+	return f ? checking_hand_over(c, &(struct reason){ .finding = f }, f->severity, true) : -ENOMEM;
+}
+
+/* Without a snapshot `unopened` has the reason. */
+static int check_snapshot(struct checking *c, struct dir_record *record, struct snapshot *snap,
+			  const struct uns_err *unopened, struct uns_err *err)
 {
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -348,6 +359,8 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 		/* --deep compares the content of files that have another time. */
 		if (!c->deep || reasons.v[i].finding->id != UNS_FOUND_SEALED_AT_OTHER_TIMES)
 			code = checking_hand_over(c, &reasons.v[i], reasons.v[i].finding->severity, !reasons.v[i].view);
+	if (code == 0 && !snap && !uns_code_is_finding(unopened->code) && !reasons.moment.code)
+		code = report_unopened(c, record, unopened);
 	if (code == 0 && !snap && !reasons.saving)
 		code = c->deep ? check_seal_deep(c, NULL, err) : check_seal_unopened(c, err);
 	if (code || !snap || reasons.saving || reasons.outside)
@@ -383,7 +396,7 @@ static int visit_checkpoint(void *ctx, struct dir_record *record, struct uns_err
 	c->sealed = false;
 	c->counts.checkpoints++;
 	show_handed_over(c->u, record);
-	code = check_snapshot(c, record, code < 0 ? NULL : snap, err);
+	code = check_snapshot(c, record, code < 0 ? NULL : snap, &why, err);
 	snapshot_put(c->u, snap);
 	return code;
 }

@@ -42,18 +42,21 @@ static void examined_add(struct examined *f, const char *name, const struct uns_
 		f->newest_ns = changed;
 }
 
-/* How many entries the directory has, and each of them. Its own times are left out of the generation (a file that comes
- * or goes shows by its name), but count as a change for `settle`. */
+/* How many entries the directory has, and each of them. Fails where one cannot be looked at, -EACCES included: without
+ * it sizes and generation would be wrong. What a link leads to is elsewhere: a view that needs it fails. Its own times
+ * are left out of the generation (a file that comes or goes shows by its name), but count as a change for `settle`. */
 static int add_directory(struct uns_capture *capture, struct uns_arena *arena, const char *path, struct examined *f,
 			 int depth, struct uns_err *err)
 {
 	const char *top = uns_capture_path(capture);
 	const size_t skip = strlen(top) + (*top != 0);
 	const struct uns_listing *list;
+	struct uns_err why = { 0 };
 	struct uns_stat st;
 	const char *child;
 	bool is_listed;
 	size_t i;
+	int code;
 
 	UNS_TRY(uns_capture_list_in(capture, uns_capture_root(capture), path, &list, &st, err));
 	if (f->dirs && own_dirs_add(f->dirs, depth ? path + skip : "", &st) < 0)
@@ -62,8 +65,13 @@ static int add_directory(struct uns_capture *capture, struct uns_arena *arena, c
 	f->content = uns_hash_u64(f->content, list->n);
 	for (i = 0; i < list->n; i++) {
 		UNS_TRY_ALLOC(child = uns_path_join(arena, path, list->v[i].name), err);
-		if (uns_capture_stat(capture, child, &st, NULL) < 0)
+		code = uns_capture_stat(capture, child, &st, &why);
+		if (code < 0 && list->v[i].kind != UNS_KIND_LINK)
+			UNS_TRY(uns_fail_if_passing(err, code, &why));
+		if (code < 0) {
+			why = (struct uns_err){ 0 };
 			continue;
+		}
 		is_listed = st.kind == UNS_KIND_DIR && list->v[i].kind == UNS_KIND_DIR && depth < MAX_DEPTH;
 		examined_add(f, list->v[i].name, &st, is_listed);
 		if (is_listed)

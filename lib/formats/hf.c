@@ -150,29 +150,38 @@ static int has_named_adapters(const struct uns_directory *dir, struct uns_arena 
 
 /* The directory of a run, in which a trainer left its final model beside the checkpoints. They are what is shown:
  * from_pretrained reads the model as it is. */
-static bool is_run(const struct uns_directory *dir, struct uns_arena *arena)
+static bool is_run(const struct uns_directory *dir, struct uns_arena *arena, struct uns_err *err)
 {
 	struct uns_listing below; /* Accelerate's automatic names */
 
 	return has_checkpoints(dir->list) ||
-	       (list_below(dir, "checkpoints", arena, &below, NULL) > 0 && has_checkpoints(&below));
+	       (list_below(dir, "checkpoints", arena, &below, err) > 0 && has_checkpoints(&below));
 }
 
-static int probe(const struct uns_directory *dir)
+static int sure(const struct uns_directory *dir, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const struct source *source = source_of(dir);
 	struct uns_listing below;
 
-	if (source && is_run(dir, &arena))
+	if (source && is_run(dir, &arena, err))
 		return 0;
 	if (source)
 		return source->probe;
-	if (has_named_adapters(dir, &arena, NULL) > 0)
+	if (has_named_adapters(dir, &arena, err) > 0)
 		return 60;
-	if (uns_listing_has_glob(dir->list, SHARD_GLOB) || sharded_below(dir, &arena, &below, NULL) > 0)
+	if (uns_listing_has_glob(dir->list, SHARD_GLOB) || sharded_below(dir, &arena, &below, err) > 0)
 		return 60;
 	return unindexed(dir) ? 40 : 0;
+}
+
+static int probe(const struct uns_directory *dir)
+{
+	struct uns_err why = { 0 };
+	int answer = sure(dir, &why);
+
+	uns_capture_note_fault(dir->capture, &why);
+	return answer;
 }
 
 /* "checkpoint-N" is what a Trainer that resumes looks for, whatever is in it. */

@@ -96,10 +96,13 @@ static bool is_dcp_below(const struct uns_directory *dir, const char *name)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_listing list = { 0 };
+	struct uns_err why = { 0 };
 	char *path = uns_path_join(&arena, dir->path, name);
 
-	if (!path || uns_list_seen(dir->root, dir->capture, path, &arena, &list, NULL) < 0)
+	if ((path ? uns_list_seen(dir->root, dir->capture, path, &arena, &list, &why) : uns_oom(&why)) < 0) {
+		uns_capture_note_fault(dir->capture, &why);
 		return false;
+	}
 	return uns_dcp_dir_is(&list) || uns_beside_distcp_ranks(&list) > 0;
 }
 

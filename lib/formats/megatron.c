@@ -23,6 +23,7 @@ static const char TRACKER[] = "latest_checkpointed_iteration.txt";
 static bool has_ranks(const struct uns_directory *dir, bool *out)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { 0 };
 	const char *path;
 	size_t i;
 
@@ -32,7 +33,8 @@ static bool has_ranks(const struct uns_directory *dir, bool *out)
 			continue;
 		path = uns_path_join(&arena, dir->path, dir->list->v[i].name);
 		path = path ? uns_path_join(&arena, path, UNS_MEGATRON_RANK_FILE) : NULL;
-		*out = path && uns_is_there(dir->root, dir->capture, path, NULL) == 1;
+		*out = (path ? uns_is_there(dir->root, dir->capture, path, &why) : uns_oom(&why)) == 1;
+		uns_capture_note_fault(dir->capture, &why);
 		return true;
 	}
 	return false;

@@ -67,6 +67,12 @@ static int note_fault(struct uns_capture *c, const struct uns_root *root, int co
 	return code;
 }
 
+void uns_capture_note_fault(struct uns_capture *c, const struct uns_err *why)
+{
+	if (c && why->code < 0 && why->code != -EACCES && !uns_code_is_finding(why->code))
+		uns_fail_as(&c->fault, why);
+}
+
 int uns_capture_fault(const struct uns_capture *c, struct uns_err *err)
 {
 	return c->fault.code ? uns_fail_as(err, &c->fault) : 0;

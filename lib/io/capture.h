@@ -68,6 +68,9 @@ int uns_capture_peek(const struct uns_capture *capture, const char *below, struc
 /* 0, or the first listing or stat of this capture that failed for a reason that is not the files'
  * (uns_code_is_finding; what is kept to others, -EACCES, aside): what was made of it may be wrong. */
 int uns_capture_fault(const struct uns_capture *capture, struct uns_err *err);
+/* Such a failure of a caller that cannot hand it on, a format's probe for one: memory that was out beside the capture's
+ * own looks. A code that is none, 0 among them, is left out. capture may be NULL. */
+void uns_capture_note_fault(struct uns_capture *capture, const struct uns_err *why);
 
 /* What a format looks at: a directory with its names, or one file. */
 struct uns_directory {

@@ -99,14 +99,21 @@ static bool is_looked_at_anyway(const struct uns_capture *c, const struct uns_in
 	return in->root && uns_capture_filled(c, in->root, in->path, in->kind == UNS_INPUT_NAMES);
 }
 
-/* Adds what was asked to the capture's list, unless it is looked at anyway, or could not be seen at this moment. */
+/* Adds what was asked to the capture's list, unless it is looked at anyway, or could not be seen at this moment. Where
+ * memory is out for that, nothing may be made of the capture: a probe hands on no failure. */
 static int input_add(struct uns_capture *c, const struct uns_input *in, int code, struct uns_err *err)
 {
+	struct uns_err why = { 0 };
+
 	if (code < 0 && code != -EACCES && !uns_code_is_finding(code))
 		return 0;
 	if (is_looked_at_anyway(c, in))
 		return 0;
-	return uns_inputs_add(uns_capture_inputs(c), in) < 0 ? uns_oom(err) : 0;
+	if (uns_inputs_add(uns_capture_inputs(c), in) == 0)
+		return 0;
+	uns_oom(&why);
+	uns_capture_note_fault(c, &why);
+	return uns_fail_as(err, &why);
 }
 
 /* -- the door -- */

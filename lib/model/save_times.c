@@ -76,28 +76,32 @@ static void add_fresh_shard(struct shards *s, uint32_t file, unsigned holds)
 }
 
 /* The ends of the save that are older than its newest shard, after those in `list`, as seen from the checkpoint's
- * directory (trackers lie above it). NULL = out of memory. */
-static const char *add_ends(const struct shards *s, const char *list)
+ * directory (trackers lie above it). *list begins with those of earlier calls. */
+static int add_ends(const struct shards *s, const char **list, struct uns_err *err)
 {
 	const char *const alone[] = { s->end->path, NULL };
 	const char *const *end = s->end->all ? s->end->all : alone;
 	struct uns_arena *arena = &s->cat->arena;
 	const char *dir, *up, *below;
+	struct uns_err why = { 0 };
 	struct uns_stat st;
+	int code;
 
-	for (; list && *end; end++) {
-		if (uns_stat_beside(s->end->root, s->cat->capture, *end, &st, NULL) < 0 ||
-		    st.id.mtime_ns >= s->cat->files[s->file].stat.id.mtime_ns)
+	for (; *end; end++) {
+		code = uns_stat_beside(s->end->root, s->cat->capture, *end, &st, &why);
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
+		why = (struct uns_err){ 0 };
+		if (code < 0 || st.id.mtime_ns >= s->cat->files[s->file].stat.id.mtime_ns)
 			continue;
 		for (up = "", dir = s->cat->path; dir && up && !uns_path_within(*end, dir);
 		     dir = uns_path_parent(arena, dir))
 			up = uns_arena_printf(arena, "../%s", up);
-		if (!dir || !up)
-			return NULL;
+		UNS_TRY_ALLOC(dir && up, err);
 		below = *end + strlen(dir);
-		list = uns_arena_printf(arena, "%s%s%s%s", list, *list ? " " : "", up, below + (*below == '/'));
+		*list = uns_arena_printf(arena, "%s%s%s%s", *list, **list ? " " : "", up, below + (*below == '/'));
+		UNS_TRY_ALLOC(*list, err);
 	}
-	return list;
+	return 0;
 }
 
 enum { ARG_LAST, ARG_TOUCH };
@@ -119,7 +123,8 @@ static int report_mixed(const struct shards *s, struct uns_err *err)
 		return 0;
 	while (known < end && known->id != UNS_FOUND_SAVES_MIXED && known->id != UNS_FOUND_SAVES_MAY_BE_MIXED)
 		known++;
-	UNS_TRY_ALLOC(touch = add_ends(s, known < end ? known->arg[ARG_TOUCH].is.text : ""), err);
+	touch = known < end ? known->arg[ARG_TOUCH].is.text : "";
+	UNS_TRY(add_ends(s, &touch, err));
 	if (known < end) {
 		known->arg[ARG_TOUCH].is = uns_str(touch);
 		return 0;

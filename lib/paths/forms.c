@@ -89,14 +89,16 @@ static int find_record(const struct lookup *l, const char *path, struct dir_reco
 static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
 {
 	struct uns_arena *arena = l->arena;
-	const char *path = own ? uns_path_join(arena, l->dir, own) : NULL;
+	const char *path = uns_path_join(arena, l->dir, own);
 	struct form_names names;
 	struct dir_record *record;
 	struct uns_err why = { 0 };
 	struct uns_stat st;
-	int code = path ? uns_root_stat(l->u->root, path, false, &st, &why) : 0;
+	int code;
 
-	if (!path || (code == 0 && !session_walks_into(l->u, path, st.kind)))
+	UNS_TRY_ALLOC(path, err);
+	code = uns_root_stat(l->u->root, path, false, &st, &why);
+	if (code == 0 && !session_walks_into(l->u, path, st.kind))
 		return 0;
 	if (code == 0)
 		code = find_record(l, path, &record, &why);
@@ -117,11 +119,14 @@ static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
 static int try_made(struct lookup *l, const char *made, struct uns_err *err)
 {
 	struct uns_arena *arena = l->arena;
-	int found = try_directory(l, without(arena, made, FILE_SUFFIX), err);
+	const char *own = without(arena, made, FILE_SUFFIX);
+	int found = own ? try_directory(l, own, err) : uns_arena_check(arena, err);
 	size_t i;
 
-	for (i = 0; file_suffixes[i] && !found; i++)
-		found = try_directory(l, uns_arena_printf(arena, "%s%s", made, file_suffixes[i]), err);
+	for (i = 0; file_suffixes[i] && !found; i++) {
+		UNS_TRY_ALLOC(own = uns_arena_printf(arena, "%s%s", made, file_suffixes[i]), err);
+		found = try_directory(l, own, err);
+	}
 	return found;
 }
 
@@ -134,8 +139,9 @@ int forms_find(struct unshard *u, const struct uns_view *view, const char *dir, 
 	struct uns_stat st;
 	int found;
 
-	if (!view->form || !path)
+	if (!view->form)
 		return 0;
+	UNS_TRY_ALLOC(path, err);
 	found = uns_root_stat(u->root, path, false, &st, &why);
 	if (found == 0)
 		return try_directory(&l, name, err);
@@ -144,7 +150,7 @@ int forms_find(struct unshard *u, const struct uns_view *view, const char *dir, 
 	found = try_made(&l, name, err);
 	plain = without(arena, name, TAKEN_SUFFIX);
 	if (found || !plain)
-		return found;
+		return found ? found : uns_arena_check(arena, err);
 	found = try_directory(&l, plain, err);
 	return found ? found : try_made(&l, plain, err);
 }

@@ -67,11 +67,8 @@ static int listing_add(struct unshard_listing *l, const char *name, size_t len, 
 }
 
 /* What is at a spot, so that listing and lookup never disagree; 0 when it is not shown. `code` and `why`:
- * of getting there. Where it is not known now whether it is shown, there is no listing: one without the
- * name would be wrong. (What is kept to others and what is just being replaced is not shown.) Ends the
- * spot. */
-static int add_spot(struct unshard_listing *l, int code, struct spot *spot, const char *name, struct uns_err *why,
-		    struct uns_err *err)
+ * of getting there. Ends the spot. */
+static int add_spot(struct unshard_listing *l, int code, struct spot *spot, const char *name, struct uns_err *why)
 {
 	struct unshard_stat st;
 
@@ -82,25 +79,46 @@ static int add_spot(struct unshard_listing *l, int code, struct spot *spot, cons
 	if (code == 0)
 		code = listing_add(l, name, strlen(name), &spot->key, &st);
 	spot_fini(l->u, spot);
+	return code;
+}
+
+/* Where it is not known now whether a name is shown, there is no listing: one without the name would be wrong. (What is
+ * kept to others and what is just being replaced is not shown.) */
+static int without_name(int code, const struct uns_err *why, struct uns_err *err)
+{
 	if (code == -ENOMEM)
-		return code;
+		return uns_oom(err);
 	return code == -EACCES || code == -ESTALE ? 0 : uns_fail_if_passing(err, code, why);
 }
 
+/* What was replaced meanwhile is looked at once more, as it is now. */
+enum { LOOKS = 2 };
+
 static int add_child(struct unshard_listing *l, const struct spot_key *dir, const char *name, struct uns_err *err)
 {
-	struct spot child = { .key = *dir, .look = LOOK_NAMES };
-	struct uns_err why = { 0 };
+	struct uns_err why;
+	struct spot child;
+	int code = -ESTALE, looks;
 
-	return add_spot(l, spot_enter(l->u, &child, name, &why), &child, name, &why, err);
+	for (looks = 0; looks < LOOKS && code == -ESTALE; looks++) {
+		child = (struct spot){ .key = *dir, .look = LOOK_NAMES };
+		why = (struct uns_err){ 0 };
+		code = add_spot(l, spot_enter(l->u, &child, name, &why), &child, name, &why);
+	}
+	return without_name(code, &why, err);
 }
 
 static int add_key(struct unshard_listing *l, const struct spot_key *key, const char *name, struct uns_err *err)
 {
-	struct uns_err why = { 0 };
+	struct uns_err why;
 	struct spot spot;
+	int code = -ESTALE, looks;
 
-	return add_spot(l, spot_of(l->u, key, LOOK_LISTS, &spot, &why), &spot, name, &why, err);
+	for (looks = 0; looks < LOOKS && code == -ESTALE; looks++) {
+		why = (struct uns_err){ 0 };
+		code = add_spot(l, spot_of(l->u, key, LOOK_LISTS, &spot, &why), &spot, name, &why);
+	}
+	return without_name(code, &why, err);
 }
 
 /* -- directories -- */
@@ -166,11 +184,12 @@ static int add_forms(struct unshard_listing *l, const struct spot_key *dir, cons
 	struct uns_err why = { 0 };
 	int code;
 
-	if (!dir->view->form || !key.path || !session_walks_into(l->u, key.path, entry->kind))
+	UNS_TRY_ALLOC(key.path, err);
+	if (!dir->view->form || !session_walks_into(l->u, key.path, entry->kind))
 		return 0;
 	code = record_look(l->u, key.path, LOOK_NAMES, &record, &why);
 	if (code < 0)
-		return code == -EACCES || code == -ESTALE ? 0 : uns_fail_if_passing(err, code, &why);
+		return without_name(code, &why, err);
 	if (forms_has_file(dir->view, record)) {
 		code = forms_names(l->u, dir->view, record, &l->arena, &names, err);
 		key.as_file = true;

@@ -279,8 +279,9 @@ static int checkpoint_above(struct unshard *u, const char *dir, struct uns_arena
 	if (!path)
 		return 0;
 	x = (struct examiner){ .root = root, .path = path, .store = &u->store };
-	if (examine(&x, &found, &capture, NULL) < 0)
-		return 0;
+	code = examine(&x, &found, &capture, NULL);
+	if (code < 0)
+		return code == -ENOMEM ? code : 0;
 	code = found.format != NULL;
 	uns_capture_free(capture);
 	examined_fini(&found);

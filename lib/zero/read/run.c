@@ -103,7 +103,7 @@ static bool has_tag_name(const struct uns_entry *e)
 }
 
 /* Without `latest`, only directories of a tag's name are looked into. */
-static bool has_tag(const struct run *run)
+static bool has_tag(const struct run *run, struct uns_err *err)
 {
 	const bool any_name = uns_listing_has_file(run->dir->list, run->form->latest);
 	const struct uns_entry *e = run->dir->list->v, *end = e + run->dir->list->n;
@@ -113,30 +113,32 @@ static bool has_tag(const struct run *run)
 		if (!(any_name ? may_be_dir(e) : has_tag_name(e)))
 			continue;
 		listed++;
-		if (tag_is_below(run, e->name, NULL) > 0)
+		if (tag_is_below(run, e->name, err) > 0)
 			return true;
 	}
 	return false;
 }
 
 /* Accelerate saves its first model in the tag pytorch_model, the next in pytorch_model_1. */
-static bool has_several_models(const struct run *run)
+static bool has_several_models(const struct run *run, struct uns_err *err)
 {
-	return uns_listing_find(run->dir->list, "pytorch_model_1") && tag_is_below(run, "pytorch_model", NULL) > 0 &&
-	       tag_is_below(run, "pytorch_model_1", NULL) > 0;
+	return uns_listing_find(run->dir->list, "pytorch_model_1") && tag_is_below(run, "pytorch_model", err) > 0 &&
+	       tag_is_below(run, "pytorch_model_1", err) > 0;
 }
 
 int uns_zero_run_probe(const struct uns_zero_form *form, const struct uns_directory *dir)
 {
 	const struct run run = { .form = form, .dir = dir };
+	struct uns_err why = { 0 };
+	bool mine;
 
 	if (form->is_tag(dir->list))
 		return 90;
 	if (!is_trainer(&run) && !is_accelerate(&run) && !is_lightning(&run) && !has_weights(dir->list))
 		return 0; /* a run of several */
-	if (has_several_models(&run))
-		return 0; /* each of them is a checkpoint */
-	return has_tag(&run) ? 95 : 0;
+	mine = !has_several_models(&run, &why) /* each of them is a checkpoint */ && has_tag(&run, &why);
+	uns_capture_note_fault(dir->capture, &why);
+	return mine ? 95 : 0;
 }
 
 /* A directory that merely holds one of such a name may hold others' checkpoints too. */
@@ -216,15 +218,21 @@ static int compare_latest(struct run *run, struct uns_catalog *cat, struct uns_e
 {
 	const char *name = uns_root_name(run->dir->root, run->dir->path), *latest = NULL, *parent, *path;
 	const struct uns_root *root;
+	struct uns_err why = { 0 };
+	int there;
 
 	run->tag = "";
 	UNS_TRY(uns_root_up(run->dir->root, run->dir->path, &run->scratch, &root, &parent, err));
 	if (parent)
 		UNS_TRY(read_latest(run, root, parent, &latest, err));
 	run->named = latest && (strcmp(latest, name) == 0 || uns_str_natural(name, latest) < 0);
-	path = latest ? uns_path_join(&run->scratch, parent, latest) : NULL;
-	if (!path || uns_is_there(root, run->dir->capture, path, NULL)) /* or it cannot be seen now */
+	if (!latest)
 		return 0;
+	UNS_TRY_ALLOC(path = uns_path_join(&run->scratch, parent, latest), err);
+	there = uns_is_there(root, run->dir->capture, path, &why);
+	if (there == -EACCES || there > 0) /* it is kept to others, or it is there */
+		return 0;
+	UNS_TRY(uns_fail_if_passing(err, there, &why));
 	return note_stale(run, cat, parent, latest, name, err);
 }
 
