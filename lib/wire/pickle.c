@@ -175,14 +175,29 @@ static int op_dup(struct uns_pickle *m)
 
 /* -- arguments of opcodes -- */
 
-/* The number behind the opcode, in as many bytes as the table has. */
+/* uns_le without its loop, for the lengths that most opcodes have. */
+static uint64_t number_of(const uint8_t *p, unsigned n_bytes)
+{
+	switch (n_bytes) {
+	case 1:
+		return *p;
+	case 2:
+		return uns_le(p, 2);
+	case 4:
+		return uns_le(p, 4);
+	default:
+		return uns_le(p, 8);
+	}
+}
+
+/* The number behind the opcode, in as many bytes as the table has: 1, 2, 4 or 8. */
 static int take_number(struct uns_pickle *m, uint64_t *out)
 {
 	const uint8_t *p;
 
 	if (!uns_span_take(&m->in, m->arg, &p))
 		return truncated(m);
-	*out = uns_le(p, m->arg);
+	*out = number_of(p, m->arg);
 	return 0;
 }
 
@@ -287,7 +302,7 @@ static int op_binfloat(struct uns_pickle *m)
 
 /* -- text and bytes -- */
 
-static struct uns_value **text_slot(const struct uns_pickle *m, const uint8_t *p, size_t n)
+static uint64_t text_hash(const uint8_t *p, size_t n)
 {
 	uint64_t h = n, word;
 
@@ -296,25 +311,34 @@ static struct uns_value **text_slot(const struct uns_pickle *m, const uint8_t *p
 		h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
 		h ^= h >> 32;
 	}
-	return &m->recent.texts[uns_pickle_slot(m, h ^ uns_le(p, (unsigned)n))];
+	return h ^ uns_le(p, (unsigned)n);
+}
+
+static bool text_is(const struct uns_pickle_recent_text *recent, uint64_t hash, const uint8_t *p, size_t n)
+{
+	return recent->v && recent->hash == hash && recent->v->n == n && memcmp(recent->v->bytes, p, n) == 0;
 }
 
 static int op_unicode(struct uns_pickle *m)
 {
-	struct uns_value **recent = NULL, *v;
+	struct uns_pickle_recent_text *recent = NULL;
+	struct uns_value *v;
 	const uint8_t *p;
+	uint64_t hash = 0;
 	size_t n;
 
 	UNS_TRY(take_counted(m, &p, &n));
-	if (n <= MAX_RECENT_TEXT)
-		recent = text_slot(m, p, n);
-	if (recent && *recent && (*recent)->n == n && memcmp((*recent)->bytes, p, n) == 0)
-		return push(m, *recent);
+	if (n <= MAX_RECENT_TEXT) {
+		hash = text_hash(p, n);
+		recent = &m->recent.texts[uns_pickle_slot(m, hash)];
+		if (text_is(recent, hash, p, n))
+			return push(m, recent->v);
+	}
 	if (!uns_utf8_valid(p, n, true))
 		return damaged(m, "a string is not UTF-8");
 	v = uns_pickle_bytes(m, UNS_VALUE_STR, p, n);
 	if (recent)
-		*recent = v;
+		*recent = (struct uns_pickle_recent_text){ v, hash };
 	return push(m, v);
 }
 
@@ -805,6 +829,7 @@ static void pickle_fini(struct uns_pickle *m)
 	uns_pickle_memo_fini(&m->memo);
 	free(m->mark);
 	free(m->recent.ints);
+	free(m->recent.texts);
 }
 
 static bool recent_init(struct uns_pickle_recent *r, size_t input_bytes)
@@ -812,12 +837,12 @@ static bool recent_init(struct uns_pickle_recent *r, size_t input_bytes)
 	r->n = MIN_RECENT;
 	while (r->n < MAX_RECENT && r->n < input_bytes / BYTES_PER_RECENT)
 		r->n *= 2;
-	r->ints = calloc(4 * r->n, sizeof(struct uns_value *));
-	if (!r->ints)
+	r->ints = calloc(3 * r->n, sizeof(struct uns_value *));
+	r->texts = calloc(r->n, sizeof(*r->texts));
+	if (!r->ints || !r->texts)
 		return false;
 	r->tuples = r->ints + r->n;
 	r->sizes = r->tuples + r->n;
-	r->texts = r->sizes + r->n;
 	return true;
 }
 
@@ -825,12 +850,17 @@ static bool recent_init(struct uns_pickle_recent *r, size_t input_bytes)
 static bool skip_number(struct uns_pickle *m, struct uns_span *in, uint8_t op)
 {
 	const uint8_t *p;
+	uint64_t number;
 
 	if (!uns_span_take(in, opcode[op].arg, &p))
 		return false;
-	if (opcode[op].follows == FETCHED)
-		uns_pickle_memo_will_fetch(&m->memo, uns_le(p, opcode[op].arg));
-	return opcode[op].follows != COUNTED || uns_span_skip(in, (size_t)uns_le(p, opcode[op].arg));
+	if (opcode[op].follows == NUMBER)
+		return true;
+	number = number_of(p, opcode[op].arg);
+	if (opcode[op].follows == COUNTED)
+		return uns_span_skip(in, (size_t)number);
+	uns_pickle_memo_will_fetch(&m->memo, number);
+	return true;
 }
 
 static bool skip_line(struct uns_span *in)

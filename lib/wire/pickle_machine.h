@@ -13,11 +13,19 @@ struct uns_pickle_trace;
 
 enum { UNS_PICKLE_MAX_FIELDS = 8, UNS_PICKLE_MAX_SPARE = 2 * UNS_PICKLE_MAX_FIELDS };
 
+/* hash: of the whole text. In a large pickle most texts find another one in their place: the hash shows it without a
+ * look at the value, which is no longer in the processor's cache. */
+struct uns_pickle_recent_text {
+	struct uns_value *v;
+	uint64_t hash;
+};
+
 /* Values that were made lately, by a hash of what is in them: names, shapes and offsets repeat, and equal ones that
  * cannot change are one value. Four tables of `n` (a power of two), in proportion to the input. */
 struct uns_pickle_recent {
 	size_t n;
-	struct uns_value **ints, **tuples, **sizes, **texts; /* malloc'd together */
+	struct uns_value **ints, **tuples, **sizes; /* malloc'd together */
+	struct uns_pickle_recent_text *texts;       /* malloc'd */
 };
 
 struct uns_value_stack {

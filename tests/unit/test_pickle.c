@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -535,12 +536,40 @@ static void test_shared_items(void **state)
 		}
 }
 
+/* Texts that were made lately are remembered in a few places, and many share each: equal ones in a row are one value,
+ * any other is itself. */
+static void test_equal_texts(void **state)
+{
+	enum { TEXTS = 300, ROUNDS = 2, ALL = 2 * TEXTS * ROUNDS };
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct uns_err err = { 0 };
+	const struct uns_value *v;
+	char expected[8];
+	unsigned i;
+
+	(void)state;
+	repeat(&text, BYTES(P "("), 1);
+	for (i = 0; i < ALL; i++)
+		uns_text_printf(&text, "\x8c\4t%03u", i / 2 % TEXTS);
+	repeat(&text, BYTES("t."), 1);
+	assert_int_equal(parse(text.p, text.len, &arena, &v, &err), 0);
+	assert_int_equal(v->n, ALL);
+	for (i = 0; i < ALL; i += 2) {
+		snprintf(expected, sizeof(expected), "t%03u", i / 2 % TEXTS);
+		assert_string_equal(v->item[i]->bytes, expected);
+		assert_ptr_equal(v->item[i], v->item[i + 1]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good), cmocka_unit_test(test_records), cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_cut),  cmocka_unit_test(test_behind),  cmocka_unit_test(test_shared_and_cyclic),
-		cmocka_unit_test(test_deep), cmocka_unit_test(test_memory),  cmocka_unit_test(test_shared_items),
+		cmocka_unit_test(test_good),         cmocka_unit_test(test_records),
+		cmocka_unit_test(test_bad),          cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_behind),       cmocka_unit_test(test_shared_and_cyclic),
+		cmocka_unit_test(test_deep),         cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_shared_items), cmocka_unit_test(test_equal_texts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
