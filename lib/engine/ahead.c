@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "io/pages.h"
 
 enum {
 	MOST_FILES = UNS_AHEAD_STORAGE_FDS, /* of one storage */
@@ -21,6 +22,7 @@ enum {
 	IDLE_SECONDS = 1, /* of a thread; of a file that it has open */
 	END_SECONDS = 1,
 	BITE_BYTES = 1 << 20, /* then a reader may have gone */
+	MOST_LOOKS = 64, /* then it is known whether to ask is to wait */
 };
 
 /* Made by the thread that asks first. Its descriptor is used without the lock, but only by threads that are asking. */
@@ -46,6 +48,8 @@ struct lane {
 	bool takes_work; /* until its last thread has waited for some in vain */
 	unsigned n_threads, n_idle, most_threads; /* n_idle: of these, they wait for work */
 	uint64_t dev;
+	unsigned n_asked,
+		n_waited; /* bites whose first byte no reader had asked for; of these, the call waited for it */
 	pthread_cond_t added;
 	struct file file[MOST_FILES];
 	struct stretch stretch[MOST_STRETCHES]; /* the oldest first */
@@ -82,13 +86,24 @@ static struct timespec after(unsigned seconds)
 
 /* -- the thread -- */
 
-static void ask_for(const struct uns_ahead *a, const struct file *f, const struct stretch *s)
+/* What a reader has asked for by itself shows nothing about asking. */
+static bool is_new(const struct file *f, uint64_t at)
+{
+	uint64_t cached;
+
+	return uns_pages_cached(f->fd, at, 1, &cached) && !cached;
+}
+
+/* *waited: the first byte had come when the call returned. NULL = no need to look. */
+static void ask_for(const struct uns_ahead *a, const struct file *f, const struct stretch *s, bool *waited)
 {
 	uint64_t at = s->at, step;
 
 	for (; at < s->end && !atomic_load(&a->ending); at += step) {
 		step = uns_u64_min(s->end - at, s->call_bytes);
 		posix_fadvise(f->fd, (off_t)at, (off_t)step, POSIX_FADV_WILLNEED);
+		if (waited && at == s->at)
+			*waited = uns_page_has_come(f->fd, at);
 	}
 }
 
@@ -223,12 +238,17 @@ static void ask_for_bite(struct lane *l)
 {
 	const struct stretch bite = take_bite(l);
 	struct file *f = &l->file[bite.file];
+	const bool looks = l->n_asked < MOST_LOOKS;
+	bool counts, waited = false;
 
 	f->n_asking++;
 	share_work(l);
 	pthread_mutex_unlock(&l->ahead->lock);
-	ask_for(l->ahead, f, &bite);
+	counts = looks && is_new(f, bite.at);
+	ask_for(l->ahead, f, &bite, counts ? &waited : NULL);
 	pthread_mutex_lock(&l->ahead->lock);
+	l->n_asked += counts;
+	l->n_waited += counts && waited;
 	f->n_asking--;
 	f->used_ns = f->let_go ? 0 : uns_now_ns();
 	close_idle(l, IDLE_SECONDS * INT64_C(1000000000));
@@ -382,6 +402,20 @@ void uns_ahead_forget(struct uns_ahead *a, const void *reader)
 		if (l->stretch[i].reader == reader)
 			remove_stretch(l, i);
 	pthread_mutex_unlock(&a->lock);
+}
+
+bool uns_ahead_waits(struct uns_ahead *a, uint64_t dev)
+{
+	const struct lane *l;
+	bool waits;
+
+	pthread_mutex_lock(&a->lock);
+	SLIST_FOREACH(l, &a->lanes, next)
+	if (l->takes_work && l->dev == dev)
+		break;
+	waits = !l || 2 * l->n_waited >= l->n_asked;
+	pthread_mutex_unlock(&a->lock);
+	return waits;
 }
 
 /* Of the file in this place nothing more is wanted. Returns its descriptor, -1 if the thread is to close it. Lock held.

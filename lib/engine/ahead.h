@@ -51,6 +51,9 @@ void uns_ahead_free(struct uns_ahead *ahead);
 bool uns_ahead_ask(struct uns_ahead *ahead, const struct uns_ahead_ask *ask);
 /* The reader wants no more of what was not asked yet. */
 void uns_ahead_forget(struct uns_ahead *ahead, const void *reader);
+/* Is to ask this storage to wait? Of what it was asked for since its threads began, most was there when the call
+ * returned. true while nothing shows that it was not. */
+bool uns_ahead_waits(struct uns_ahead *ahead, uint64_t dev);
 /* No reader wants it. Closes what it holds of the file; if threads ask for parts at this moment, the last of them
  * closes it. */
 void uns_ahead_let_go(struct uns_ahead *ahead, const struct uns_file *file);

@@ -112,15 +112,28 @@ static int read_between(struct uns_backing *b, uint32_t file, uint64_t at, uint6
 	return 0;
 }
 
+/* What is being tried of a storage may be another way by now. */
+static bool turns_are_wanted(void *ctx)
+{
+	struct uns_backing *b = ctx;
+	enum uns_way trying = b->engine->way;
+
+	if (b->finds_way)
+		uns_ways_chosen(&b->engine->ways, b->dev, &trying);
+	return trying == UNS_WAY_TURNS;
+}
+
 static int read_in_turn(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf, size_t len, uint64_t off,
 			struct uns_err *err)
 {
 	const struct uns_how now = { .way = how.way, .unchecked = how.unchecked };
 	struct uns_fd_slot *slot = &b->turn_slot[file];
-	const uint64_t next = uns_turn_take(&b->turns, &b->turn[file], off);
-	uint64_t end = off + len;
-	int code = read_between(b, file, next, off, err);
+	uint64_t next, end = off + len;
+	int code;
 
+	if (!uns_turn_take(&b->turns, &b->turn[file], off, turns_are_wanted, b, &next))
+		return read_from(b, &b->slot[file], file, how, buf, len, off, err);
+	code = read_between(b, file, next, off, err);
 	if (code == 0 && end <= next && read_from(b, slot, file, now, buf, len, off, NULL) == 0)
 		end = next; /* it was in memory: storage has seen no read */
 	else if (code == 0)

@@ -16,6 +16,7 @@
 #include "engine/source_read.h"
 #include "io/direct.h"
 #include "io/memory_left.h"
+#include "io/mounts.h"
 #include "io/pages.h"
 #include "io/source.h"
 
@@ -427,14 +428,15 @@ static void foresee_all(struct uns_backing *b)
 static void learn(struct uns_backing *b)
 {
 	const struct uns_ways_memory *memory = &b->engine->memory;
+	struct uns_ways_kind kind = { .is_far = b->is_far, .keeps_pages = b->engine->keeps_pages };
 	enum uns_way way;
 	bool known;
 
 	if (uns_ways_knows(&b->engine->ways, b->dev))
 		return;
-	known = memory->recall && memory->recall(memory->ctx, b->dev, &way);
-	uns_ways_learn(&b->engine->ways, b->dev, (struct uns_ways_kind){ b->is_far, b->engine->keeps_pages },
-		       known ? &way : NULL);
+	kind.in_memory = uns_mount_in_memory(major(b->dev), minor(b->dev));
+	known = !kind.in_memory && memory->recall && memory->recall(memory->ctx, b->dev, &way);
+	uns_ways_learn(&b->engine->ways, b->dev, kind, known ? &way : NULL);
 }
 
 /* The bytes of a stretch, before it is read: are most of them in the page cache? */
@@ -476,6 +478,8 @@ struct uns_reading uns_streams_read(struct uns_streams *streams, struct uns_back
 	}
 	if (trial.counts)
 		uns_ways_note(&b->engine->ways, b->dev, wish.asked_bytes, wish.cached_bytes);
+	if (trial.counts && trial.way == UNS_WAY_CACHE)
+		uns_ways_note_waits(&b->engine->ways, b->dev, uns_ahead_waits(b->engine->ahead, b->dev));
 	if (trial.counts && trial.first && !asks_ahead(trial.way) && is_in_memory(b, layout, at))
 		uns_ways_restart(&b->engine->ways, b->dev);
 	return (struct uns_reading){ trial.way, trial.counts, trial.stretch };
@@ -491,8 +495,14 @@ void uns_streams_read_end(struct uns_backing *b, const struct uns_reading *readi
 	const struct uns_ways_memory *memory = &b->engine->memory;
 	struct uns_ways_found found;
 	const double *rate = found.bytes_per_s;
+	bool last;
 
-	if (!reading->counts || !uns_ways_end(&b->engine->ways, b->dev, reading->stretch, len, uns_now_ns(), &found))
+	if (!reading->counts)
+		return;
+	last = uns_ways_end(&b->engine->ways, b->dev, reading->stretch, len, uns_now_ns(), &found);
+	if (reading->way == UNS_WAY_TURNS) /* the others that are being read need not wait any more, if it is over */
+		uns_turns_look(&b->turns);
+	if (!last)
 		return;
 	uns_log(b->engine->log, UNS_LOG_INFO,
 		"device %u:%u is read with reads=%s: cached %llu MB/s, threads %llu, ordered %llu, direct %llu (0: not tried)",

@@ -41,22 +41,23 @@ static void forget(struct uns_turn *turn, const struct uns_turn_wish *wish)
 	turn->n_waiting--;
 }
 
-uint64_t uns_turn_take(struct uns_turns *turns, struct uns_turn *turn, uint64_t off)
+bool uns_turn_take(struct uns_turns *turns, struct uns_turn *turn, uint64_t off, uns_turns_wanted_fn *wanted, void *ctx,
+		   uint64_t *next)
 {
 	struct uns_turn_wish wish = { .off = off };
-	uint64_t next;
+	bool takes;
 
 	pthread_mutex_lock(&turns->lock);
 	wish.next = turn->first;
 	turn->first = &wish;
 	turn->n_waiting++;
-	while (turn->taken || !is_first(turn, off))
+	while ((takes = wanted(ctx)) && (turn->taken || !is_first(turn, off)))
 		pthread_cond_wait(&turns->passed, &turns->lock);
 	forget(turn, &wish);
-	turn->taken = true;
-	next = turn->next;
+	turn->taken |= takes;
+	*next = turn->next;
 	pthread_mutex_unlock(&turns->lock);
-	return next;
+	return takes;
 }
 
 void uns_turn_pass(struct uns_turns *turns, struct uns_turn *turn, uint64_t end)
@@ -64,6 +65,13 @@ void uns_turn_pass(struct uns_turns *turns, struct uns_turn *turn, uint64_t end)
 	pthread_mutex_lock(&turns->lock);
 	turn->taken = false;
 	turn->next = end;
+	pthread_cond_broadcast(&turns->passed);
+	pthread_mutex_unlock(&turns->lock);
+}
+
+void uns_turns_look(struct uns_turns *turns)
+{
+	pthread_mutex_lock(&turns->lock);
 	pthread_cond_broadcast(&turns->passed);
 	pthread_mutex_unlock(&turns->lock);
 }

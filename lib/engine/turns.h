@@ -27,10 +27,16 @@ struct uns_turns {
 void uns_turns_init(struct uns_turns *turns);
 void uns_turns_fini(struct uns_turns *turns);
 
+/* Are turns still wanted? Called with the lock held. */
+typedef bool uns_turns_wanted_fn(void *ctx);
+
 /* Waits until the shard is not being read, and until the caller wants the bytes that come first of all that threads
- * wait for. Returns where the read before it ended. */
-uint64_t uns_turn_take(struct uns_turns *turns, struct uns_turn *turn, uint64_t off);
+ * wait for. *next is where the read before it ended. Returns false, without a turn, once turns are not wanted. */
+bool uns_turn_take(struct uns_turns *turns, struct uns_turn *turn, uint64_t off, uns_turns_wanted_fn *wanted, void *ctx,
+		   uint64_t *next);
 /* The read has ended at `end`. */
 void uns_turn_pass(struct uns_turns *turns, struct uns_turn *turn, uint64_t end);
+/* Turns may be wanted no more: those that wait look. */
+void uns_turns_look(struct uns_turns *turns);
 
 #endif

@@ -48,17 +48,17 @@ bool uns_ways_knows(struct uns_ways *ways, uint64_t dev)
 	return find(ways, dev) != NULL;
 }
 
-/* The page cache first and, after the others, again; then the fastest of these again. To ask a block device is not to
- * wait: there, many threads are no help. */
+/* The page cache first and, after the others, again; then the fastest of these again. Where to ask is not to wait, as
+ * on a block device, many threads are no help. */
 static void plan(struct uns_storage *s)
 {
 	unsigned n = 0;
 
 	s->tried[n++] = UNS_WAY_CACHE;
-	if (s->kind.is_far) {
+	if (s->kind.is_far)
 		s->tried[n++] = UNS_WAY_TURNS;
+	if (s->kind.is_far && s->waits)
 		s->tried[n++] = UNS_WAY_THREADS;
-	}
 	if (!s->kind.keeps_pages)
 		s->tried[n++] = UNS_WAY_LONG;
 	s->tried[n++] = UNS_WAY_CACHE;
@@ -67,7 +67,7 @@ static void plan(struct uns_storage *s)
 
 void uns_ways_learn(struct uns_ways *ways, uint64_t dev, struct uns_ways_kind kind, const enum uns_way *known)
 {
-	const bool has_one = !kind.is_far && kind.keeps_pages;
+	const bool has_one = kind.in_memory || (!kind.is_far && kind.keeps_pages);
 	struct uns_storage *s;
 
 	pthread_mutex_lock(&ways->lock);
@@ -75,6 +75,7 @@ void uns_ways_learn(struct uns_ways *ways, uint64_t dev, struct uns_ways_kind ki
 		s = &ways->storage[ways->n];
 		s->dev = dev;
 		s->kind = kind;
+		s->waits = true;
 		plan(s);
 		s->way = known ? *known : UNS_WAY_CACHE;
 		s->decided = known || has_one;
@@ -144,6 +145,17 @@ void uns_ways_note(struct uns_ways *ways, uint64_t dev, uint64_t asked_bytes, ui
 		s->asked_bytes += asked_bytes;
 		s->cached_bytes += cached_bytes;
 	}
+	pthread_mutex_unlock(&ways->lock);
+}
+
+void uns_ways_note_waits(struct uns_ways *ways, uint64_t dev, bool waits)
+{
+	struct uns_storage *s;
+
+	pthread_mutex_lock(&ways->lock);
+	s = find(ways, dev);
+	if (s)
+		s->waits = waits;
 	pthread_mutex_unlock(&ways->lock);
 }
 
@@ -226,8 +238,8 @@ static bool end_stretch(struct uns_storage *s, int64_t now_ns)
 		return false;
 	}
 	s->bytes_per_s[s->trial] = 1e9 * (double)s->bytes / (double)(s->busy_ns ? s->busy_ns : 1);
-	if (s->trial == 0 && s->bytes_per_s[0] > fast_bytes_per_s) {
-		s->kind.is_far = false;
+	if (s->trial == 0) {
+		s->kind.is_far &= s->bytes_per_s[0] <= fast_bytes_per_s;
 		plan(s);
 	}
 	if (++s->trial == s->n_trials)

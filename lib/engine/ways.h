@@ -29,6 +29,7 @@ enum {
 struct uns_ways_kind {
 	bool is_far;      /* on no block device, and requests wait for each other */
 	bool keeps_pages; /* none goes past the page cache */
+	bool in_memory;   /* nothing is to be gained */
 };
 
 /* Fields belong to the lock of its uns_ways; `way` and `decided` are read without it. */
@@ -43,6 +44,7 @@ struct uns_storage {
 	unsigned stretch; /* the how manieth */
 	bool begun;
 	uint64_t begun_bytes, bytes; /* since the stretch began: of reads that began and ended */
+	bool waits; /* to ask ahead, as was noted last */
 	uint64_t asked_bytes,
 		cached_bytes; /* since it began: asked for ahead, and of these in the page cache already */
 	unsigned reading, left; /* left: of these, they began in an earlier stretch. The next waits until they have
@@ -106,6 +108,9 @@ size_t uns_ways_known(struct uns_ways *ways, struct uns_way_of out[UNS_WAYS_STOR
 /* So much of what is being read was asked for ahead, of which the page cache had some. A stretch of which it had most
  * shows nothing: all begins again when it ends. */
 void uns_ways_note(struct uns_ways *ways, uint64_t dev, uint64_t asked_bytes, uint64_t cached_bytes);
+/* Does the thread that asks this storage ahead wait for answers? If not, more of them are no help, and are not tried.
+ */
+void uns_ways_note_waits(struct uns_ways *ways, uint64_t dev, bool waits);
 /* What is being read is in the page cache already: all begins again. */
 void uns_ways_restart(struct uns_ways *ways, uint64_t dev);
 

@@ -83,6 +83,14 @@ bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t s
 	return mount_describe(dev_major, dev_minor, false, type, size);
 }
 
+bool uns_mount_in_memory(unsigned dev_major, unsigned dev_minor)
+{
+	char type[16];
+
+	return uns_mount_type(dev_major, dev_minor, type, sizeof(type)) &&
+	       (strcmp(type, "tmpfs") == 0 || strcmp(type, "ramfs") == 0);
+}
+
 bool uns_mount_name(unsigned dev_major, unsigned dev_minor, char *name, size_t size)
 {
 	return mount_describe(dev_major, dev_minor, true, name, size);

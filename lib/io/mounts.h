@@ -12,6 +12,9 @@
  * system, which may hang. false = it is not mounted here, or the table cannot be read. */
 bool uns_mount_type(unsigned dev_major, unsigned dev_minor, char *type, size_t size);
 
+/* Does it have its files in memory alone, as tmpfs? */
+bool uns_mount_in_memory(unsigned dev_major, unsigned dev_minor);
+
 /* Its type and what is mounted ("fuse.rclone remote:"), by which it is known again when it has another number. */
 bool uns_mount_name(unsigned dev_major, unsigned dev_minor, char *name, size_t size);
 

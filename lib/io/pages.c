@@ -1,5 +1,6 @@
 #include "io/pages.h"
 
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,4 +26,18 @@ bool uns_pages_cached(int fd, uint64_t off, uint64_t len, uint64_t *cached)
 		return false;
 	*cached = found.cached;
 	return true;
+}
+
+bool uns_page_has_come(int fd, uint64_t at)
+{
+	const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+	unsigned char in_core = 1;
+	void *page = mmap(NULL, (size_t)page_bytes, PROT_READ, MAP_SHARED, fd, (off_t)(at / page_bytes * page_bytes));
+
+	if (page == MAP_FAILED)
+		return true;
+	if (mincore(page, (size_t)page_bytes, &in_core) < 0)
+		in_core = 1;
+	munmap(page, (size_t)page_bytes);
+	return in_core & 1;
 }

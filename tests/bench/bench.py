@@ -68,7 +68,7 @@ def main():
         if not args.what or "reads" in args.what:
             reads.measure(programs, work, size, n)
         if not args.what or "ways" in args.what:
-            ways.measure(programs, work, args.rounds or (1 if args.quick else 3))
+            ways.measure(programs, work, args.rounds or (1 if args.quick else 5), args.quick)
         if not args.what or "delayed" in args.what:
             delayed.measure(programs, work, size, n)
         if not args.what or "loads" in args.what:

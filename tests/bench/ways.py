@@ -19,12 +19,13 @@ import storage
 from shares import Shares
 
 SHARDS = 8
-LARGE, SMALL = 600e6, 100e6  # `auto` tries ways on files of 512 MiB or more
-MINUTES = 5.5  # then a round that lasts longer than those before it ends within six
+LARGE, QUICK, SMALL = 2e9, 600e6, 100e6  # `auto` tries ways on files of 512 MiB or more
+MINUTES = 5  # then a round that lasts longer than those before it ends within six, and what is read is made
 WAYS = ("cached", "threads", "ordered", "direct")
 FIRST, AGAIN = "auto, first load", "auto, later"
+AUTO = (FIRST, AGAIN)
 ALONE = {"shards alone: 1 thread": "read", "8 threads past the page cache": "direct"}
-COLUMNS = (*WAYS, FIRST, AGAIN, *ALONE)
+COLUMNS = (*WAYS, *AUTO, *ALONE)
 MOST = 1.05  # times the seconds of the usual way that `auto` may take
 
 
@@ -41,18 +42,23 @@ def by_mount(programs, source, shards, mount, way, store="none"):
         return reads.seconds(programs, "read", path)
 
 
-def one_round(programs, source, shards, mount, backwards):
+def round_of_auto(programs, source, shards, mount, usual, backwards):
+    """Beside the usual way."""
+    found = {}
     with tempfile.TemporaryDirectory() as top:
-        def auto():
-            return by_mount(programs, source, shards, mount, "auto", Path(top, "store.db"))
-        took = {way: lambda way=way: by_mount(programs, source, shards, mount, way) for way in WAYS}
-        took = dict(reversed(took.items())) if backwards else took
-        found = {way: read() for way, read in took.items()}
-        found |= {FIRST: auto(), AGAIN: auto()}
-        for label, how in ALONE.items():
-            drop(shards)
-            found[label] = sum(reads.seconds(programs, how, shard) for shard in shards)
-        return found
+        for way in (*AUTO, usual) if backwards else (usual, *AUTO):
+            store = Path(top, "store.db") if way in AUTO else "none"
+            found[way] = by_mount(programs, source, shards, mount, "auto" if way in AUTO else way, store)
+    return found
+
+
+def round_of_others(programs, source, shards, mount):
+    """All that are named, and the shards alone."""
+    found = {way: by_mount(programs, source, shards, mount, way) for way in WAYS}
+    for label, how in ALONE.items():
+        drop(shards)
+        found[label] = sum(reads.seconds(programs, how, shard) for shard in shards)
+    return found
 
 
 @contextlib.contextmanager
@@ -98,15 +104,13 @@ STORAGES = {"local disk": Storage(disk), "tmpfs": Storage(tmpfs), f"{beside.DELA
             "rclone": Storage(rclone, "ordered", SMALL)}  # there `auto` tries nothing, and the other ways take long
 
 
-def row(name, usual, rounds, size):
-    cells = []
-    for way in COLUMNS:
-        if way == usual:
-            cells.append(f"{size / 1e6 / statistics.median(r[usual] for r in rounds):.0f} MB/s")
-            continue
-        ratios = sorted(r[way] / r[usual] for r in rounds)
-        cells.append(f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})")
-    print(f"| {name} | {size / 1e6:.0f} MB | {len(rounds)} |", " | ".join(cells), "|", flush=True)
+def cell(way, usual, rounds, size):
+    having = [r for r in rounds if way in r]
+    if way == usual:
+        return f"{size / 1e6 / statistics.median(r[usual] for r in having):.0f} MB/s"
+    ratios = sorted(r[way] / r[usual] for r in having)
+    spread = f" ({ratios[0]:.2f} to {ratios[-1]:.2f})" if len(ratios) > 1 else ""
+    return f"**{statistics.median(ratios):.2f}**{spread}"
 
 
 @contextlib.contextmanager
@@ -119,16 +123,19 @@ def run_of(size, work):
     shutil.rmtree(run.parent)
 
 
-def measure(programs, work, n_rounds):
-    shares = Shares(MINUTES, len(STORAGES))
+def measure(programs, work, n_rounds, quick):
+    shares = Shares(MINUTES, 2 * len(STORAGES))
     print(f"\n## The ways of `-o reads=`, {SHARDS} shards\n")
-    print(f"Rounds are interleaved. The speed is the median of the way that is usual on the storage; the others are multiples of its "
-          f"seconds: the median of the rounds' ratios (least to most), below 1.00 sooner. Nothing of the shards is in the page cache. "
+    print(f"Rounds are interleaved: one of the ways that are named, then as many as the table says of `auto` and the usual way. The "
+          f"speed is the median of the way that is usual on the storage; the others are multiples of its seconds: the median of the "
+          f"rounds' ratios (least to most), below 1.00 sooner. Nothing of the shards is in the page cache. "
           f"`auto` should take at most {MOST} times as long. The last two columns read the shards one after the other, without "
           f"a mount.\n")
     print("| storage | size | rounds |", " | ".join(COLUMNS), "|\n|---|" + "---:|" * (len(COLUMNS) + 2))
     for name, of in STORAGES.items():
-        with run_of(of.size, work) as (run, size), of.made(programs, run) as source:
-            shards = sorted(source.rglob("*.distcp"))
-            rounds = shares.rounds(n_rounds, lambda i: one_round(programs, source, shards, work / "mount", i % 2))
-            row(name, of.usual, rounds, size)
+        with run_of(QUICK if quick and of.size == LARGE else of.size, work) as (run, size), of.made(programs, run) as source:
+            args = programs, source, sorted(source.rglob("*.distcp")), work / "mount"
+            others = shares.rounds(1, lambda _: round_of_others(*args))
+            autos = shares.rounds(n_rounds, lambda i: round_of_auto(*args, of.usual, i % 2))
+            cells = [cell(way, of.usual, [*others, *autos], size) for way in COLUMNS]
+            print(f"| {name} | {size / 1e6:.0f} MB | {len(autos)} |", " | ".join(cells), "|", flush=True)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,6 +86,7 @@ def test_another_word_is_refused(run, mnt):
 LARGE, SMALL = 600 << 20, 500 << 20  # bytes of a file: of less than 512 MiB nothing is found out
 TRIALS, KNOWN = 300, 16  # MiB read from front to back: in which a way is found, and after which it is looked for
 WAITS = ("4000", "one")  # each read takes 4 ms, and one that asks ahead waits: `cached` gets 300 MB/s at most, and all is tried
+IN_MEMORY = ("tmpfs", "ramfs")
 SERVER = Path(UNSHARD).parent / "one_file_fs"
 
 
@@ -111,6 +113,19 @@ def served(tmp_path, *words):
 @pytest.fixture
 def afar(tmp_path):
     with served(tmp_path, *WAITS) as source:
+        yield source
+
+
+@pytest.fixture
+def in_memory():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as top:
+        yield file_of(Path(top), LARGE)
+
+
+@pytest.fixture
+def answers_later(tmp_path):
+    """Each read takes 100 ms, and keeps nobody from asking for more: `cached` gets less than 512 MB/s by far."""
+    with served(tmp_path, "100000") as source:
         yield source
 
 
@@ -162,7 +177,15 @@ def test_the_way_that_was_found_is_logged_shown_and_remembered(afar, mount, comm
     later = read_of(afar, mount, command, tmp_path / "log-2", KNOWN, store)
     assert later == Read(first.ways, [])
     other = read_of(file_of(tmp_path / "other", LARGE), mount, command, tmp_path / "log-3", KNOWN, store)
-    assert other == Read([], [])
+    assert not other.lines and all(of["file_system"] in IN_MEMORY for of in other.ways)
+
+
+def test_storage_that_lets_nobody_wait_is_not_asked_by_many_threads(answers_later, mount, command, tmp_path):
+    """One thread has as many reads under way there."""
+    line, = read_of(answers_later, mount, command, tmp_path / "log", TRIALS, "store=none").lines
+    rates = re.search(r"cached (\d+) MB/s, threads (\d+), ordered (\d+), direct (\d+) ", line)
+    cached, threads, ordered, direct = map(int, rates.groups())
+    assert threads == 0 and cached and ordered and direct
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "auto"])
@@ -188,6 +211,12 @@ def test_a_small_file_shows_nothing_about_ways(mount, command, tmp_path):
     assert read_of(source, mount, command, tmp_path / "log", TRIALS, f"store={tmp_path / 'store.db'}") == Read([], [])
 
 
+def test_of_what_is_in_memory_nothing_is_tried(in_memory, mount, command, tmp_path):
+    """It is read as with `reads=cached` from the beginning."""
+    got = read_of(in_memory, mount, command, tmp_path / "log", KNOWN, "store=none")
+    assert not got.lines and [(of["reads"], of["file_system"]) for of in got.ways] == [("cached", "tmpfs")]
+
+
 @pytest.mark.long
 def test_on_a_disk_neither_threads_nor_turns_are_tried(mount, command, tmp_path):
     """The kernel reports what is cached to the file's owner. What has no blocks is read as if it were cached."""
@@ -197,6 +226,10 @@ def test_on_a_disk_neither_threads_nor_turns_are_tried(mount, command, tmp_path)
             f.write(bytes(1 << 20))
     number = (source / "file").stat().st_dev
     got = read_of(source, mount, command, tmp_path / "log", TRIALS, "store=none")
+    way, = got.ways
+    assert way["device"] == device_of(source)
+    if way["file_system"] in IN_MEMORY:
+        assert not got.lines
+        return
     line, = got.lines
-    assert [of["device"] for of in got.ways] == [device_of(source)]
     assert ("threads 0, ordered 0, " in line) == (os.major(number) != 0)

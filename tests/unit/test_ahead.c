@@ -44,6 +44,9 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static unsigned n_calls, n_waiting, most_waiting, threads_made;
 static bool hangs[STORAGES];
 static atomic_bool no_thread, no_dup;
+static atomic_bool came_at_once[STORAGES]; /* when a call has returned, its bytes are there */
+static unsigned looks[STORAGES]; /* whether they are */
+static atomic_bool on_its_way; /* a reader has asked for all of it */
 static char path[FILES][64];
 static struct uns_file file[FILES];
 static int fd[FILES];
@@ -82,6 +85,27 @@ int __wrap_posix_fadvise64(int at_fd, off_t at, off_t len, int advice)
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
 	return 0;
+}
+
+bool __wrap_uns_page_has_come(int at_fd, uint64_t at);
+bool __wrap_uns_page_has_come(int at_fd, uint64_t at)
+{
+	const unsigned storage = file_at(at_fd) % STORAGES;
+
+	(void)at;
+	pthread_mutex_lock(&lock);
+	looks[storage]++;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+	return came_at_once[storage];
+}
+
+bool __wrap_uns_pages_cached(int at_fd, uint64_t off, uint64_t len, uint64_t *cached);
+bool __wrap_uns_pages_cached(int at_fd, uint64_t off, uint64_t len, uint64_t *cached)
+{
+	(void)at_fd, (void)off, (void)len;
+	*cached = on_its_way;
+	return true;
 }
 
 /* What a thread does after its function has returned takes a while. */
@@ -196,6 +220,7 @@ static int setup(void **state)
 
 	(void)state;
 	n_calls = n_waiting = threads_made = 0;
+	memset(looks, 0, sizeof(looks));
 	atomic_store(&threads_gone, 0);
 	no_thread = no_dup = false;
 	most_threads = 1;
@@ -289,6 +314,26 @@ static void several_threads_ask_for_what_comes_first(void **state)
 		times[call[i].at / CALL]++;
 	for (i = 0; i < sizeof(times); i++)
 		assert_int_equal(times[i], 1);
+}
+
+/* A thread looks after it has counted what it saw before. */
+static void says_whether_to_ask_is_to_wait(void **state)
+{
+	(void)state;
+	atomic_store(&came_at_once[0], false);
+	atomic_store(&came_at_once[1], true);
+	atomic_store(&on_its_way, true);
+	assert_true(ask(0, 0, 4 * MiB));
+	wait_for(&n_calls, 4 * MiB / CALL);
+	assert_int_equal(looks[0], 0);
+	assert_true(uns_ahead_waits(ahead, 0)); /* it may be */
+	atomic_store(&on_its_way, false);
+	assert_true(ask(0, 4 * MiB, 12 * MiB));
+	assert_true(ask(1, 0, 4 * MiB));
+	wait_for(&looks[0], 8);
+	wait_for(&looks[1], 4);
+	assert_false(uns_ahead_waits(ahead, 0));
+	assert_true(uns_ahead_waits(ahead, 1));
 }
 
 static void one_thread_asks_again_after_several(void **state)
@@ -462,6 +507,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(one_thread_asks_again_after_several, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_file_that_is_let_go_of_is_closed_when_no_thread_asks_for_it, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(says_whether_to_ask_is_to_wait, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_storage_that_hangs_holds_nobody_up, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_end_does_not_wait_for_storage_that_hangs, setup, teardown),
 		cmocka_unit_test_setup_teardown(forgets_what_a_reader_wants_no_more, setup, teardown),

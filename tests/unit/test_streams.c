@@ -20,6 +20,7 @@
 
 #include "base/checked.h"
 #include "engine/backing.h"
+#include "engine/source_read.h"
 #include "engine/streams.h"
 #include "io/memory_left.h"
 #include "io/pages.h"
@@ -67,6 +68,7 @@ static struct {
 	uint32_t room, came, again; /* pages; room 0: no more is known of it */
 	uint64_t memory_left;
 } memory;
+static bool source_in_memory;
 static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER; /* pieces of one read come by several threads */
 
 uint64_t __wrap_uns_memory_left(const char *at);
@@ -74,6 +76,13 @@ uint64_t __wrap_uns_memory_left(const char *at)
 {
 	assert_string_equal(at, "");
 	return memory.memory_left;
+}
+
+bool __wrap_uns_mount_in_memory(unsigned dev_major, unsigned dev_minor);
+bool __wrap_uns_mount_in_memory(unsigned dev_major, unsigned dev_minor)
+{
+	(void)dev_major, (void)dev_minor;
+	return source_in_memory;
 }
 
 static bool is_there(size_t i, off_t page)
@@ -340,7 +349,7 @@ static int setup(void **state)
 
 	(void)state;
 	memset(shard, 0, sizeof(shard));
-	keeps = has_trials = false;
+	keeps = has_trials = source_in_memory = false;
 	memory = (typeof(memory)){ .memory_left = UINT64_MAX };
 	asked_bytes = asked_calls = read_unasked_bytes = 0;
 	read_elsewhere = 0;
@@ -694,6 +703,18 @@ static void finds_nothing_by_what_is_in_the_page_cache(void **state)
 	assert_int_equal(kept, UNS_WAY_N);
 }
 
+/* Whatever was remembered. */
+static void finds_nothing_by_what_has_no_storage(void **state)
+{
+	(void)state;
+	if (has_shorter_tests())
+		return;
+	source_in_memory = true;
+	kept = UNS_WAY_LONG;
+	find_way(1000000, 1000000);
+	assert_int_equal(n_direct, 0);
+}
+
 /* Its requests are made in another place, and have no other way. */
 static void finds_nothing_for_an_object_store(void **state)
 {
@@ -723,14 +744,34 @@ struct reader {
 	pthread_t thread;
 };
 
+static bool always(void *ctx)
+{
+	(void)ctx;
+	return true;
+}
+
 static void *read_when_it_is_ones_turn(void *ctx)
 {
 	const struct reader *r = ctx;
 
-	uns_turn_take(r->turns, r->turn, r->off);
+	uint64_t next;
+
+	uns_turn_take(r->turns, r->turn, r->off, always, NULL, &next);
 	r->order[(*r->n)++] = r->off;
 	uns_turn_pass(r->turns, r->turn, r->off);
 	return NULL;
+}
+
+static void wait_for_waiting(struct uns_turns *turns, const struct uns_turn *turn, unsigned many)
+{
+	unsigned waiting = 0;
+
+	while (waiting < many) {
+		sched_yield();
+		pthread_mutex_lock(&turns->lock);
+		waiting = turn->n_waiting;
+		pthread_mutex_unlock(&turns->lock);
+	}
 }
 
 static void who_wants_what_comes_first_is_next(void **state)
@@ -740,30 +781,57 @@ static void who_wants_what_comes_first_is_next(void **state)
 	struct reader reader[N];
 	struct uns_turn turn = { 0 };
 	struct uns_turns turns;
-	uint64_t order[N] = { 0 };
-	unsigned n = 0, i, waiting = 0;
+	uint64_t order[N] = { 0 }, next;
+	unsigned n = 0, i;
 
 	(void)state;
 	uns_turns_init(&turns);
-	assert_int_equal(uns_turn_take(&turns, &turn, 0), 0);
+	assert_true(uns_turn_take(&turns, &turn, 0, always, NULL, &next));
+	assert_int_equal(next, 0);
 	for (i = 0; i < N; i++) {
 		reader[i] = (struct reader){ &turns, &turn, offs[i], order, &n, 0 };
 		assert_int_equal(pthread_create(&reader[i].thread, NULL, read_when_it_is_ones_turn, &reader[i]), 0);
 	}
-	while (waiting < N) {
-		sched_yield();
-		pthread_mutex_lock(&turns.lock);
-		waiting = turn.n_waiting;
-		pthread_mutex_unlock(&turns.lock);
-	}
+	wait_for_waiting(&turns, &turn, N);
 	uns_turn_pass(&turns, &turn, 50);
 	for (i = 0; i < N; i++)
 		pthread_join(reader[i].thread, NULL);
 	for (i = 0; i < N; i++)
 		assert_int_equal(order[i], 100 * (i + 1));
-	assert_int_equal(uns_turn_take(&turns, &turn, 0), 400);
+	assert_true(uns_turn_take(&turns, &turn, 0, always, NULL, &next));
+	assert_int_equal(next, 400);
 	uns_turn_pass(&turns, &turn, 0);
 	uns_turns_fini(&turns);
+}
+
+static void *read_in_turn(void *ctx)
+{
+	static uint8_t buf[4096];
+	const struct uns_how how = { UNS_WAY_TURNS, .may_wait = true };
+
+	(void)ctx;
+	assert_int_equal(uns_source_pread_how(backing, 0, how, buf, sizeof(buf), 4096, NULL), 0);
+	return NULL;
+}
+
+/* The turn itself is passed only then. */
+static void nobody_waits_for_a_turn_once_another_way_is_tried(void **state)
+{
+	static const enum uns_way turns_known = UNS_WAY_TURNS;
+	const struct uns_reading last = { UNS_WAY_TURNS, .counts = true };
+	pthread_t thread;
+	uint64_t next;
+
+	(void)state;
+	begin_to_find(1000000, 1000000);
+	uns_ways_learn(&engine->ways, backing->dev, (struct uns_ways_kind){ .is_far = true }, &turns_known);
+	assert_true(uns_turn_take(&backing->turns, &backing->turn[0], 0, always, NULL, &next));
+	assert_int_equal(pthread_create(&thread, NULL, read_in_turn, NULL), 0);
+	wait_for_waiting(&backing->turns, &backing->turn[0], 1);
+	atomic_store(&engine->ways.storage[0].way, UNS_WAY_CACHE);
+	uns_streams_read_end(backing, &last, 0);
+	pthread_join(thread, NULL);
+	uns_turn_pass(&backing->turns, &backing->turn[0], 0);
 }
 
 /* Small tensors of one shard. */
@@ -992,8 +1060,10 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(only_reads_from_front_to_back_go_past_the_page_cache, setup, teardown),
 		cmocka_unit_test_setup_teardown(finds_nothing_by_what_is_in_the_page_cache, setup, teardown),
+		cmocka_unit_test_setup_teardown(finds_nothing_by_what_has_no_storage, setup, teardown),
 		cmocka_unit_test_setup_teardown(finds_nothing_for_an_object_store, setup, teardown),
 		cmocka_unit_test(who_wants_what_comes_first_is_next),
+		cmocka_unit_test_setup_teardown(nobody_waits_for_a_turn_once_another_way_is_tried, setup, teardown),
 		cmocka_unit_test_setup_teardown(keeps_to_the_budget_and_gives_it_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(asks_for_nothing_that_memory_would_lose_before_it_is_read, setup,
 						teardown),

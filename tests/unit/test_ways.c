@@ -189,6 +189,35 @@ static void of_far_storage_as_fast_as_a_disk_two_ways_are_tried(void **state)
 	assert_int_equal(n_read, read_MiB[UNS_WAY_CACHE]);
 }
 
+/* Where storage answers without letting the thread that asks ahead wait, more of them ask for the same. */
+static void many_threads_are_tried_only_where_one_waits(void **state)
+{
+	struct storage fast = waits;
+
+	(void)state;
+	fast.us[UNS_WAY_THREADS] = 1000;
+	uns_ways_learn(&ways, DEV, far, NULL);
+	uns_ways_note_waits(&ways, DEV, false);
+	assert_int_equal(found_at(&fast, far), UNS_WAY_LONG);
+	assert_int_equal(read_MiB[UNS_WAY_THREADS], 0);
+	assert_true(read_MiB[UNS_WAY_TURNS] > 0);
+}
+
+/* From the beginning, and for good. */
+static void of_what_is_in_memory_nothing_is_tried(void **state)
+{
+	const struct uns_ways_kind memory = { .is_far = true, .in_memory = true };
+	struct uns_way_of of[UNS_WAYS_STORAGES];
+
+	(void)state;
+	uns_ways_learn(&ways, DEV, memory, NULL);
+	assert_int_equal(uns_ways_known(&ways, of), 1);
+	assert_int_equal(of[0].way, UNS_WAY_CACHE);
+	read_from(&waits, 1000);
+	assert_int_equal(read_MiB[UNS_WAY_CACHE], 1000);
+	assert_int_equal(n_found, 0);
+}
+
 static void what_is_known_is_not_looked_for(void **state)
 {
 	static const enum uns_way known = UNS_WAY_THREADS;
@@ -274,6 +303,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_way_that_is_no_faster_ends_with_the_time_of_the_first, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(of_far_storage_as_fast_as_a_disk_two_ways_are_tried, setup, teardown),
+		cmocka_unit_test_setup_teardown(many_threads_are_tried_only_where_one_waits, setup, teardown),
+		cmocka_unit_test_setup_teardown(of_what_is_in_memory_nothing_is_tried, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_known_is_not_looked_for, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_stretch_waits_for_the_reads_of_the_one_before, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_was_in_memory_shows_nothing, setup, teardown),
