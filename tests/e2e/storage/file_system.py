@@ -143,6 +143,14 @@ class FileSystem:
         wait_until(is_up, f"a mount at {path}")
         os.listdir(path)
 
+    def signal_client(self, name, signum):
+        """All of its processes: a parent of that of JuiceFS only watches the one that answers."""
+        pids = [self.clients[name].pid]
+        for pid in pids:
+            os.kill(pid, signum)
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                pids += map(int, (thread / "children").read_text().split())
+
     def unmount(self, name):
         subprocess.run(["umount", "-l", self.nodes[name]], check=False, capture_output=True)
         process = self.clients.pop(name)

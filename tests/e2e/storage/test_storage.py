@@ -508,7 +508,7 @@ def test_what_waits_for_a_client_that_hangs_can_be_ended(cluster, shared, mounts
     assert (mnt / FILE).read_bytes() == run.views[0]
     commands = [["ls", "-lR", mnt / "weights"], ["stat", mnt / FILE], ["cat", mnt / FILE], ["ls", mnt / "dcp/checkpoint-2"]]
     waiters = []
-    cluster.clients["b"].send_signal(signal.SIGSTOP)
+    cluster.signal_client("b", signal.SIGSTOP)
     try:
         time.sleep(cluster.changes_seen_s)  # nothing answers from what it knew
         for command in 8 * commands:
@@ -521,7 +521,7 @@ def test_what_waits_for_a_client_that_hangs_can_be_ended(cluster, shared, mounts
         for waiter in waiters:
             waiter.wait(DEADLINE_S)
     finally:
-        cluster.clients["b"].send_signal(signal.SIGCONT)
+        cluster.signal_client("b", signal.SIGCONT)
     eventually(lambda: read(mnt / FILE) == run.views[0])
 
 
