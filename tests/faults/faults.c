@@ -37,8 +37,11 @@ struct faults_plan *const faults_plan = &own;
 bool (*faults_choose)(enum faults_call call, uint64_t where, uint32_t *action, int *error);
 unsigned faults_frames;
 
-static void *stack[FAULTS_DEEP];
-static int stack_len;
+/* Where those struck that came last, each in its turn. */
+static struct {
+	void *stack[FAULTS_DEEP];
+	int len;
+} kept[FAULTS_KEPT];
 static struct {
 	uintptr_t from, to;
 } program; /* where a linked test's own code lies */
@@ -178,13 +181,22 @@ static void hold(void)
 		raw(SYS_nanosleep, (long)&moment, 0, 0);
 }
 
-static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *unused)
+static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *ctx)
 {
-	(void)unused;
-	if (stack_len == FAULTS_DEEP)
+	size_t i = *(const size_t *)ctx;
+
+	if (kept[i].len == FAULTS_DEEP)
 		return _URC_END_OF_STACK;
-	stack[stack_len++] = (void *)_Unwind_GetIP(context);
+	kept[i].stack[kept[i].len++] = (void *)_Unwind_GetIP(context);
 	return _URC_NO_REASON;
+}
+
+static __attribute__((noinline)) void keep_stack(uint64_t nth)
+{
+	size_t i = (nth - 1) % FAULTS_KEPT;
+
+	kept[i].len = 0;
+	_Unwind_Backtrace(add_frame, &i);
 }
 
 enum { OWN_FRAMES = 3 }; /* from the one that looks back to malloc, open .. of this file */
@@ -241,16 +253,14 @@ static __attribute__((noinline)) bool strikes(enum faults_call call, int dir, co
 {
 	int saved = errno;
 	bool struck = false;
+	uint64_t nth;
 
 	if (!inside && is_meant(call, dir, path, caller)) {
 		inside = true; /* unwinding may allocate */
 		struck = is_chosen(call, error);
-		if (struck)
-			__atomic_add_fetch(&plan->struck, 1, __ATOMIC_RELAXED);
-		if (struck && plan == &own) {
-			stack_len = 0;
-			_Unwind_Backtrace(add_frame, NULL);
-		}
+		nth = struck ? __atomic_add_fetch(&plan->struck, 1, __ATOMIC_RELAXED) : 0;
+		if (struck && plan == &own)
+			keep_stack(nth);
 		if (struck && action == FAULTS_KILL)
 			raw(SYS_kill, raw(SYS_getpid, 0, 0, 0), SIGKILL, 0);
 		if (struck && action == FAULTS_HOLD) {
@@ -331,7 +341,6 @@ void faults_arm(void)
 		dl_iterate_phdr(look_at_program, NULL);
 	own.seen = own.struck = 0;
 	memset(own.count, 0, sizeof(own.count));
-	stack_len = 0;
 	__atomic_store_n(&own.armed, 1, __ATOMIC_RELEASE);
 }
 
@@ -340,10 +349,14 @@ void faults_disarm(void)
 	__atomic_store_n(&own.armed, 0, __ATOMIC_RELEASE);
 }
 
-int faults_where(void *out[FAULTS_DEEP])
+int faults_where(uint64_t nth, void *out[FAULTS_DEEP])
 {
-	memcpy(out, stack, sizeof(stack));
-	return stack_len;
+	size_t i = (nth - 1) % FAULTS_KEPT;
+
+	if (nth == 0 || nth > own.struck || own.struck - nth >= FAULTS_KEPT)
+		return 0;
+	memcpy(out, kept[i].stack, sizeof(kept[i].stack));
+	return kept[i].len;
 }
 
 /* -- open -- */

@@ -79,8 +79,9 @@ extern unsigned faults_frames;
 void faults_arm(void);
 void faults_disarm(void);
 
-/* Where the last one struck (a linked test): return addresses, innermost first. */
-enum { FAULTS_DEEP = 24 };
-int faults_where(void *stack[FAULTS_DEEP]);
+/* Where the nth one struck since it was armed (the first is 1; a linked test): return addresses, innermost first, and
+ * how many. 0 = it has not, or FAULTS_KEPT have since. */
+enum { FAULTS_DEEP = 24, FAULTS_KEPT = 32 };
+int faults_where(uint64_t nth, void *stack[FAULTS_DEEP]);
 
 #endif

@@ -8,7 +8,8 @@
  * A call fails once for each place that makes it: its caller, that one's caller, and so on for a few functions of the
  * program. The question during which one failed is asked again, so that the next place fails, until none is new. So
  * every place fails in the first session that comes by, whatever the build: several in one session, one at a time. If
- * an answer is wrong then, each of these fails alone in a session of its own, and what is wrong there is told.
+ * an answer is wrong then, each of these fails alone in a session of its own, and what is wrong there is told. If
+ * nothing is, the answer is told with all that had failed.
  *
  * UNSHARD_LONG=1 tells places apart by all functions, in libraries too; UNSHARD_LONG=all lets every call fail in
  * a session of its own (that takes hours). */
@@ -37,6 +38,7 @@
 enum {
 	MAX_STEPS = 1500,
 	MAX_GROUPS = 200,
+	MAX_SUSPICIONS = 50,
 	MAX_TRIED = 1 << 17,    /* faults at places; a power of two */
 	MAX_STRUCK = 32,          /* of these in one session */
 	SAME_FRAMES = 10,       /* of a stack: wrong answers from there are told once */
@@ -48,7 +50,7 @@ enum {
 
 /* Functions of the program that tell places apart. Under a sanitizer all takes three times as long. */
 #ifdef __SANITIZE_ADDRESS__
-enum { PROGRAM_FRAMES = 3 };
+enum { PROGRAM_FRAMES = 2 };
 #else
 enum { PROGRAM_FRAMES = 4 };
 #endif
@@ -422,7 +424,18 @@ static struct group groups[MAX_GROUPS];
 static size_t n_groups;
 static unsigned n_cases, n_bad;
 static bool telling; /* else a wrong answer is but a suspicion: several calls failed */
-static bool suspected;
+
+/* A wrong answer after several calls failed, the first one of a session. */
+struct suspicion {
+	bool is;
+	unsigned n; /* calls that had failed */
+	void *stack[MAX_STRUCK][FAULTS_DEEP];
+	int depth[MAX_STRUCK];
+	char what[MAX_STRUCK][100], example[2000];
+};
+
+static struct suspicion suspicions[MAX_SUSPICIONS + 1]; /* those that no fault alone explains; then the one at hand */
+static size_t n_suspicions;
 
 static const char *const call_name[FAULTS_CALLS] = {
 	"open",  "stat",   "read", "readdir", "readlink", "mmap",   "write",
@@ -446,15 +459,44 @@ static void excerpt(const struct answer *a, const struct answer *other, char *ou
 	out[i] = '\0';
 }
 
+static unsigned n_struck;
+static char struck_what[MAX_STRUCK][100];
+
+static void tell_answers(char *out, size_t size, enum phase phase, const struct step *step, const struct answer *got,
+			 const struct answer *right)
+{
+	char is[600], was[600];
+
+	excerpt(got, right, is, sizeof(is));
+	excerpt(right, got, was, sizeof(was));
+	snprintf(out, size, "%s: %s; %s %s\n    got   %s\n    right %s", phase_text[phase], doing,
+		 kind_name[step->kind], step->path, is, was);
+}
+
+static void suspect(const struct step *step, enum phase phase, const struct answer *got, const struct answer *right)
+{
+	struct suspicion *s = &suspicions[n_suspicions];
+	unsigned i;
+
+	if (s->is)
+		return;
+	s->is = true;
+	s->n = n_struck;
+	for (i = 0; i < n_struck; i++) {
+		memcpy(s->what[i], struck_what[i], sizeof(s->what[i]));
+		s->depth[i] = faults_where(i + 1, s->stack[i]);
+	}
+	tell_answers(s->example, sizeof(s->example), phase, step, got, right);
+}
+
 static void found(const struct step *step, enum phase phase, const struct answer *got, const struct answer *right)
 {
 	void *stack[FAULTS_DEEP];
-	int depth = faults_where(stack), common = depth < SAME_FRAMES ? depth : SAME_FRAMES;
-	char is[600], was[600];
+	int depth = faults_where(faults_plan->struck, stack), common = depth < SAME_FRAMES ? depth : SAME_FRAMES;
 	struct group *g = groups;
 
 	if (!telling) {
-		suspected = true;
+		suspect(step, phase, got, right);
 		return;
 	}
 	n_bad++;
@@ -468,15 +510,11 @@ static void found(const struct step *step, enum phase phase, const struct answer
 		g->depth = depth;
 		memcpy(g->stack, stack, sizeof(stack));
 	}
-	if (g->n[phase]++)
-		return;
-	excerpt(got, right, is, sizeof(is));
-	excerpt(right, got, was, sizeof(was));
-	snprintf(g->example[phase], sizeof(g->example[phase]), "%s: %s; %s %s\n    got   %s\n    right %s",
-		 phase_text[phase], doing, kind_name[step->kind], step->path, is, was);
+	if (!g->n[phase]++)
+		tell_answers(g->example[phase], sizeof(g->example[phase]), phase, step, got, right);
 }
 
-static void tell_stack(const struct group *g)
+static void tell_stack(void *const stack[FAULTS_DEEP], int depth)
 {
 	char line[1200];
 	size_t n = 0;
@@ -484,14 +522,26 @@ static void tell_stack(const struct group *g)
 	int i;
 
 	n += (size_t)snprintf(line, sizeof(line), "addr2line -spfe /proc/%d/exe", getpid());
-	for (i = 1; i < g->depth; i++)
-		if (dladdr(g->stack[i], &info) && dladdr((void *)(uintptr_t)tell_stack, &info))
+	for (i = 1; i < depth; i++)
+		if (dladdr(stack[i], &info) && dladdr((void *)(uintptr_t)tell_stack, &info))
 			n += (size_t)snprintf(line + n, sizeof(line) - n, " %#lx",
-					      (unsigned long)((char *)g->stack[i] - 1 - (char *)info.dli_fbase));
+					      (unsigned long)((char *)stack[i] - 1 - (char *)info.dli_fbase));
 	snprintf(line + n, sizeof(line) - n, " | grep -v '?' | head -n 9 | sed 's/^/      /' >&2");
 	fflush(stderr);
 	if (system(line) != 0)
 		fprintf(stderr, "      (addr2line did not run)\n");
+}
+
+static void tell_suspicion(const struct suspicion *s)
+{
+	unsigned i;
+
+	fprintf(stderr, "-- wrong after these failed, and after none of them alone:\n");
+	for (i = 0; i < s->n; i++) {
+		fprintf(stderr, "   %s\n", s->what[i]);
+		tell_stack(s->stack[i], s->depth[i]);
+	}
+	fprintf(stderr, "  wrong %s\n", s->example);
 }
 
 static int tell(void)
@@ -501,12 +551,14 @@ static int tell(void)
 
 	for (i = 0; i < n_groups; i++) {
 		fprintf(stderr, "-- wrong after this failed:\n");
-		tell_stack(&groups[i]);
+		tell_stack(groups[i].stack, groups[i].depth);
 		for (phase = 0; phase <= LATER; phase++)
 			if (groups[i].n[phase])
 				fprintf(stderr, "  %u times wrong %s\n", groups[i].n[phase], groups[i].example[phase]);
 	}
-	printf("%u calls failed, %u wrong answers in %zu places\n", n_cases, n_bad, n_groups);
+	for (i = 0; i < n_suspicions; i++)
+		tell_suspicion(&suspicions[i]);
+	printf("%u calls failed, %u wrong answers in %zu places\n", n_cases, n_bad, n_groups + n_suspicions);
 	return n_bad ? 1 : 0;
 }
 
@@ -559,7 +611,6 @@ static size_t one;                  /* of these, where each call fails */
 static uint64_t nth;                /* the call of it */
 static uint64_t only; /* of all faults at all places, this one, once in a session; 0 = those that are new */
 static uint64_t struck[MAX_STRUCK]; /* in this session */
-static unsigned n_struck;
 static bool has_struck[N_FAULTS]; /* in this session */
 
 /* Puts it in; false = it is there. */
@@ -578,9 +629,10 @@ static void strike(size_t i, uint64_t key)
 {
 	n_cases++;
 	has_struck[i] = true;
-	struck[n_struck++] = key;
-	snprintf(doing, sizeof(doing), "%s: %s %s with %d (%s)", subject->name, call_name[faults[i].call],
+	struck[n_struck] = key;
+	snprintf(struck_what[n_struck], sizeof(*struck_what), "%s %s with %d (%s)", call_name[faults[i].call],
 		 faults[i].action == FAULTS_SHORT ? "is short" : "fails", faults[i].error, strerror(faults[i].error));
+	snprintf(doing, sizeof(doing), "%s: %s", subject->name, struck_what[n_struck++]);
 }
 
 static bool choose_locked(enum faults_call call, uint64_t where, uint32_t *action, int *error)
@@ -664,7 +716,9 @@ static bool may_be(const struct answer *a, const struct step *s, const struct an
 {
 	if (same(a, right))
 		return true;
-	if (phase == MEANWHILE && s->kind == LIST && has_failed_with(EACCES) && leaves_out(a, right))
+	/* And a directory of which it cannot be said whether the view shows it is listed, and cannot be opened. */
+	if (phase == MEANWHILE && s->kind == LIST && has_failed_with(EACCES) &&
+	    (leaves_out(a, right) || leaves_out(right, a)))
 		return true;
 	/* A lock of others was waited for: it is asked for again after a pause. */
 	if (phase == AFTERWARDS && has_failed_with(SQLITE_BUSY) && a->code == -EBUSY)
@@ -774,7 +828,7 @@ static void later_session(const struct golden_source *s, struct tour *t)
 static void tell_apart(const struct golden_source *s, struct tour *t)
 {
 	uint64_t all[MAX_STRUCK];
-	unsigned n = n_struck, cases = n_cases, i;
+	unsigned n = n_struck, cases = n_cases, bad = n_bad, i;
 
 	memcpy(all, struck, sizeof(all));
 	telling = true;
@@ -787,6 +841,10 @@ static void tell_apart(const struct golden_source *s, struct tour *t)
 	telling = false;
 	only = 0;
 	n_cases = cases;
+	if (n_bad == bad) {
+		n_bad++;
+		n_suspicions += n_suspicions < MAX_SUSPICIONS;
+	}
 }
 
 /* Until a session meets no place that is new. */
@@ -796,11 +854,11 @@ static void try_places(const struct golden_source *s, struct tour *t)
 
 	do {
 		prepare_store(s, t);
-		suspected = false;
+		suspicions[n_suspicions].is = false;
 		more = try_session(s, t);
 		if (more)
 			later_session(s, t);
-		if (suspected)
+		if (suspicions[n_suspicions].is)
 			tell_apart(s, t);
 	} while (more);
 }
