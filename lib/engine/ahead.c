@@ -224,7 +224,7 @@ static bool wait_for_work(struct lane *l)
 
 static bool add_worker(struct lane *l);
 
-/* Another thread takes what is left. Lock held. */
+/* Another thread takes what is left to do. Lock held. */
 static void share_work(struct lane *l)
 {
 	if (l->n && l->n_idle)
@@ -385,8 +385,8 @@ bool uns_ahead_ask(struct uns_ahead *a, const struct uns_ahead_ask *ask)
 		file = file_of(l, ask);
 	}
 	added = file < MOST_FILES && add_stretch(l, file, ask);
-	if (added)
-		pthread_cond_signal(&l->added);
+	if (added) /* storage may hold up those that there are */
+		share_work(l);
 	pthread_mutex_unlock(&a->lock);
 	return added;
 }
