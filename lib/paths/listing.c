@@ -94,21 +94,9 @@ static int without_name(int code, const struct uns_err *why, struct uns_err *err
 /* What was replaced meanwhile is looked at once more, as it is now. */
 enum { LOOKS = 2 };
 
-static int add_child(struct unshard_listing *l, const struct spot_key *dir, const char *name, struct uns_err *err)
-{
-	struct uns_err why;
-	struct spot child;
-	int code = -ESTALE, looks;
-
-	for (looks = 0; looks < LOOKS && code == -ESTALE; looks++) {
-		child = (struct spot){ .key = *dir, .look = LOOK_NAMES };
-		why = (struct uns_err){ 0 };
-		code = add_spot(l, spot_enter(l->u, &child, name, &why), &child, name, &why);
-	}
-	return without_name(code, &why, err);
-}
-
-static int add_key(struct unshard_listing *l, const struct spot_key *key, const char *name, struct uns_err *err)
+/* child: the name is looked up in the directory `key`; else it is that of `key`. */
+static int add_looked(struct unshard_listing *l, const struct spot_key *key, bool child, const char *name,
+		      struct uns_err *err)
 {
 	struct uns_err why;
 	struct spot spot;
@@ -116,9 +104,21 @@ static int add_key(struct unshard_listing *l, const struct spot_key *key, const 
 
 	for (looks = 0; looks < LOOKS && code == -ESTALE; looks++) {
 		why = (struct uns_err){ 0 };
-		code = add_spot(l, spot_of(l->u, key, LOOK_LISTS, &spot, &why), &spot, name, &why);
+		spot = (struct spot){ .key = *key, .look = LOOK_NAMES };
+		code = child ? spot_enter(l->u, &spot, name, &why) : spot_of(l->u, key, LOOK_LISTS, &spot, &why);
+		code = add_spot(l, code, &spot, name, &why);
 	}
 	return without_name(code, &why, err);
+}
+
+static int add_child(struct unshard_listing *l, const struct spot_key *dir, const char *name, struct uns_err *err)
+{
+	return add_looked(l, dir, true, name, err);
+}
+
+static int add_key(struct unshard_listing *l, const struct spot_key *key, const char *name, struct uns_err *err)
+{
+	return add_looked(l, key, false, name, err);
 }
 
 /* -- directories -- */
