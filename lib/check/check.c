@@ -335,12 +335,14 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 }
 
 /* It could not be opened just now, and its reasons, for which it was opened again, do not have that. */
-static int report_unopened(struct checking *c, const struct dir_record *record, const struct uns_err *unopened)
+static int report_unopened(struct checking *c, const struct dir_record *record, const struct uns_err *unopened,
+			   struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const struct uns_finding *f = reason_of_failure(record, unopened, &arena);
 
-	return f ? checking_hand_over(c, &(struct reason){ .finding = f }, f->severity, true) : -ENOMEM;
+	UNS_TRY_ALLOC(f, err);
+	return checking_hand_over(c, &(struct reason){ .finding = f }, f->severity, true);
 }
 
 /* Without a snapshot `unopened` has the reason. */
@@ -360,7 +362,7 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 		if (!c->deep || reasons.v[i].finding->id != UNS_FOUND_SEALED_AT_OTHER_TIMES)
 			code = checking_hand_over(c, &reasons.v[i], reasons.v[i].finding->severity, !reasons.v[i].view);
 	if (code == 0 && !snap && !uns_code_is_finding(unopened->code) && !reasons.moment.code)
-		code = report_unopened(c, record, unopened);
+		code = report_unopened(c, record, unopened, err);
 	if (code == 0 && !snap && !reasons.saving)
 		code = c->deep ? check_seal_deep(c, NULL, err) : check_seal_unopened(c, err);
 	if (code || !snap || reasons.saving || reasons.outside)

@@ -59,17 +59,22 @@ static const char *key_of(const struct uns_capture *c, const struct uns_root *ro
 	return buf;
 }
 
-/* Returns the code, and keeps a failure of the moment. -EACCES is none: it lasts. */
+bool uns_capture_is_fault(int code)
+{
+	return code < 0 && code != -EACCES && !uns_code_is_finding(code);
+}
+
+/* Returns the code, and keeps a failure of the moment. */
 static int note_fault(struct uns_capture *c, const struct uns_root *root, int code, const char *path)
 {
-	if (code < 0 && code != -EACCES && !uns_code_is_finding(code))
+	if (uns_capture_is_fault(code))
 		uns_root_fail(root, path, code, &c->fault);
 	return code;
 }
 
 void uns_capture_note_fault(struct uns_capture *c, const struct uns_err *why)
 {
-	if (c && why->code < 0 && why->code != -EACCES && !uns_code_is_finding(why->code))
+	if (c && uns_capture_is_fault(why->code))
 		uns_fail_as(&c->fault, why);
 }
 

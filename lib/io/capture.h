@@ -65,8 +65,10 @@ void uns_capture_forget_pages(struct uns_capture *capture);
  * uns_capture_fill has begun. */
 int uns_capture_peek(const struct uns_capture *capture, const char *below, struct uns_stat *out, struct uns_err *err);
 
-/* 0, or the first listing or stat of this capture that failed for a reason that is not the files'
- * (uns_code_is_finding; what is kept to others, -EACCES, aside): what was made of it may be wrong. */
+/* Has a listing or stat with this code failed for a reason that is not the files' (uns_code_is_finding)? -EACCES, what
+ * is kept to others, is none: it lasts. */
+bool uns_capture_is_fault(int code);
+/* 0, or the first listing or stat of this capture that failed so: what was made of it may be wrong. */
 int uns_capture_fault(const struct uns_capture *capture, struct uns_err *err);
 /* Such a failure of a caller that cannot hand it on, a format's probe for one: memory that was out beside the capture's
  * own looks. A code that is none, 0 among them, is left out. capture may be NULL. */

@@ -62,7 +62,7 @@ static int ask_names(struct uns_capture *c, struct uns_input *in, const struct u
 		return 1;
 	}
 	code = uns_capture_list_in(c, in->root, in->path, list, &st, why);
-	if (code < 0 && !uns_code_is_finding(code) && code != -EACCES)
+	if (uns_capture_is_fault(code))
 		return code;
 	in->seen = hash_of_names(code, *list, in->globs);
 	in->dir = st.id;
@@ -105,7 +105,7 @@ static int input_add(struct uns_capture *c, const struct uns_input *in, int code
 {
 	struct uns_err why = { 0 };
 
-	if (code < 0 && code != -EACCES && !uns_code_is_finding(code))
+	if (uns_capture_is_fault(code))
 		return 0;
 	if (is_looked_at_anyway(c, in))
 		return 0;
