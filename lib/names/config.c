@@ -154,14 +154,11 @@ static bool is_weight(const struct uns_tensor *t)
 static bool is_embedding(const char *name)
 {
 	static const char *const ends[] = { "embed_tokens.weight", "wte.weight", "word_embeddings.weight" };
-	const size_t len = strlen(name);
-	size_t i, n;
+	size_t i;
 
-	for (i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
-		n = strlen(ends[i]);
-		if (len >= n && memcmp(name + len - n, ends[i], n) == 0 && (len == n || name[len - n - 1] == '.'))
+	for (i = 0; i < sizeof(ends) / sizeof(*ends); i++)
+		if (uns_name_ends(name, ends[i]))
 			return true;
-	}
 	return false;
 }
 
