@@ -209,14 +209,19 @@ def to_universal(*paths, options=()):
 
 def went_on_again(result):
     """Of resume_run.py: a run that resumed saved one step before its end, and what was resumed from that save
-    ended in the same way. -> the result."""
+    ended in the same way. -> how the run went."""
     assert not isinstance(result, str), result
-    for key, want in result.items():
-        if key in ("loss", "grad_norm", "learning_rate"):
-            assert result["again"][key] == want[-1:], key
-        elif key != "again":
-            assert result["again"][key] == want, key
-    return result
+    went = {key: value for key, value in result.items() if key != "again"}
+    for key, want in went.items():
+        assert result["again"][key] == (want[-1:] if key in ("loss", "grad_norm", "learning_rate") else want), key
+    return went
+
+
+def went_on(result, once):
+    """The same, but resumed once nothing was resumed from what it saves. -> how the run went."""
+    assert not isinstance(result, str), result
+    assert ("again" in result) != once
+    return result if once else went_on_again(result)
 
 
 def generated(script, world, out, cases):

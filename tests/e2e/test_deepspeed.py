@@ -33,6 +33,9 @@ CROSSED = [("z1-bf16", "z3-bf16"), ("z2-bf16", "z3-bf16"), ("z3-bf16", "z2-bf16"
 LOADED_OFTEN = {"world-z2-fp32", "world-z3-bf16-subgroups", "world-z2-bf16-roundrobin", "world-z1-bf16-fp32grads",
                 "z1-bf16-as-z3-bf16", "z2-bf16-as-z3-bf16-subgroups", "z3-bf16-as-z2-bf16", "z2-bf16-elastic-as-z3-bf16",
                 "z2-bf16-roundrobin-as-z2-bf16", "z1-bf16-fp32grads-as-z1-bf16-fp32grads"}
+# Of these, what saves and is loaded again in every round.
+LOADED_AGAIN = {"world-z2-fp32", "world-z3-bf16-subgroups", "z1-bf16-as-z3-bf16", "z2-bf16-elastic-as-z3-bf16",
+                "z1-bf16-fp32grads-as-z1-bf16-fp32grads"}
 
 
 def load_json(path):
@@ -68,12 +71,13 @@ def loaded(views, tmp_path_factory, request):
     jobs |= {f"{a}-as-{b}": f"load:{b}:{views}/universal/{a}/{where(i)}:{a}-as-{b}:universal"
              for i, (a, b) in enumerate(CROSSED)}
     every = request.config.getoption("--long")
-    conftest.launch("deepspeed_engine.py", 3, base, [job for name, job in jobs.items() if every or name in LOADED_OFTEN])
+    conftest.launch("deepspeed_engine.py", 3, base, [job + ":once" * (not every and name not in LOADED_AGAIN)
+                                                     for name, job in jobs.items() if every or name in LOADED_OFTEN])
     return base
 
 
-def loaded_or_long(name, *values):
-    return pytest.param(*values, marks=[] if name in LOADED_OFTEN else pytest.mark.long, id="-".join(values))
+def loaded_or_long(name, *values, often=LOADED_OFTEN):
+    return pytest.param(*values, marks=[] if name in often else pytest.mark.long, id="-".join(values))
 
 
 def where(i):
@@ -104,6 +108,8 @@ OF_FSDP = [(stage, case) for stage in ("z2", "z3") for case in FSDP]
 OFTEN = {"2-z2-bf16-world", "2-z3-bf16-native", "2-z3-bf16-universal", "2-z3-bf16-hidden", "2-z3-bf16-unmended",
          "3-z3-bf16", "3-z3-bf16-world", "3-z3-bf16-universal", "3-z3-bf16-crossed", "z3-untied-f2-fp32",
          "acc-z3-fp32-universal", "acc-fsdp-z3-fp32"}
+# Of these, what saves and is resumed again in every round.
+AGAIN = {"2-z2-bf16-world", "3-z3-bf16-universal", "untied-f2-fp32-z3", "acc-z3-fp32-universal"}
 
 
 def or_long(name, *values):
@@ -122,9 +128,9 @@ def by_hand(checkpoint, out):
 
 @pytest.fixture(scope="module")
 def resumed(trainers, fsdp, accelerate, tmp_path_factory, request):
-    """NAME/{losses,again}.json, NAME/states.safetensors of each resume: N-STAGE-{native,world,universal,hidden,
+    """NAME/losses.json, NAME/states.safetensors, of AGAIN NAME/again.json of each resume: N-STAGE-{native,world,universal,hidden,
     crossed,tool}, acc-.., and FROM-STAGE/run/checkpoint-2 as well, saved when it had been loaded from an FSDP run.
-    load_universal at stage 3 is mended as problems.txt says, but in one. Without --long, what is OFTEN."""
+    load_universal at stage 3 is mended as problems.txt says, but in one. Without --long, what is OFTEN, each once."""
     base = tmp_path_factory.mktemp("resumed")
     tool = by_hand(trainers / "z3-bf16/run/checkpoint-2", base / "tool")
     plain = conftest.mounted(tmp_path_factory.mktemp("plain"), trainers)
@@ -162,7 +168,8 @@ def resumed(trainers, fsdp, accelerate, tmp_path_factory, request):
                 for stage in ("z2-fp32", "z3-fp32") if every or f"acc-fsdp-{stage}" in OFTEN]
     for world, specs in jobs.items():
         if specs:
-            conftest.launch("deepspeed_trainer.py", world, base, specs)
+            conftest.launch("deepspeed_trainer.py", world, base,
+                            [spec if every or AGAIN & set(spec.split(":")) else f"{spec}:once" for spec in specs])
     yield base
     for mnt in (plain, keep, of_fsdp, of_accelerate):
         conftest.detach(mnt)
@@ -170,7 +177,7 @@ def resumed(trainers, fsdp, accelerate, tmp_path_factory, request):
 
 # -- what was loaded trains on, saves, and is loaded again --
 
-@pytest.mark.parametrize("name", [loaded_or_long(name, name) for name in (
+@pytest.mark.parametrize("name", [loaded_or_long(name, name, often=LOADED_AGAIN) for name in (
     *(f"world-{c}" for c in CASES), *(f"{a}-as-{b}" for a, b in CROSSED))])
 def test_what_was_loaded_goes_on(loaded, name):
     """At stage 3 from universal with the lines of problems.txt: without them each sub-group's bias
@@ -183,8 +190,11 @@ def test_what_was_loaded_goes_on(loaded, name):
 def test_what_was_resumed_goes_on(resumed, request):
     """A Trainer, Accelerate."""
     runs = sorted(p.parent.name for p in resumed.glob("*/again.json"))
-    assert len(runs) == len(list(resumed.glob("*/states.safetensors")))
-    assert len(runs) > (30 if request.config.getoption("--long") else 10)
+    made = sorted(p.parent.name for p in resumed.glob("*/states.safetensors"))
+    if request.config.getoption("--long"):
+        assert runs == made and len(runs) > 30
+    else:
+        assert set(runs) == AGAIN and len(made) > 10
     for run in runs:
         first, second = load_json(resumed / run / "again.json")
         assert first is not None and (first == second or run == UNMENDED), run
@@ -474,18 +484,21 @@ def test_dcp_holds_the_same(engines, views, tmp_path, case):
 
 
 def test_trainer_goes_on_with_fsdp(trainers, mount, tmp_path, request):
-    """From dcp (sharded) as from full-fsdp (whole files), at other numbers of ranks. Stage 2 with --long."""
-    stages = ("z3-fp32", "z2-bf16") if request.config.getoption("--long") else ("z3-fp32",)
+    """From dcp (sharded) as from full-fsdp (whole files), at other numbers of ranks. With --long stage 2, and from what such a
+    run saves again."""
+    once = not request.config.getoption("--long")
+    stages = ("z3-fp32",) if once else ("z3-fp32", "z2-bf16")
+    trainer, accelerate = ("trainer once", "accelerate once") if once else ("trainer", "accelerate")
     m = mount(trainers)
     spec, out = tmp_path / "spec.json", tmp_path / "out.json"
     spec.write_text(json.dumps([
-        [f"{view}-{stage}", "trainer", str(m / view / stage / "run/checkpoint-2"), 2, kind]
+        [f"{view}-{stage}", trainer, str(m / view / stage / "run/checkpoint-2"), 2, kind]
         for stage in stages
         for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]
-        + [[f"{view}-accelerate", "accelerate", str(m / view / "acc-z3-fp32/run/state"), 2, kind]
+        + [[f"{view}-accelerate", accelerate, str(m / view / "acc-z3-fp32/run/state"), 2, kind]
            for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]))
     conftest.launch("resume_run.py", 3, out, [str(spec)])
-    runs = {name: conftest.went_on_again(run) for name, run in load_json(out).items()}
+    runs = {name: conftest.went_on(run, once) for name, run in load_json(out).items()}
     assert runs["dcp-z3-fp32"] == runs["full-fsdp-z3-fp32"]
     assert runs["dcp-accelerate"] == runs["full-fsdp-accelerate"]
     assert runs["dcp-accelerate"]["optimizer"] == [4.0] and len(runs["dcp-accelerate"]["loss"]) == 2

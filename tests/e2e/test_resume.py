@@ -1,5 +1,5 @@
-"""Training resumed through the mount: as the native sharded resume goes on, to the last digit. Every run that
-resumed saves, and is resumed again from what it saved.
+"""Training resumed through the mount: as the native sharded resume goes on, to the last digit. One run of each kind that
+resumed saves, and is resumed again from what it saved; with --long, every one.
 
 All runs are made first, few launches for many cases (`resumed`); each test then looks at one of them.
 FSDP1's own sharded resume on CPU restores the optimizer wrongly: what FSDP1 saved is compared with
@@ -21,6 +21,9 @@ CKPT = "checkpoint-2"
 RARELY = {(0, "f1-trainer_state"), (0, "full-trainer_state"), (0, "f2-empty"), (1, "fsdp-f2-trainer_state"),
           (1, "fsdp1-fsdp-f2"), (1, "fsdp-acc"), (3, "dcp-f2-trainer_state"), (3, "native-f1"), (3, "dcp-f1"),
           (3, "native-acc"), (3, "dcp-acc")}
+# What saves and is resumed again in every round: each view and trainer, other numbers of processes, made files.
+AGAIN = {(0, "f1"), (0, "f2-trainer_state"), (0, "counting"), (0, "acc"), (1, "dcp-f2"), (1, "fsdp-f2"),
+         (1, "fsdp1-fsdp-f1"), (1, "dcp-acc"), (3, "dcp-f2")}
 
 
 def or_long(world, name, *values):
@@ -32,10 +35,11 @@ class Runs:
 
     def __init__(self, base, source, mnt, every):
         self.base, self.source, self.mnt, self.results = base, source, mnt, {}
-        self.leaves_out = set() if every else RARELY
+        self.every = every
 
     def launch(self, world, spec):
-        spec = [one for one in spec if (world, one[0]) not in self.leaves_out]
+        spec = [[name, kind + " once" * self.is_once(world, name, kind), *where] for name, kind, *where in spec
+                if self.every or (world, name) not in RARELY]
         out, file = self.base / f"out-{world}-{len(self.results)}", self.base / "spec.json"
         file.write_text(json.dumps([[*map(lambda v: v if v is None or isinstance(v, int) else str(v),
                                           one)] for one in spec]))
@@ -43,12 +47,15 @@ class Runs:
         for name, result in json.loads(out.read_text()).items():
             self.results[world, name] = result
 
+    def is_once(self, world, name, kind="trainer"):
+        return not self.every and (world, name) not in AGAIN and kind != "cadences"
+
     def __call__(self, world, name):
         result = self.results[world, name]
         assert not isinstance(result, str), f"{name} at world size {world}: {result}"
         # FSDP1's own sharded form again (see above): what these save restores wrongly as well.
         saved_wrongly = name.startswith(("fsdp1-native", "fsdp1-dcp"))
-        return result if saved_wrongly else conftest.went_on_again(result)
+        return result if saved_wrongly else conftest.went_on(result, self.is_once(world, name))
 
 
 def without(source, run, *names):

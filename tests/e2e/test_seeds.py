@@ -23,7 +23,13 @@ ACTOR = "run/global_step_2/actor"
 # -- Trainer with FSDP --
 
 @pytest.fixture(scope="module")
-def trainer(made, tmp_path_factory):
+def once(request):
+    """test_resume.py resumes again what such runs save; here --long alone does."""
+    return not request.config.getoption("--long")
+
+
+@pytest.fixture(scope="module")
+def trainer(made, once, tmp_path_factory):
     """name -> how the run went, or the error's text."""
     base = tmp_path_factory.mktemp("trainer")
     source, mnt, spec = base / "runs", base / "mnt", base / "spec.json"
@@ -34,14 +40,15 @@ def trainer(made, tmp_path_factory):
     state = source / f"older/{CKPT}/trainer_state.json"
     state.write_text(json.dumps({k: v for k, v in json.loads(state.read_text()).items() if k != "train_batch_size"}))
     mnt.mkdir()
+    kind = "trainer once" if once else "trainer"
     conftest.unshard("mount", source, mnt, "-o", "settle=0,store=none")
     try:
         spec.write_text(json.dumps([
-            ["native", "trainer", str(source / "f2" / CKPT), 2, SHARDED],
-            ["native-older", "trainer", str(source / "older" / CKPT), 2, SHARDED],
-            ["older", "trainer", str(mnt / "dcp/older" / CKPT), 2, SHARDED],
-            ["native-stateless", "trainer", str(source / "stateless" / CKPT), 2, SHARDED],
-            ["stateless", "trainer", str(mnt / "dcp/stateless" / CKPT), 2, SHARDED],
+            ["native", kind, str(source / "f2" / CKPT), 2, SHARDED],
+            ["native-older", kind, str(source / "older" / CKPT), 2, SHARDED],
+            ["older", kind, str(mnt / "dcp/older" / CKPT), 2, SHARDED],
+            ["native-stateless", kind, str(source / "stateless" / CKPT), 2, SHARDED],
+            ["stateless", kind, str(mnt / "dcp/stateless" / CKPT), 2, SHARDED],
             ["only-model", "only_model", None, 2, SHARDED, str(base / "refused")],
             ["only-model-unchecked", "only_model unchecked", None, 2, SHARDED, str(base / "let-pass")]]))
         conftest.launch("resume_run.py", 1, base / "out", [str(spec)])
@@ -50,20 +57,20 @@ def trainer(made, tmp_path_factory):
         conftest.detach(mnt)
 
 
-def test_trainer_state_is_missing(trainer):
+def test_trainer_state_is_missing(trainer, once):
     """FileNotFoundError: trainer_state.json, when training is to go on."""
     _, results = trainer
     assert results["native-stateless"].startswith("FileNotFoundError: ")
     assert "trainer_state.json" in results["native-stateless"]
-    assert conftest.went_on_again(results["stateless"]) == results["native"]
+    assert conftest.went_on(results["stateless"], once) == conftest.went_on(results["native"], once)
     assert results["native"]["step"] == 4
 
 
-def test_trainer_state_of_an_older_version(trainer):
+def test_trainer_state_of_an_older_version(trainer, once):
     """TypeError: unsupported operand type(s) for //: 'NoneType' and 'int' (a state without train_batch_size)."""
     _, results = trainer
     assert results["native-older"].startswith("TypeError: ")
-    assert conftest.went_on_again(results["older"]) == results["native"]
+    assert conftest.went_on(results["older"], once) == conftest.went_on(results["native"], once)
 
 
 def test_sharded_with_save_only_model(trainer, command):

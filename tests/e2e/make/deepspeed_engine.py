@@ -7,10 +7,10 @@ CASE is STAGE-DTYPE[-SETTING...]: z2-bf16, z3-bf16-subgroups. Each trains a few 
     OUT/CASE/{states,live}.safetensors               the optimizer's and the model's tensors at that time
 "pipe" among the settings: a model in two pipeline stages instead.
 "tags" among the settings: OUT/CASE/run/global_step2 and OUT/CASE/2/{states,live}.safetensors as well.
-"load:CASE:DIRECTORY:NAME[:universal]" loads DIRECTORY with the settings of CASE instead, from weights
+"load:CASE:DIRECTORY:NAME[:universal][:once]" loads DIRECTORY with the settings of CASE instead, from weights
 that are initialised otherwise, and saves it again: OUT/NAME like the above, and OUT/NAME/info.json. With
-"universal" at stage 3 it runs the lines that OUT's problems.txt gives for after loading. Then it trains on,
-saves, and another engine loads that natively: OUT/NAME/again.json, how the next step went in both.
+"universal" at stage 3 it runs the lines that OUT's problems.txt gives for after loading. Unless "once", it then trains
+on, saves, and another engine loads that natively: OUT/NAME/again.json, how the next step went in both.
 """
 
 import json
@@ -234,7 +234,8 @@ def train_on(case, engine, out):
             json.dump({"steps": steps, "same": same}, f)
 
 
-def load(case, source, out, universal):
+def load(case, source, out, options):
+    universal = "universal" in options
     engine = engine_of(case, 1, universal)
     path, client = engine.load_checkpoint(source)
     assert path, source
@@ -251,7 +252,8 @@ def load(case, source, out, universal):
                        "epoch": client["epoch"], "seen": client["seen"],
                        "order": client["order"].tolist(),
                        "scheduler": engine.lr_scheduler.state_dict()["last_epoch"]}, f)
-    train_on(case, engine, out)
+    if "once" not in options:
+        train_on(case, engine, out)
     dist.barrier()
 
 
@@ -260,8 +262,8 @@ if __name__ == "__main__":
     base, cases = sys.argv[1], sys.argv[2:]
     for one in cases:
         if one.startswith("load:"):
-            _, case, source, name, *universal = one.split(":")
-            load(case, source, f"{base}/{name}", bool(universal))
+            _, case, source, name, *options = one.split(":")
+            load(case, source, f"{base}/{name}", options)
         elif "pipe" in one:
             pipeline(one, f"{base}/{one}")
         else:

@@ -5,15 +5,15 @@
 CASE is STAGE-DTYPE[-untied][-gathered] (z2-bf16): four steps without a break, OUT/CASE/run/checkpoint-
 {2,4}, OUT/CASE/{live,states}-{2,4}.safetensors (what model and optimizer held then) and OUT/CASE/
 losses.json. acc-STAGE-DTYPE: an Accelerate loop of two steps, OUT/CASE/run/state, OUT/CASE/{live,
-states}-2.safetensors. "resume:STAGE-DTYPE:MODEL:DIRECTORY:NAME[:universal][:mend][:save][:fail]" goes on
+states}-2.safetensors. "resume:STAGE-DTYPE:MODEL:DIRECTORY:NAME[:universal][:mend][:save][:fail][:once]" goes on
 from DIRECTORY instead, to step 4: OUT/NAME/losses.json, and OUT/NAME/states.safetensors as they were when
 training went on; "mend" runs the line for load_universal at stage 3 first, "save" saves
 OUT/NAME/run/checkpoint-2 then, too. With "fail" that must not work: OUT/NAME/error.txt.
-"acc-resume:STAGE-DTYPE:DIRECTORY:NAME[:universal]" is the same of an Accelerate loop:
+"acc-resume:STAGE-DTYPE:DIRECTORY:NAME[:universal][:once]" is the same of an Accelerate loop:
 OUT/NAME/{states.safetensors,schedule.json}.
 
 What resumes saves one step before its end, and is resumed once more from that, without load_universal:
-OUT/NAME/again.json, how the last step went before and after.
+OUT/NAME/again.json, how the last step went before and after. With "once" it does not.
 """
 
 import json
@@ -138,10 +138,11 @@ def dump(out, name, value):
 
 def run(case, model, out, source=None, options=()):
     witness = Witness(out, options)
-    losses = trained(case, model, out, source, [witness, SaveAgain()] if source else [witness],
+    again = source and "once" not in options
+    losses = trained(case, model, out, source, [witness, SaveAgain()] if again else [witness],
                      "universal" in options)
     dump(out, "losses", losses)
-    if source:
+    if again:
         again = trained(case, model, f"{out}/again", f"{out}/run/checkpoint-{AGAIN}", [])
         dump(out, "again", [losses.get(4), again.get(4)])
 
@@ -207,7 +208,8 @@ def loaded(case, source, universal):
     return parts
 
 
-def accelerate_on(case, source, out, universal):
+def accelerate_on(case, source, out, options):
+    universal = "universal" in options
     parts = loaded(case, source, universal)
     accelerator, engine, _, schedule = parts
     held = cpu_deepspeed.states(engine)
@@ -217,6 +219,8 @@ def accelerate_on(case, source, out, universal):
     dump(out, "schedule", schedule.scheduler.last_epoch)
     if universal and case.startswith("z3"):
         exec(MEND, {"engine": engine})
+    if "once" in options:
+        return
     step(2, *parts)
     accelerator.save_state(f"{out}/saved")
     before = step(3, *parts)
@@ -231,7 +235,7 @@ if __name__ == "__main__":
             (fail if "fail" in options else run)(case, model, f"{base}/{name}", source, options)
         elif one.startswith("acc-resume:"):
             _, case, source, name, *options = one.split(":")
-            accelerate_on(case, source, f"{base}/{name}", "universal" in options)
+            accelerate_on(case, source, f"{base}/{name}", options)
         elif one.startswith("acc-"):
             accelerate(one, f"{base}/{one}")
         else:

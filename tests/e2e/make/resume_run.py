@@ -7,7 +7,7 @@ or 0, state dict type, directory to save to or null], ...]. OUT becomes {name: {
 text}. With FSDP version 0 everywhere it is an ordinary script without FSDP, not to be run by torchrun.
 
 What resumes trains on, saves in between (below OUT.saved) and resumes once more from that save: how this
-second run went is its "again". The kind is
+second run went is its "again". Of a kind that ends with " once" it does not. The kind is
     trainer, accelerate
     counting      a Trainer with a callback that has a state
     cadences      a Trainer that logs and saves at every step, by its own arguments
@@ -107,19 +107,19 @@ def told(run, after):
                for k in ("loss", "grad_norm", "learning_rate")}}
 
 
-def trainer(path, where, fsdp, state, save=None, callbacks=()):
+def trainer(path, where, fsdp, state, save=None, callbacks=(), once=False):
     how = {"save_strategy": "steps" if save else "no", "save_steps": SAVED, "logging_steps": 1}
-    first = trained(path, save or where, fsdp, state, [c() for c in callbacks] + [SaveAgain()] *
-                    (path is not None), **how)
+    again = path is not None and not once
+    first = trained(path, save or where, fsdp, state, [c() for c in callbacks] + [SaveAgain()] * again, **how)
     result = told(first, SAVED)
-    if path:
+    if again:
         result["again"] = told(trained(f"{where}/checkpoint-{AGAIN}", f"{where}/again", fsdp, state,
                                        [c() for c in callbacks], **how), AGAIN)
     return result
 
 
-def counting(*how):
-    return trainer(*how, callbacks=[Counting])
+def counting(*how, **options):
+    return trainer(*how, callbacks=[Counting], **options)
 
 
 def cadences(path, where, fsdp, state):
@@ -160,9 +160,10 @@ def plugin(fsdp, state):
                                           cpu_ram_efficient_loading=False)
 
 
-def accelerate(path, where, fsdp, state, save=None):
-    result = accelerated(path, fsdp, state, 2, save, f"{where}/state" if path else None)
-    if path:
+def accelerate(path, where, fsdp, state, save=None, once=False):
+    again = path is not None and not once
+    result = accelerated(path, fsdp, state, 2, save, f"{where}/state" if again else None)
+    if again:
         result["again"] = accelerated(f"{where}/state", fsdp, state, 1, trained=result["step"] - 1)
     return result
 
@@ -204,6 +205,12 @@ def accelerated(path, fsdp, state, steps, save=None, save_before_last=None, trai
 KINDS = {"trainer": trainer, "counting": counting, "cadences": cadences, "accelerate": accelerate,
          "only_model": only_model, "only_model unchecked": only_model_unchecked}
 
+
+def resume(kind, *how):
+    once = {"once": True} if kind.endswith(" once") else {}
+    return KINDS[kind.removesuffix(" once")](*how, **once)
+
+
 if __name__ == "__main__":
     out, spec = sys.argv[1], json.load(open(sys.argv[2]))
     if any(one[3] for one in spec):
@@ -211,7 +218,7 @@ if __name__ == "__main__":
     results = {}
     for name, kind, path, *how in spec:
         try:
-            results[name] = KINDS[kind](path, f"{out}.saved/{name}", *how)
+            results[name] = resume(kind, path, f"{out}.saved/{name}", *how)
         except Exception as e:
             results[name] = f"{type(e).__name__}: {e}"
         print(name, results[name], flush=True)

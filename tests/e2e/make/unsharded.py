@@ -6,7 +6,7 @@ CASE is plain (a Trainer) or acc (Accelerate), both in one process; full or accf
 or accf2, the same with SHARDED_STATE_DICT. Made are
 OUT/CASE/run/checkpoint-{2,4}, of Accelerate OUT/CASE/run/state. Or one file *.json, a SPEC of resume_run.py, whose
 results go to the file OUT. The model is one whose parameters are all trained, and that has no buffers. Two more kinds:
-"KIND dropping" has dropout, so that its losses tell which random states it had; "registered" loads a state of Accelerate's
+"dropping KIND" has dropout, so that its losses tell which random states it had; "registered" loads a state of Accelerate's
 with one registered object and nothing else.
 """
 
@@ -45,9 +45,8 @@ def registered(path, *_):
 
 
 def run_one(kind, *how):
-    DROPOUT[0] = 0.2 if kind.endswith(" dropping") else 0.0
-    kinds = {**resume_run.KINDS, "registered": registered}
-    return kinds[kind.removesuffix(" dropping")](*how)
+    DROPOUT[0] = 0.2 if kind.startswith("dropping ") else 0.0
+    return registered(*how) if kind == "registered" else resume_run.resume(kind.removeprefix("dropping "), *how)
 
 
 def resumed(out, spec):
