@@ -15,8 +15,8 @@ def installed(name, *requirements):
     if not folder.exists():
         CACHE.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as place:
-            subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", f"{place}/new",
-                            *requirements], check=True)
+            subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--no-deps", "--target",
+                            f"{place}/new", *requirements], check=True)
             with contextlib.suppress(OSError):  # another process was first
                 Path(place, "new").rename(folder)
     return folder
