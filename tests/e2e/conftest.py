@@ -70,8 +70,21 @@ def pytest_configure(config):
 
 
 def of_long_launch(item):
-    given = getattr(item, "callspec", None)
-    return given and any(name.startswith("launch") and value in LONG_LAUNCHES for name, value in given.params.items())
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    return any(name.startswith("launch") and value in LONG_LAUNCHES for name, value in given.items()) or \
+        given.get("case") in MORE.get(given.get("launch"), ())
+
+
+def or_long(names, often):
+    """For parametrize: those that are not `often` are for --long."""
+    return [name if name in often else pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
+@pytest.fixture(scope="session")
+def chosen(request):
+    """chosen(names, often): what tests of or_long(names, often) need."""
+    every = request.config.getoption("--long")
+    return lambda names, often: [name for name in names if every or name in often]
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks

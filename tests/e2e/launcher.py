@@ -46,7 +46,7 @@ def preload():
     torch.compile(lambda: None)  # DeepSpeed has compiled functions, which import the compiler
     get_checkpoint_conversion_mapping("llama")  # makes and keeps that of all families
     jinja2.Environment.compile = functools.cache(jinja2.Environment.compile)  # the same card with every adapter that is saved
-    torch.set_printoptions(threshold=0, edgeitems=1)  # DeepSpeed's stage 3 formats each parameter, for messages that it leaves out
+    torch.set_printoptions(threshold=0, edgeitems=1)  # DeepSpeed formats each parameter, for messages that it leaves out
 
     # Frameworks collect garbage in every run: what is there now is none. Python would look for it each time that 700 objects
     # are there, a sixth of a short run's time.

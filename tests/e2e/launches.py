@@ -31,14 +31,12 @@ LAUNCHES = {
     "x4": ("experts.py", 4, ["z2-fp32-ep2", "z1-bf16-pp2", "z0-fp32-pp2"]),
     "ae2": ("autoep.py", 2, ["mixtral-z1-bf16-ep2", "qwen3_moe-z3-bf16-ep2", "qwen2_moe-z2-fp32-ep1",
                              "deepseek_v3-z1-bf16-ep2", "mixtral-z0-bf16-ep2"]),
-    "ae4": ("autoep.py", 4, ["mixtral-z2-fp32-ep2", "mixtral-z3-bf16-ep2"]),
+    "ae4": ("autoep.py", 4, ["mixtral-z2-fp32-ep2"]),
     "h2": ("deepspeed_trainer.py", 2, ["z2-bf16", "z3-bf16", "z3-fp32", "z0-bf16", "z1-bf16-untied",
                                        "z2-fp32", "z3-bf16-gathered", "acc-z2-bf16", "acc-z3-fp32"]),
     "pf2": ("peft_run.py", 2, ["lora-f2", "lora-f1", "dora-f2", "embedding-f2", "saved-f2", "ia3-f2", "vera-f2",
-                               "two-f2", "lora-acc-f1", "lora-acc-f2", "saved-acc-f2", "embedding-acc-f2",
-                               "vera-acc-f2", "two-acc-f2"]),
-    "pz2": ("peft_run.py", 2, ["lora-z2", "lora-z3", "ia3-z2", "saved-z3", "two-z2", "prompt-z2", "lora-acc-z2",
-                               "prompt-acc-z2"]),
+                               "two-f2", "lora-acc-f1", "lora-acc-f2", "two-acc-f2"]),
+    "pz2": ("peft_run.py", 2, ["lora-z2", "lora-z3", "saved-z3", "prompt-z2", "lora-acc-z2"]),
     "pe2": ("peft_elsewhere.py", 2, ["verl-f1orig", "verl-f2", "easyr1-f2", "lightning-fsdp", "lightning-mp"]),
     "fb2": ("fabric_run.py", 2, ["save:fsdp", "save:mp", "save:fsdp:own", "save:mp:own", "save:tp"]),
     "fz2": ("fabric_run.py", 2, ["save:z2"]),
@@ -133,6 +131,9 @@ MORE = {
     "t3": ["untied-f1-fp32", "mixtral-f1-bf16", "llava-f2-bf16"],
     "v3": ["verl-f1-bf16", "easyr1-f1orig-llava", "verl-f1orig-critic"],
     "v4": ["verl-f1", "verl-f1orig-hsdp"],
+    "pf2": ["saved-acc-f2", "embedding-acc-f2", "vera-acc-f2"],
+    "pz2": ["ia3-z2", "two-z2", "prompt-acc-z2"],
+    "ae4": ["mixtral-z3-bf16-ep2"],
 }
 LAUNCHES |= {f"{name}more": (*LAUNCHES[name][:2], more) for name, more in MORE.items()}
 

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 import conftest
 import trees
-from launches import ADAPTERS, cases
+from launches import ADAPTERS, LAUNCHES, cases
 
 sys.path.insert(0, str(conftest.MAKE))
 import peft_models  # noqa: E402
@@ -169,7 +169,7 @@ def test_universal_has_the_live_states_under_the_names_in_memory(made, mount, ca
             assert torch.equal(torch.load(shown / name / f"{file}.pt")["param"], want), (name, file)
 
 
-@pytest.mark.parametrize("case", ["lora-z2", "lora-z3", "ia3-z2", "saved-z3"])
+@pytest.mark.parametrize("case", conftest.or_long(["lora-z2", "lora-z3", "ia3-z2", "saved-z3"], LAUNCHES["pz2"][2]))
 def test_dcp_made_of_deepspeed_has_peft_s_names(made, mount, case):
     """As a Trainer with FSDP2 loads it; the optimizer by the names in memory."""
     from torch.distributed.checkpoint import FileSystemReader

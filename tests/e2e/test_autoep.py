@@ -11,6 +11,7 @@ import torch
 
 import conftest
 import trees
+from launches import MORE
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 TAG = "global_step3"
@@ -34,16 +35,20 @@ LOADS = {
     "four-to-two-stage-3": ("mixtral-z3-bf16-ep2", "world-2", "ae4", "mixtral-z3-bf16-ep2"),
     "universal-shared": ("qwen2_moe-z2-fp32-ep2", "universal", "ae2", "qwen2_moe-z2-fp32-ep1"),
 }
+# What is loaded in every round: each view and stage, of as many ranks, of more, and of experts shared out otherwise.
+OFTEN = ("universal", "universal-alone", "universal-3-to-2", "same-stage-0", "four-to-two", "universal-shared")
 
 
 @pytest.fixture(scope="module")
-def place(made, tmp_path_factory):
+def place(made, chosen, tmp_path_factory):
     """The runs of a launch, and the directory below the mount of one's view."""
     base = tmp_path_factory.mktemp("autoep")
     (base / "mnt").mkdir()
     (base / "runs").mkdir()
     for launch, case in (("ae2", "mixtral-z1-bf16-ep2"), ("ae4", "mixtral-z2-fp32-ep2")):
         shutil.copytree(made(launch, case).parent, base / "runs" / launch)
+        for more in chosen(MORE.get(launch, ()), ()):
+            shutil.copytree(made(launch, more), base / "runs" / launch / more)
     conftest.unshard("mount", base / "runs", base / "mnt", "-o", f"settle=0,store={base}/store.db")
     yield base
     conftest.detach(base / "mnt")
@@ -116,15 +121,16 @@ def test_a_universal_directory_of_deepspeeds_own_is_read(place, tmp_path, mount)
 
 
 @pytest.fixture(scope="module")
-def resumed(place):
+def resumed(place, chosen):
     base = place / "resumed"
     conftest.launch("autoep.py", 2, base, [
         f"load:{by}:{view(place, name, launch, case)}:{what}:universal" if name == "universal" else
-        f"load:{by}:{view(place, name, launch, case).parent}:{what}" for what, (by, name, launch, case) in LOADS.items()])
+        f"load:{by}:{view(place, name, launch, case).parent}:{what}"
+        for what in chosen(LOADS, OFTEN) for by, name, launch, case in [LOADS[what]]])
     return base
 
 
-@pytest.mark.parametrize("name", LOADS)
+@pytest.mark.parametrize("name", conftest.or_long(LOADS, OFTEN))
 def test_it_is_resumed(place, resumed, name):
     by, _, launch, case = LOADS[name]
     trees.assert_same(trees.tensors(resumed / name / "live.safetensors"), saved(place, launch, case, "live"))
@@ -148,13 +154,13 @@ def flat(value, at=""):
     return {at: value}
 
 
-@pytest.mark.parametrize("case", ["mixtral-z2-fp32-ep2", "mixtral-z3-bf16-ep2"])
-def test_of_as_many_ranks_the_files_are_those_that_were_saved(place, case):
+@pytest.mark.parametrize("launch, case", [x for x in CASES if x[0] == "ae4"])
+def test_of_as_many_ranks_the_files_are_those_that_were_saved(place, launch, case):
     """Each rank's place among those that share the experts, and its parts, as DeepSpeed wrote them."""
     import deepspeed  # noqa: F401: the files name its classes
 
-    source = place / "runs/ae4" / case / "run" / TAG
-    made = view(place, "world-4", "ae4", case)
+    source = place / "runs" / launch / case / "run" / TAG
+    made = view(place, "world-4", launch, case)
     assert sorted(p.name for p in made.glob("*_states.pt")) == sorted(p.name for p in source.glob("*_states.pt"))
     for path in sorted(source.glob("*_states.pt")):
         was, now = (flat(torch.load(p, weights_only=False)) for p in (path, made / path.name))

@@ -14,6 +14,8 @@ import trees
 SHARDED = ["fsdp", "mp", "fsdp-own", "mp-own", "tp"]
 BESIDE = {"iter_num": 3, "hparams": {"lr": 0.01, "names": ["a", "b"]}, "mean": [0.0, 1.0, 2.0],
           "schedule": {"last": [0.1, 0.2]}}  # fabric_run.beside(), as JSON
+# What three ranks load in every round: each strategy, each form. The rest, --long.
+OFTEN = ("dcp-fsdp", "full-fsdp", "dcp-mp-own", "full-mp-own", "dcp-tp")
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,7 @@ def test_an_object_in_a_models_state_dict(tmp_path, mount, command):
 # -- Fabric loads --
 
 @pytest.fixture(scope="module")
-def loaded(runs, made, tmp_path_factory):
+def loaded(runs, made, chosen, tmp_path_factory):
     base = tmp_path_factory.mktemp("loaded")
     (base / "runs").mkdir()
     for case in SHARDED:
@@ -133,9 +135,11 @@ def loaded(runs, made, tmp_path_factory):
             strategy, _, own = case.partition("-")
             # Ten columns are not cut for three ranks: FSDP2 goes on there with what tensor parallelism saved.
             s, more = "mp" if strategy == "tp" else strategy, own and ":own"
-            yield f"load:{s}:dcp-{case}:{mnt}/dcp/{case}/run/state{more}"
-            yield f"load:{s}:full-{case}:{mnt}/full/{case}/run/state.ckpt{more}"
-            yield f"load:{s}:native-{case}:{runs}/{case}/run/state{more}"
+            shown = {f"dcp-{case}": f"{mnt}/dcp/{case}/run/state", f"full-{case}": f"{mnt}/full/{case}/run/state.ckpt"}
+            names = chosen(shown, OFTEN)
+            yield from (f"load:{s}:{name}:{shown[name]}{more}" for name in names)
+            if names:
+                yield f"load:{s}:native-{case}:{runs}/{case}/run/state{more}"
 
     try:
         conftest.generated("fabric_run.py", 3, base / "3", list(jobs()))
@@ -154,10 +158,9 @@ def held(loaded, world, name):
     return trees.tensors(loaded / str(world) / f"{name}.safetensors")
 
 
-@pytest.mark.parametrize("case", SHARDED)
-@pytest.mark.parametrize("how", ["dcp", "full"])
-def test_fabric_goes_on_at_three_ranks(runs, loaded, case, how):
-    name = f"{how}-{case}"
+@pytest.mark.parametrize("name", conftest.or_long([f"{how}-{case}" for how in ("dcp", "full") for case in SHARDED], OFTEN))
+def test_fabric_goes_on_at_three_ranks(runs, loaded, name):
+    how, _, case = name.partition("-")
     live = trees.tensors(runs / case / "live.safetensors")
     if how == "dcp":
         live = {n: t for n, t in live.items() if not n.startswith("average|")}

@@ -14,6 +14,12 @@ import trees
 
 sys.path.insert(0, str(conftest.MAKE))
 LAUNCH = "l2"
+# (processes, name) of what saves and is resumed again in every round; what --long alone resumes of two processes, the same in
+# another combination; of three, what is resumed at all.
+AGAIN = {(0, "full-fsdp"), (0, "full-rich"), (2, "full"), (2, "dcp"), (2, "rich-full"), (2, "mp-dcp"), (2, "weights"),
+         (3, "dcp")}
+RARELY_ON_TWO = ("rich-full-to-full", "mp-rich-native", "mp-rich-full", "weights-to-full")
+OFTEN_ON_THREE = ("native", "dcp", "mp-native", "mp-dcp")
 
 
 @pytest.fixture
@@ -298,18 +304,28 @@ def on_three(runs, mnt, made):
 
 
 @pytest.fixture(scope="module")
-def resumed(made, tmp_path_factory):
+def resumed(made, request, chosen, tmp_path_factory):
     """Every resume first, few launches for many; each test looks at some."""
+    every = request.config.getoption("--long")
     runs, base = made(LAUNCH, "fsdp").parent, tmp_path_factory.mktemp("lightning")
     mnt, files = base / "mnt", base / "files"
     mnt.mkdir()
     files.mkdir()
     before = trees.fingerprint(runs)
     conftest.unshard("mount", runs, mnt, "-o", f"settle=0,store={base}/store.db")
+
+    def resume(world, jobs, often=None):
+        named = {job.split(":")[2]: job for job in jobs}
+        if world == 2:
+            often = [n for n in named if n not in RARELY_ON_TWO]
+        conftest.generated("lightning_run.py", world, base / str(world), [
+            named[n] if every or (world, n) in AGAIN else named[n].replace("resume:", "once:", 1)
+            for n in chosen(named, often or named)])
+
     try:
-        conftest.launch("lightning_run.py", 0, base / "0", on_one_device(runs, mnt, files))
-        for world, jobs in ((2, on_two), (3, on_three)):
-            conftest.generated("lightning_run.py", world, base / str(world), jobs(runs, mnt, files))
+        resume(0, on_one_device(runs, mnt, files))
+        resume(2, on_two(runs, mnt, files))
+        resume(3, on_three(runs, mnt, files), OFTEN_ON_THREE)
         yield Results(base)
     finally:
         conftest.detach(mnt)
@@ -339,18 +355,23 @@ def test_fsdp_goes_on(resumed):
     resumed.assert_alike(2, "native", "full", "full-to-full", "full-fsdp", "dcp")
 
 
-def test_fsdp_goes_on_with_two_optimizers_tied_weights_and_mixed_precision(resumed):
-    resumed.assert_alike(2, "rich-native", "rich-full", "rich-full-to-full")
+@pytest.mark.parametrize("name", conftest.or_long(["rich-full", "rich-full-to-full"], ["rich-full"]))
+def test_fsdp_goes_on_with_two_optimizers_tied_weights_and_mixed_precision(resumed, name):
+    resumed.assert_alike(2, "rich-native", name)
 
 
 def test_model_parallel_goes_on(resumed):
     resumed.assert_alike(2, "mp-native", "mp-full", "mp-dcp")
+
+
+@pytest.mark.long
+def test_model_parallel_goes_on_with_two_optimizers_tied_weights_and_mixed_precision(resumed):
     resumed.assert_alike(2, "mp-rich-native", "mp-rich-full")
 
 
-def test_another_number_of_ranks_goes_on(resumed):
-    resumed.assert_alike(3, "native", "dcp", "full")
-    resumed.assert_alike(3, "mp-native", "mp-dcp", "mp-full")
+@pytest.mark.parametrize("name", conftest.or_long(["dcp", "full", "mp-dcp", "mp-full"], OFTEN_ON_THREE))
+def test_another_number_of_ranks_goes_on(resumed, name):
+    resumed.assert_alike(3, "mp-native" if name.startswith("mp") else "native", name)
 
 
 # -- weights only --
@@ -369,13 +390,18 @@ def test_how_weights_only_fails_natively(resumed):
 
 def test_weights_only_goes_on_with_fresh_optimizers(resumed):
     resumed.assert_alike(0, "weights", "full-weights")
-    resumed.assert_alike(2, "weights-native", "weights", "weights-to-full")
+    resumed.assert_alike(2, "weights-native", "weights")
     for world, name, native in ((0, "full-weights", "full-fsdp"), (2, "weights", "native")):
         seen, whole = resumed.restored(world, name), resumed.restored(world, native)
         assert (seen["step"], seen["epoch"], seen["steps"]) == (2, 0, [[]])
         assert seen["loops"] == whole["loops"]
         assert resumed.weights(world, name) != resumed.weights(world, native)
     assert resumed.restored(0, "full-mp-weights")["step"] == 2
+
+
+@pytest.mark.long
+def test_weights_only_goes_on_in_the_full_form(resumed):
+    resumed.assert_alike(2, "weights-native", "weights-to-full")
 
 
 def test_what_weights_only_lacks_is_said(runs, mount, command, resumed):

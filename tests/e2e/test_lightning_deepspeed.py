@@ -13,6 +13,9 @@ import conftest
 import trees
 
 STEP = "run/step=2.ckpt"
+# What three ranks resume in every round: both stages, from each strategy and view. The rest, --long.
+OFTEN = ("world-z3", "universal-z2", "fsdp-z3", "mp-z2")
+AGAIN = ("universal-z2", "fsdp-z3")  # of these, what saves and is resumed again
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +39,17 @@ def on_three(mnt, sources):
             f"resume:z2u:universal-z2:{mnt}-ds/universal/z3/{STEP}",
             f"resume:z3u:universal-z3:{mnt}-ds/universal/z2/{STEP}",
             *(f"resume:{s}u:{c}-{s}:{mnt}/universal/{c}/{STEP}"
-              for c in ("fsdp", "mp") for s in ("z2", "z3")),
-            *(f"fail:{s}:{s}:{sources}/ds/{s}/{STEP}" for s in ("z2", "z3")),
+              for c in ("fsdp", "mp") for s in ("z2", "z3"))]
+
+
+def refused_on_three(sources):
+    return [*(f"fail:{s}:{s}:{sources}/ds/{s}/{STEP}" for s in ("z2", "z3")),
             f"fail:z2:fsdp:{sources}/sharded/fsdp/{STEP}"]
 
 
 @pytest.fixture(scope="module")
-def resumed(sources, tmp_path_factory):
+def resumed(sources, request, chosen, tmp_path_factory):
+    every = request.config.getoption("--long")
     base = tmp_path_factory.mktemp("resumed")
     mounts = [(base / "mnt", "sharded", ""), (base / "mnt-stripped", "sharded", ",strip=net."),
               (base / "mnt-ds", "ds", "")]
@@ -51,9 +58,10 @@ def resumed(sources, tmp_path_factory):
         conftest.unshard("mount", (sources / source).resolve(), path, "-o",
                          f"settle=0,store={base}/store.db{option}")
     try:
-        for world, jobs in ((2, on_two), (3, on_three)):
-            conftest.generated("lightning_deepspeed.py", world, base / str(world),
-                               jobs(base / "mnt", sources))
+        conftest.generated("lightning_deepspeed.py", 2, base / "2", on_two(base / "mnt", sources))
+        jobs = {job.split(":")[2]: job for job in on_three(base / "mnt", sources)}
+        jobs = [jobs[n] if every or n in AGAIN else jobs[n].replace("resume:", "once:", 1) for n in chosen(jobs, OFTEN)]
+        conftest.generated("lightning_deepspeed.py", 3, base / "3", [*jobs, *refused_on_three(sources)])
         yield base
     finally:
         for path, _, _ in mounts:
@@ -89,9 +97,10 @@ def test_natively_a_sharded_directory_is_refused(resumed):
     assert "not a valid DeepSpeed checkpoint" in error(resumed, 3, "fsdp")
 
 
-@pytest.mark.parametrize("stage", ["z2", "z3"])
-@pytest.mark.parametrize("case, root", [("fsdp", "model"), ("mp", "state_dict")])
-def test_a_sharded_directory_goes_on_with_deepspeed(sources, resumed, tmp_path, case, root, stage):
+@pytest.mark.parametrize("name", conftest.or_long(["fsdp-z2", "fsdp-z3", "mp-z2", "mp-z3"], OFTEN))
+def test_a_sharded_directory_goes_on_with_deepspeed(sources, resumed, tmp_path, name):
+    case, _, stage = name.partition("-")
+    root = {"fsdp": "model", "mp": "state_dict"}[case]
     directory = sources / "sharded" / case / STEP
     trees.assert_same(states(resumed, 3, f"{case}-{stage}"), saved_states(directory, root, tmp_path))
     seen, meta = restored(resumed, 3, f"{case}-{stage}"), torch.load(directory / "meta.pt")
@@ -130,10 +139,10 @@ def test_natively_another_number_of_ranks_is_refused(resumed):
     assert "must match the size of tensor" in error(resumed, 3, "z3")
 
 
-@pytest.mark.parametrize("stage", ["z2", "z3"])
-@pytest.mark.parametrize("how", ["world", "universal"])
-def test_another_number_of_ranks_goes_on(resumed, stage, how):
+@pytest.mark.parametrize("name", conftest.or_long(["world-z2", "world-z3", "universal-z2", "universal-z3"], OFTEN))
+def test_another_number_of_ranks_goes_on(resumed, name):
     """Universal: saved with the other stage."""
+    how, _, stage = name.partition("-")
     native = "z3" if (stage == "z2") == (how == "universal") else "z2"
     trees.assert_same(states(resumed, 3, f"{how}-{stage}"), states(resumed, 2, f"native-{native}"))
     assert restored(resumed, 3, f"{how}-{stage}") == restored(resumed, 2, f"native-{native}")

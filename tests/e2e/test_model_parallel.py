@@ -28,6 +28,8 @@ LOADS = {
     "stages-universal": ("z1-bf16-pp2", "universal", "x4", "z1-bf16-pp2"),
     "stages-joined": ("z1-bf16-pp1", "universal", "x4", "z1-bf16-pp2"),
 }
+# What is loaded in every round: experts shared as before, by fewer ranks, by none, and a pipeline. The rest, --long.
+OFTEN = ("four-to-two", "stage-0", "unshared", "stages", "stages-joined")
 PIPELINE = "z1-bf16-pp2"
 
 
@@ -93,16 +95,17 @@ def test_one_process_numbers_parameters_as_its_model_does(place):
 
 
 @pytest.fixture(scope="module")
-def resumed(place):
+def resumed(place, chosen):
     base = place / "resumed"
     conftest.launch("experts.py", 2, base, [
         f"load:{by}:{view(place, name, launch, case).parent if name != 'universal' else view(place, name, launch, case)}"
-        f":{what}{':universal' * (name == 'universal')}" for what, (by, name, launch, case) in LOADS.items()]
+        f":{what}{':universal' * (name == 'universal')}"
+        for what in chosen(LOADS, OFTEN) for by, name, launch, case in [LOADS[what]]]
         + [f"refused:z1-bf16-ep2:{view(place, 'universal', 'x2', 'z1-bf16-ep2')}:still-shared"])
     return base
 
 
-@pytest.mark.parametrize("name", LOADS)
+@pytest.mark.parametrize("name", conftest.or_long(LOADS, OFTEN))
 def test_it_is_resumed(place, resumed, name):
     by, _, launch, case = LOADS[name]
     live = saved(place, launch, case, "live")

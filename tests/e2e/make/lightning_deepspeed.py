@@ -9,6 +9,7 @@ JOB is one of
                                  optimizer held when training went on, and OUT/NAME.json, the rest of it. It
                                  saves after the fourth; what is resumed once more from that, without
                                  load_universal, must hold the same, and ends
+    once:STAGE:NAME:PATH         the same, but it does not save
     fail:STAGE:NAME:PATH         the same, which must not work: OUT/NAME.txt, the error
     engine:STAGE:NAME:PATH       a plain engine loads PATH into the network itself: OUT/NAME.safetensors. It
                                  steps, saves, and another that loads that must step alike
@@ -16,6 +17,7 @@ JOB is one of
 STAGE is z2 or z3, with "u" behind it to load PATH as a universal checkpoint. A path holds no ":".
 """
 
+import functools
 import json
 import sys
 
@@ -83,18 +85,19 @@ def held(trainer):
     return cpu_deepspeed.states(engine) | cpu_deepspeed.tensors(engine.module)
 
 
-def resume(out, stage, name, path):
+def resume(out, stage, name, path, once=False):
     """From weights that are initialised otherwise."""
     witness = Witness()
-    saved = lightning_run.SaveAgain(f"{out}/saved/{name}.ckpt", 4, held)
+    saved = lightning_run.SaveAgain(None if once else f"{out}/saved/{name}.ckpt", 4, held)
     looking = lightning_run.Looking(held)
 
     def keep():
         return lightning_run.checkpoints(f"{out}/none", save_top_k=0)
 
     fit(stage, 5, [witness, saved, keep()], 4, path)
-    fit(stage[:2], 5, [looking, keep()], 6, saved.path)
-    lightning_run.must_be_alike(name, saved.held, looking.held)
+    if not once:
+        fit(stage[:2], 5, [looking, keep()], 6, saved.path)
+        lightning_run.must_be_alike(name, saved.held, looking.held)
     lightning_run.write(witness.held, f"{out}/{name}.safetensors")
     if lightning_run.is_first():
         with open(f"{out}/{name}.json", "w") as f:
@@ -131,7 +134,7 @@ def engine(out, stage, name, path):
     lightning_run.must_be_alike(name, *({n: end[n] for n in trained} for end in ends))
 
 
-KINDS = {"save": save, "resume": resume, "fail": fail, "engine": engine}
+KINDS = {"save": save, "resume": resume, "once": functools.partial(resume, once=True), "fail": fail, "engine": engine}
 
 if __name__ == "__main__":
     of_deepspeed._validate_device_index_selection = lambda devices: None

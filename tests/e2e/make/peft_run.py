@@ -15,6 +15,7 @@ load_universal), and "resume:METHOD-acc-ENGINE:..." likewise: OUT/NAME.json, the
 the error's text.
 """
 
+import functools
 import json
 import os
 import sys
@@ -90,13 +91,16 @@ def states(model, optimizer, wrapped, engine):
             for k, v in optimizer.state.get(p, {}).items()}
 
 
+plain_model = functools.cache(peft_models.adapted)  # takes the tensors of one run after the other
+
+
 def witness(out, step, method, engine, model, optimizer, wrapped):
     """Every rank calls it."""
     tensors, held = live(model, engine), states(model, optimizer, wrapped, engine)
     if rank() == 0:
         oracle.write(tensors, f"{out}/live-{step}.safetensors")
         oracle.write(held, f"{out}/states-{step}.safetensors")
-        plain = peft_models.adapted(method)
+        plain = plain_model(method)
         plain.load_state_dict(tensors, strict=True)
         plain.save_pretrained(f"{out}/adapter-{step}", selected_adapters=[plain.active_adapter])
         plain.peft_config[plain.active_adapter].save_pretrained(f"{out}/run")
@@ -110,6 +114,8 @@ class Witness(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):
         out, method, engine = self.how
+        if state.global_step > SAVED:
+            return
         witness(out, state.global_step, method, engine, self.trainer.model, self.trainer.optimizer,
                 self.trainer.model_wrapped)
 
