@@ -143,7 +143,7 @@ def altered(rng, t):
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2048,), (2049,), (40, 51), (65536,), (65537,), (3, 30000)]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))])
 def test_figures_are_torchs(tmp_path, seed):
     rng = random.Random(seed)
     kinds = FLOATS + INTEGERS + (COMPLEX if seed % 3 == 0 else [])

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -16,10 +14,9 @@ LONGEST_STALL_S = 1  # what reload.py calls a stall
 
 def reloaded(run, shown, saves, loads):
     """What make/reload.py prints."""
-    done = subprocess.run([sys.executable, conftest.MAKE / "reload.py", run, shown, str(saves), str(loads)],
-                          capture_output=True, text=True, timeout=conftest.LONGEST_S)
-    assert done.returncode == 0, done.stderr[-8000:]
-    return json.loads(done.stdout)
+    failed, output = conftest.LAUNCHER.ask(conftest.MAKE / "reload.py", [run, shown, saves, loads], 0, {})
+    assert failed == "0", output[-8000:]
+    return json.loads(output.splitlines()[-1])
 
 
 @pytest.mark.parametrize("saves,loads", [(3, 10), pytest.param(40, 500, marks=pytest.mark.long)])

@@ -27,7 +27,7 @@ from unshard.session import Kind  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden"
 SEEDS, LONG_SEEDS, BATCHES = 1000, 100000, 4
-OFTEN = 2  # so many batches in every round
+OFTEN = 1  # so many of them in every round
 QUICK = {"truncate", "remove", "remove_directory"}  # a seal finds these without --deep, whatever their times
 FOUND_QUICKLY = QUICK | {"swap", "reorder", "copy_over"}
 

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import TensorMeta
 
 import trees
-from conftest import LONGEST_S, ROOT, UNSHARD
+from conftest import LAUNCHER, LONGEST_S, ROOT, UNSHARD
 
 GOLDEN = ROOT / "tests/golden"
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -201,9 +200,7 @@ def test_sharded_tensors(command, made, tmp_path):
     name, tensor = str(path.relative_to(source)), "conv.weight"
 
     def sharded(*args):
-        done = subprocess.run([sys.executable, ROOT / "tests/e2e/sharded_tensors.py", "1", "3", *args],
-                              capture_output=True, text=True, timeout=LONGEST_S)
-        assert done.returncode == 0, done.stderr[-3000:]
+        LAUNCHER.run(ROOT / "tests/e2e/sharded_tensors.py", ["1", "3", *args], 0, {})
 
     sharded("dump", path, tmp_path / "before")
     sharded("retype", path, tensor, "bfloat16")
