@@ -114,7 +114,23 @@ def wait_for(pids):
     return failed
 
 
+def prepare(script):
+    """What each rank would do again: install packages, and import Megatron once its scripts have set up what they need."""
+    sys.path[0] = os.path.dirname(script)
+    with open(script) as f:
+        text = f.read()
+    for name, requirement in re.findall(r'\binstalled\("([^"]+)", "([^"]+)"\)', text):
+        importlib.import_module("installed").installed(name, requirement)
+    if re.search("^import torch_dist$", text, re.M) or os.path.basename(script) == "torch_dist.py":
+        if "megatron.bridge" not in text and "nemo" not in text:
+            runpy.run_path(script, run_name="imported")
+            importlib.import_module("mbridge")
+            importlib.import_module("megatron.core.dist_checkpointing")
+            assert len(os.listdir("/proc/self/task")) == 1  # a thread would not be forked
+
+
 def run_ranks(request):
+    prepare(request["script"])
     ranks = [fork_rank(request, rank) for rank in range(request["world"])]
     from torch.distributed import TCPStore
 

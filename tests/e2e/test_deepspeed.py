@@ -109,7 +109,7 @@ OFTEN = {"2-z2-bf16-world", "2-z3-bf16-native", "2-z3-bf16-universal", "2-z3-bf1
          "3-z3-bf16", "3-z3-bf16-world", "3-z3-bf16-universal", "3-z3-bf16-crossed", "z3-untied-f2-fp32",
          "acc-z3-fp32-universal", "acc-fsdp-z3-fp32"}
 # Of these, what saves and is resumed again in every round.
-AGAIN = {"2-z2-bf16-world", "3-z3-bf16-universal", "untied-f2-fp32-z3", "acc-z3-fp32-universal"}
+AGAIN = {"2-z2-bf16-world", "2-z3-bf16-universal", "acc-z3-fp32-universal"}
 
 
 def or_long(name, *values):

@@ -329,9 +329,9 @@ def test_universal_has_what_the_run_had_in_memory(made, mount, launch, case):
     assert torch.equal(saved(zero / "model.norm.weight/step.pt"), torch.tensor(2.0))
 
 
-@pytest.mark.parametrize("case", [c for _, c in MEGATRON if "-mtp" in c])
-def test_layers_for_multi_token_prediction_are_not_resumed(made, mount, case):
-    folder = made("mt2", case)
+@pytest.mark.parametrize("launch,case", [c for c in MEGATRON if "-mtp" in c[1]])
+def test_layers_for_multi_token_prediction_are_not_resumed(made, mount, launch, case):
+    folder = made(launch, case)
     mounted = mount(folder / "run", f"model={folder}/hf")
     for view in ("full", "full-fsdp"):
         assert "layers for multi-token prediction (mtp.layers)" in (mounted / view / STEP / "UNSHARD_PROBLEM.txt").read_text()

@@ -12,10 +12,11 @@ import torch
 
 import conftest
 import trees
-from launches import LAUNCHES
+from launches import LAUNCHES, MORE
 
 os.environ["DS_ACCELERATOR"] = "cpu"
-CASES = LAUNCHES["tp4"][2]
+OFTEN_SAVED = LAUNCHES["tp4"][2]
+CASES = [*OFTEN_SAVED, *MORE["tp4"]]
 TAG = "global_step3"
 UNREAD = r"\[(zero_map_version|zero_map_unknown|zero_slice_unmapped)\]"  # sound as far as unshard knows
 STATES = ("fp32", "exp_avg", "exp_avg_sq")
@@ -43,8 +44,11 @@ def told(folder):
 
 
 @pytest.fixture(scope="module")
-def runs(made):
-    return made("tp4", CASES[0]).parent
+def runs(made, chosen, tmp_path_factory):
+    base = tmp_path_factory.mktemp("runs")
+    for case in chosen(CASES, OFTEN_SAVED):
+        shutil.copytree(made("tp4", case), base / case)
+    return base
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +81,7 @@ def live_states(runs, case):
     return held | {f"head.weight|{s}": held[f"emb.weight|{s}"] for s in STATES}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", conftest.or_long(CASES, OFTEN_SAVED))
 def test_what_was_cut_is_whole(runs, views, case):
     live = trees.tensors(runs / case / "live.safetensors")
     trees.assert_same(trees.weights(views / "weights" / case / "run" / TAG), live)

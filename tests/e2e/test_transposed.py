@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForImageTextToText, Qwen3VLMoeForConditionalGeneration
 
 import trees
+from launches import cases
 from test_megatron import STEP
 from test_names import BY_TYPE, assert_files_equal, build, families, problems, saved_sharded
 from test_python import unshard
@@ -52,9 +53,9 @@ def shown_at(m, case):
     return m / "weights" / where[case], where[case]
 
 
-@pytest.mark.parametrize("case", ["f2", "z1", "z3", "verl-f2", "lightning-fsdp"])
-def test_experts_of_every_framework_have_the_base_models_order(made, mount, case):
-    folder = made("w2", case)
+@pytest.mark.parametrize("launch,case", cases("w2"))
+def test_experts_of_every_framework_have_the_base_models_order(made, mount, launch, case):
+    folder = made(launch, case)
     prefix = PREFIX.get(case, "")
     m = mount(folder / "run", f"model={folder.parent}/base" + (f",strip={prefix}" if prefix else ""))
     shown, ckpt = shown_at(m, case)
