@@ -4,7 +4,6 @@ counted by cachestat(2)."""
 import concurrent.futures
 import mmap
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 import checkpoints  # noqa: E402
 import pages  # noqa: E402
 
-from conftest import eventually, serving  # noqa: E402
+from conftest import LAUNCHER, MAKE, eventually, serving  # noqa: E402
 
 MiB = 1 << 20
 TENSORS, BYTES = 6, 8 * MiB
@@ -26,22 +25,6 @@ PAGES_OF_HEADERS = 2 * MiB
 ALMOST = TENSORS * BYTES * 3 // 4  # the kernel may take a page whenever it wants to
 WORKERS = 8
 MADE = {f"t{i}": torch.arange(i, i + BYTES // 4, dtype=torch.int32) for i in range(TENSORS)}
-
-# Processes forked from one: what they import is not what is tested.
-FORKED = """
-import os, sys
-import torch
-from safetensors import safe_open
-torch.set_num_threads(1)
-path, n = sys.argv[1], int(sys.argv[2])
-for rank in range(n):
-    if os.fork() == 0:
-        with safe_open(path, "pt") as f:
-            sums = [f"{name} {rank} {f.get_tensor(name).chunk(n)[rank].clone().sum().item()}\\n" for name in f.keys()]
-        os.write(1, "".join(sums).encode())
-        os._exit(0)
-assert all(os.wait()[1] == 0 for _ in range(n))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -160,9 +143,8 @@ def test_eight_processes_map_one_file(source, mount, cache):
         pages.drop(m / WEIGHTS)
         forget(source)
         before = read_from_storage(m.pid())
-        said = subprocess.run([sys.executable, "-c", FORKED, m / WEIGHTS, str(WORKERS)], check=True, capture_output=True,
-                              text=True).stdout
-        assert sorted(said.splitlines()) == expected
+        failed, said = LAUNCHER.ask(MAKE / "map_one_file.py", [m / WEIGHTS, WORKERS], 0, {})
+        assert failed == "0" and sorted(said.splitlines()) == expected, said
         took.append(read_from_storage(m.pid()) - before)
     assert min(took) <= TENSORS * BYTES * 1.1 + PAGES_OF_HEADERS, took
 
