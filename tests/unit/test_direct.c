@@ -172,6 +172,18 @@ static const uint64_t offs[] = { 0, 1, 511, 512, 4095, 4096, 4097, 100000, FILE_
 static const size_t lens[] = { 0, 1, 2, 511, 512, 513, 3000, 4096, 12289, 1 << 20, 1234567, FILE_BYTES };
 static const size_t shifts[] = { 0, 4, 448, 4032, 1 };
 
+/* Whether a read is left out: under a sanitizer, which finds in a long one what it finds in a short one, each long
+ * one is made at one of the shifts; with UNSHARD_LONG at each. */
+static bool is_left_out(size_t i, size_t k, size_t s)
+{
+#ifdef __SANITIZE_ADDRESS__
+	return lens[k] >= 1 << 20 && (i + k) % (sizeof(shifts) / sizeof(*shifts)) != s && !getenv("UNSHARD_LONG");
+#else
+	(void)i, (void)k, (void)s;
+	return false;
+#endif
+}
+
 static void read_all(struct uns_direct *d)
 {
 	size_t i, k, s;
@@ -179,7 +191,7 @@ static void read_all(struct uns_direct *d)
 	for (i = 0; i < sizeof(offs) / sizeof(*offs); i++)
 		for (k = 0; k < sizeof(lens) / sizeof(*lens); k++)
 			for (s = 0; s < sizeof(shifts) / sizeof(*shifts); s++)
-				if (offs[i] + lens[k] <= FILE_BYTES)
+				if (offs[i] + lens[k] <= FILE_BYTES && !is_left_out(i, k, s))
 					read_right(d, shifts[s], offs[i], lens[k]);
 }
 

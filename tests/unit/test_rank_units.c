@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -170,18 +171,22 @@ static void test_twins(void **state)
 /* As large as models get: layers of many experts, each of which is a module that could be wrapped. */
 static void test_large(void **state)
 {
-	enum { LAYERS = 96, EXPERTS = 128 };
+	enum { MOST_LAYERS = 96, EXPERTS = 128 };
 	UNS_CLEANUP(model_fini) struct model m;
 	struct uns_rank_units units;
 	struct uns_err why = { 0 };
-	uint64_t size[LAYERS + 1] = { 64 };
+	uint64_t size[MOST_LAYERS + 1] = { 64 };
 	char name[64];
-	size_t i, k;
+	size_t layers = MOST_LAYERS, i, k;
 
 	(void)state;
+#ifdef __SANITIZE_ADDRESS__ /* which finds in a layer what it finds in the next one */
+	if (!getenv("UNSHARD_LONG"))
+		layers = 12;
+#endif
 	model_init(&m);
 	add(&m, "model.embed.weight", 999);
-	for (i = 0; i < LAYERS; i++) {
+	for (i = 0; i < layers; i++) {
 		for (k = 0; k < EXPERTS; k++) {
 			snprintf(name, sizeof(name), "model.layers.%zu.experts.%zu.up.weight", i, k);
 			add(&m, name, 40);
@@ -191,11 +196,11 @@ static void test_large(void **state)
 		size[i + 1] = EXPERTS * 80 / 16;
 	}
 	add(&m, "head.weight", 20);
-	set_sizes(&m, 16, size, LAYERS + 1);
+	set_sizes(&m, 16, size, layers + 1);
 	if (uns_rank_units_find(&m.params, &m.sizes, &m.arena, &units, &why) < 0)
 		fail_msg("%s", why.text);
 	assert_int_equal(units.v[0].n, 2);
-	for (i = 1; i <= LAYERS; i++)
+	for (i = 1; i <= layers; i++)
 		assert_int_equal(units.v[i].n, 2 * EXPERTS);
 }
 

@@ -981,13 +981,18 @@ static void killed_at_any_point(void **state)
 	struct fixture *f = *state;
 	struct uns_store_fact *v;
 	struct uns_store *store;
-	unsigned last, n, rounds_cut = 0;
-	int round, pipe_fd, status;
+	int rounds_cut = 0;
+	unsigned last, n;
+	int rounds = 60, round, pipe_fd, status;
 	size_t n_facts;
 	pid_t child;
 
-	for (round = 0; round < 60; round++) {
-		child = start_setting(f, 1 + (uint64_t)round * 17, &pipe_fd);
+#ifdef __SANITIZE_ADDRESS__ /* it finds in one call what it finds in the next one */
+	if (!getenv("UNSHARD_LONG"))
+		rounds = 20;
+#endif
+	for (round = 0; round < rounds; round++) {
+		child = start_setting(f, 1 + (uint64_t)round * (60 / rounds) * 17, &pipe_fd);
 		waitpid(child, &status, 0);
 		assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 		for (last = 0; read(pipe_fd, &n, sizeof(n)) == sizeof(n);)
@@ -1005,7 +1010,7 @@ static void killed_at_any_point(void **state)
 		}
 		uns_store_close(store);
 	}
-	assert_in_range(rounds_cut, 20, 59); /* the others were opening it */
+	assert_in_range(rounds_cut, rounds / 3, rounds - 1); /* the others were opening it */
 }
 
 int main(void)
