@@ -23,6 +23,12 @@ import threading
 
 LONGEST_S = 1200  # what takes longer hangs, on the slowest machine
 
+# Each rank of these would take half a second to import Megatron. Of the other scripts that use it, some put modules of their
+# own in the place of what it imports, and the rest run with --long alone.
+OF_MEGATRON = {"megatron_fsdp.py", "megatron_ranks.py", "torch_dist.py", "torch_dist_015.py", "torch_dist_families.py",
+               "torch_dist_load.py", "torch_dist_model_space.py", "torch_dist_optimizer.py", "torch_dist_parallel.py",
+               "torch_dist_processes.py", "torch_dist_vision.py"}
+
 
 @functools.cache
 def preload():
@@ -114,23 +120,18 @@ def wait_for(pids):
     return failed
 
 
-def prepare(script):
-    """What each rank would do again: install packages, and import Megatron once its scripts have set up what they need."""
+def import_megatron(script):
+    """Once for all ranks of a script that uses it."""
     sys.path[0] = os.path.dirname(script)
-    with open(script) as f:
-        text = f.read()
-    for name, requirement in re.findall(r'\binstalled\("([^"]+)", "([^"]+)"\)', text):
-        importlib.import_module("installed").installed(name, requirement)
-    if re.search("^import torch_dist$", text, re.M) or os.path.basename(script) == "torch_dist.py":
-        if "megatron.bridge" not in text and "nemo" not in text:
-            runpy.run_path(script, run_name="imported")
-            importlib.import_module("mbridge")
-            importlib.import_module("megatron.core.dist_checkpointing")
-            assert len(os.listdir("/proc/self/task")) == 1  # a thread would not be forked
+    if os.path.basename(script) in OF_MEGATRON:
+        runpy.run_path(script, run_name="imported")  # what it sets up must not be too late
+        importlib.import_module("mbridge")
+        importlib.import_module("megatron.core.dist_checkpointing")
+        assert len(os.listdir("/proc/self/task")) == 1  # a thread would not be forked
 
 
 def run_ranks(request):
-    prepare(request["script"])
+    import_megatron(request["script"])
     ranks = [fork_rank(request, rank) for rank in range(request["world"])]
     from torch.distributed import TCPStore
 
