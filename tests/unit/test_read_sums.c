@@ -269,7 +269,7 @@ static long peak_kib(void)
 static void a_sum_needs_little_memory(void **state)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* where memory is not what it is elsewhere */
-	enum { ROWS = 1 << 8, COLUMNS = 1024, MOST_KIB = 12 << 10 };
+	enum { ROWS = 1 << 10, COLUMNS = 1024, MOST_KIB = 12 << 10 };
 #else
 	enum { ROWS = 24 << 10, COLUMNS = 1024, MOST_KIB = 12 << 10 };
 #endif

@@ -49,8 +49,8 @@ static bool has_shorter_tests(void)
 #endif
 }
 
-/* One trial shows a sanitizer what others would: that of short requests, which asks for most. */
-static bool has_another_trial(void)
+/* Under a sanitizer one trial, that of short requests, stands for the others, which run there with UNSHARD_LONG. */
+static bool is_left_to_one_trial(void)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 	return !getenv("UNSHARD_LONG");
@@ -624,7 +624,7 @@ static bool takes_direct(void)
 static void finds_that_few_long_requests_are_faster(void **state)
 {
 	(void)state;
-	if (has_another_trial())
+	if (is_left_to_one_trial())
 		return;
 	if (!takes_direct())
 		skip();
@@ -646,7 +646,7 @@ static void finds_that_short_requests_are_faster(void **state)
 /* An eighth faster is not enough, and what was found before is not looked for again. */
 static void keeps_to_the_page_cache_and_to_what_was_found(void **state)
 {
-	if (has_another_trial())
+	if (is_left_to_one_trial())
 		return;
 	kept = UNS_WAY_N;
 	find_way(1000000, 3500000);
