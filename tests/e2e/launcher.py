@@ -10,7 +10,7 @@ that failed ended, as subprocess has it. Who connects asks for one after the oth
 import atexit
 import functools
 import gc
-import importlib.metadata
+import importlib
 import json
 import os
 import re
@@ -34,13 +34,9 @@ OF_MEGATRON = {"megatron_fsdp.py", "megatron_ranks.py", "torch_dist.py", "torch_
 def preload():
     re._MAXCACHE = 1 << 16  # transformers has 1,000 expressions for weights' names: Python would forget and compile them again
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before deepspeed is imported, as make/cpu_deepspeed.py
-    # Accelerate and transformers read what is known of packages again each time that they look whether one is installed.
-    importlib.metadata.metadata = functools.cache(importlib.metadata.metadata)
-    importlib.metadata.version = functools.cache(importlib.metadata.version)
 
     import accelerate  # noqa: F401
     import deepspeed  # noqa: F401: Accelerate imports it in every run that saves
-    import jinja2
     import lightning.pytorch  # noqa: F401
     import safetensors.torch  # noqa: F401
     import torch
@@ -51,8 +47,6 @@ def preload():
 
     torch.compile(lambda: None)  # DeepSpeed has compiled functions, which import the compiler
     get_checkpoint_conversion_mapping("llama")  # makes and keeps that of all families
-    jinja2.Environment.compile = functools.cache(jinja2.Environment.compile)  # the same card with every adapter that is saved
-    torch.set_printoptions(threshold=0, edgeitems=1)  # DeepSpeed formats each parameter, for messages that it leaves out
 
     # Frameworks collect garbage in every run: what is there now is none. Python would look for it each time that 700 objects
     # are there, a sixth of a short run's time.
