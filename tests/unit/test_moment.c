@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "failing_calls.h"
 #include "unshard.h"
 
 enum { MAX_FILES = 128, MAX_CHECKPOINTS = 64 };
@@ -372,17 +373,6 @@ static bool can_be_without(const char *path)
 	return strcmp(name, "/trainer_state.json") == 0;
 }
 
-/* Under a sanitizer, which finds in a failed call what it finds in the next one, every seventh fails; with UNSHARD_LONG
- * each one does. */
-static long step(void)
-{
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-	if (!getenv("UNSHARD_LONG"))
-		return 7;
-#endif
-	return 1;
-}
-
 static void test_reads(void **state)
 {
 	const struct fixture *f = *state;
@@ -393,7 +383,7 @@ static void test_reads(void **state)
 	for (i = 0; i < f->n; i++) {
 		right = right_answer(f, f->checkpoint[i]);
 		assert_true(n_read_files > 0);
-		for (k = 0; k < n_read_files; k += (size_t)step()) {
+		for (k = 0; k < n_read_files; k += failing_calls_step()) {
 			fault.path = read_files[k];
 			code = try_once(f, f->checkpoint[i], right);
 			if (code != -EIO && !(code == 0 && can_be_without(read_files[k])))
@@ -413,7 +403,7 @@ static void test_opens(void **state)
 
 	for (i = 0; i < f->n; i++) {
 		right = right_answer(f, f->checkpoint[i]);
-		for (nth = 1; nth; nth += step()) {
+		for (nth = 1; nth; nth += failing_calls_step()) {
 			fault.nth = nth;
 			code = try_once(f, f->checkpoint[i], right);
 			if (code == 1)

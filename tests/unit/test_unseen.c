@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "faults/faults.h"
+#include "failing_calls.h"
 #include "golden_sources.h"
 #include "unshard.h"
 
@@ -103,17 +104,6 @@ static int ask(ask_fn *question, enum faults_call call, int error, uint64_t nth,
 	return code;
 }
 
-/* Under a sanitizer, which finds in a failed call what it finds in the next one, every seventh fails; with UNSHARD_LONG
- * each one does. */
-static uint64_t step(void)
-{
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-	if (!getenv("UNSHARD_LONG"))
-		return 7;
-#endif
-	return 1;
-}
-
 static void fail_each(ask_fn *question, enum faults_call call, int error)
 {
 	static char right[TEXT_BYTES], text[TEXT_BYTES];
@@ -123,7 +113,7 @@ static void fail_each(ask_fn *question, enum faults_call call, int error)
 	assert_int_equal(ask(question, call, error, UINT64_MAX, right), 0);
 	n = faults_plan->count[call];
 	assert_true(n > 0);
-	for (i = 1; i <= n; i += step())
+	for (i = 1; i <= n; i += failing_calls_step())
 		if (ask(question, call, error, i, text) == 0 && strcmp(text, right) != 0 && !strstr(text, said))
 			fail_msg("call %llu of %llu fails (%s)\ngot   %s\nright %s", (unsigned long long)i,
 				 (unsigned long long)n, said, text, right);
